@@ -1,0 +1,1 @@
+"""Contracts and arithmetic that both programs share; no I/O of any kind."""

@@ -1,0 +1,54 @@
+"""Owns every label, annotation, taint and gate key that Berth puts on an object; nothing computes a key elsewhere.
+
+It does not own the names of objects: those are in `berth_core.names`.
+"""
+
+from typing import Final
+
+PREFIX: Final = "berth.volcano.sh"
+
+RESERVATION_LABEL: Final = f"{PREFIX}/reservation"
+"""On a placeholder, on a gated owner pod and on a probe: the uid of the Reservation it belongs to."""
+
+PLACEHOLDER_LABEL: Final = f"{PREFIX}/placeholder"
+"""On a placeholder pod, value `true`; what the operator watches in its own namespace."""
+
+PROBE_LABEL: Final = f"{PREFIX}/probe"
+"""On the pod of a dry-run probe, value: the uid of the Reservation whose hand-over is being proven."""
+
+PLAN_LABEL: Final = f"{PREFIX}/plan"
+"""On a Reservation made for a plan: the name of the MigrationPlan."""
+
+MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY_OPERATOR: Final = "berth-operator"
+MANAGED_BY_DESCHEDULER: Final = "berth-descheduler"
+
+TASK_ANNOTATION: Final = f"{PREFIX}/task"
+"""On a placeholder: the name of the Reservation's task."""
+
+INDEX_ANNOTATION: Final = f"{PREFIX}/index"
+"""On a placeholder: the index of the replica within its task."""
+
+RESERVATION_NAME_ANNOTATION: Final = f"{PREFIX}/reservation-name"
+"""On a placeholder, for people: `namespace/name` of the Reservation."""
+
+SLOT_ANNOTATION: Final = f"{PREFIX}/slot"
+"""On an owner pod during its hand-over: `task/index/node`, the slot it was given; taken off with the label."""
+
+MOVE_ANNOTATION: Final = f"{PREFIX}/move"
+"""On a Reservation made for a plan: the index of the move in `spec.moves`."""
+
+HANDOVER_GATE: Final = f"{PREFIX}/handover"
+"""Scheduling gate that keeps an owner pod back until its slot is being handed over."""
+
+HANDOVER_TAINT: Final = f"{PREFIX}/handover"
+"""NoSchedule taint that guards a node while a slot on it changes hands; value: its deadline in unix seconds."""
+
+DRAINING_TAINT: Final = f"{PREFIX}/draining"
+"""NoSchedule taint on the source nodes of a running plan; value: the plan's name."""
+
+CRITICAL_NODE_LABEL: Final = "critical"
+"""A node that carries this label with the value `true` is never a source."""
+
+LAST_DEFRAGMENTED_ANNOTATION: Final = f"{PREFIX}/last-defragmented"
+"""On a node: the RFC 3339 time at which a plan last moved pods off it; the cool-down counts from here."""

@@ -1,0 +1,168 @@
+"""Owns the MigrationPlan contract (`berth.volcano.sh/v1alpha1`): a plan's moves, phases and results.
+
+It does not own how a plan is found or carried out.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.objects import ObjectMeta
+from berth_core.reservations import Condition, ObjectReference
+
+API_VERSION: Final = "berth.volcano.sh/v1alpha1"
+KIND: Final = "MigrationPlan"
+
+
+class PlanPhase(StrEnum):
+    """Where a plan is in its life."""
+
+    PROPOSED = "Proposed"
+    APPROVED = "Approved"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    PARTIAL = "Partial"
+    FAILED = "Failed"
+    ABORTED = "Aborted"
+
+    @property
+    def terminal(self) -> bool:
+        """Tell whether the phase is final."""
+        return self in {PlanPhase.SUCCEEDED, PlanPhase.PARTIAL, PlanPhase.FAILED, PlanPhase.ABORTED}
+
+
+class MoveState(StrEnum):
+    """Where a move is in its life."""
+
+    PENDING = "Pending"
+    RESERVING = "Reserving"
+    RESERVED = "Reserved"
+    EVICTED = "Evicted"
+    LANDED = "Landed"
+    ELSEWHERE = "Elsewhere"
+    """The replacement runs, but not on the planned node."""
+    SKIPPED = "Skipped"
+    """Not begun, and nothing was touched."""
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Tell whether the move is over."""
+        return self in {MoveState.LANDED, MoveState.ELSEWHERE, MoveState.SKIPPED, MoveState.FAILED}
+
+
+class MoveReason(StrEnum):
+    """Why a move is in its state, for everything that did not go straight."""
+
+    NONE = ""
+    POD_GONE = "PodGone"
+    POD_CHANGED = "PodChanged"
+    TARGET_UNFIT = "TargetUnfit"
+    SOURCE_NOT_EMPTIABLE = "SourceNotEmptiable"
+    RESERVATION_FAILED = "ReservationFailed"
+    RESERVATION_TIMEOUT = "ReservationTimeout"
+    HANDOVER_NOT_READY = "HandoverNotReady"
+    EVICTION_BLOCKED = "EvictionBlocked"
+    EVICTION_FORBIDDEN = "EvictionForbidden"
+    REPLACEMENT_TIMEOUT = "ReplacementTimeout"
+    PLAN_STOPPED = "PlanStopped"
+    INTERRUPTED = "Interrupted"
+
+
+class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One pod from its source to its target; `requests` are quantities, `wave` counts from 0."""
+
+    namespace: str
+    pod: str
+    pod_uid: str = msgspec.field(name="podUID", default="")
+    owner: ObjectReference | None = None
+    source: str
+    target: str
+    requests: dict[str, str] = {}
+    wave: int = 0
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a plan brings if every move lands."""
+
+    nodes: int
+    moves: int
+    waves: int
+    freed_nodes: tuple[str, ...] = ()
+
+
+class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a plan brought; `seconds` of wall-clock time from start to end."""
+
+    moves: int = 0
+    landed_on_target: int = 0
+    elsewhere: int = 0
+    skipped: int = 0
+    failed: int = 0
+    freed_nodes: tuple[str, ...] = ()
+    pending_pods: int = 0
+    seconds: float = 0.0
+
+
+class Objective(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the planner was asked for."""
+
+    plugin: str = "Defragmentation"
+    strategy: str = "Threshold"
+    args: dict[str, Any] = {}
+
+
+class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The plan itself; immutable but for `approved`."""
+
+    policy: str = ""
+    trigger: str = "Manual"
+    objective: Objective = Objective()
+    approved: bool = False
+    moves: tuple[PlannedMove, ...] = ()
+    predicted: Predicted | None = None
+
+
+class MoveStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How one move went; the list stands in the order of `spec.moves`."""
+
+    namespace: str
+    pod: str
+    state: MoveState = MoveState.PENDING
+    reason: str = ""
+    message: str = ""
+    reservation: str = ""
+    replacement: str = ""
+    node: str = ""
+
+
+class MigrationPlanStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Phase, outcome sentence, a state and a reason per move, and what was achieved."""
+
+    phase: PlanPhase | None = None
+    message: str = ""
+    start_time: str | None = None
+    completion_time: str | None = None
+    moves: tuple[MoveStatus, ...] = ()
+    achieved: Achieved | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A MigrationPlan as the API server holds it."""
+
+    metadata: ObjectMeta
+    spec: MigrationPlanSpec = MigrationPlanSpec()
+    status: MigrationPlanStatus = MigrationPlanStatus()
+
+    @property
+    def phase(self) -> PlanPhase:
+        """Return the phase; a plan that nobody has taken up is Proposed."""
+        return self.status.phase or PlanPhase.PROPOSED
+
+    @classmethod
+    def from_api(cls, body: Mapping[str, Any]) -> "MigrationPlan":
+        """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""
+        return msgspec.convert(body, cls)

@@ -1,0 +1,52 @@
+"""Owns every computed object name, so that creating an object twice is the same as creating it once.
+
+It does not own labels or annotations: those are in `berth_core.labels`.
+"""
+
+import hashlib
+from typing import Final
+
+OPERATOR_LEASE: Final = "berth-operator"
+DESCHEDULER_LEASE: Final = "berth-descheduler"
+WEBHOOK_CONFIGURATION: Final = "berth-handover"
+WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
+DEFAULT_NAMESPACE: Final = "berth-system"
+
+_HASH_LENGTH: Final = 10
+_LONGEST_NAME: Final = 63
+
+
+def _short_hash(*parts: str) -> str:
+    """Return a short stable hash of the parts; NUL separates them, which no Kubernetes name contains."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASH_LENGTH]
+
+
+def _readable(prefix: str, *, reserve: int) -> str:
+    """Return the prefix cut so that `reserve` more characters make a valid DNS label."""
+    return prefix[: _LONGEST_NAME - reserve].strip("-.").replace(".", "-")
+
+
+def placeholder_name(reservation_name: str, reservation_uid: str, task: str, index: int) -> str:
+    """Return the name of the placeholder that holds one slot."""
+    suffix = f"-{index}-{_short_hash(reservation_uid, task, str(index))}"
+    return f"{_readable(f'{reservation_name}-{task}', reserve=len(suffix))}{suffix}"
+
+
+def probe_name(reservation_uid: str) -> str:
+    """Return the name of the dry-run pod that proves a Reservation's hand-over path."""
+    return f"probe-{_short_hash(reservation_uid)}"
+
+
+def priority_class_name(value: int) -> str:
+    """Return the name of the placeholders' PriorityClass of one value."""
+    return f"berth-placeholder-{value}" if value >= 0 else f"berth-placeholder-minus-{-value}"
+
+
+def plan_name(started: str, seed: str) -> str:
+    """Return a plan's name from its compact start time (`20261121-071500`) and what tells it from others."""
+    return f"plan-{started}-{_short_hash(seed)[:5]}"
+
+
+def reservation_name(plan: str, pod_uid: str) -> str:
+    """Return the name of the Reservation that a plan makes for one pod."""
+    return f"{_readable(plan, reserve=_HASH_LENGTH + 1)}-{_short_hash(pod_uid)}"

@@ -1,0 +1,204 @@
+"""Owns the Reservation contract (`batch.volcano.sh/v1alpha1`): its fields, phases, reasons and conditions.
+
+It does not own the decisions about them: those are the operator's.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
+
+API_VERSION: Final = "batch.volcano.sh/v1alpha1"
+KIND: Final = "Reservation"
+
+
+class ReservationPhase(StrEnum):
+    """Where a Reservation is in its life; terminal phases never change again."""
+
+    PENDING = "Pending"
+    WAITING = "Waiting"
+    AVAILABLE = "Available"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Tell whether the phase is final."""
+        return self in {ReservationPhase.SUCCEEDED, ReservationPhase.FAILED}
+
+
+class ReservationReason(StrEnum):
+    """Why a Reservation is in its phase."""
+
+    CREATING_PLACEHOLDERS = "CreatingPlaceholders"
+    AWAITING_SCHEDULER = "AwaitingScheduler"
+    UNSCHEDULABLE_YET = "UnschedulableYet"
+    SLOTS_HELD = "SlotsHeld"
+    HANDING_OVER = "HandingOver"
+    OWNERS_RUNNING = "OwnersRunning"
+    EXPIRED = "Expired"
+    UNSCHEDULABLE = "Unschedulable"
+    PREEMPTED = "Preempted"
+    NODE_LOST = "NodeLost"
+    INVALID = "Invalid"
+    FORBIDDEN = "Forbidden"
+
+
+class ConditionType(StrEnum):
+    """Standard conditions of a Reservation, for `kubectl wait`."""
+
+    AVAILABLE = "Available"
+    """True while at least `minAvailable` slots are held or taken."""
+    HANDOVER_READY = "HandoverReady"
+    """True when a dry-run pod came back gated for this Reservation."""
+    SUCCEEDED = "Succeeded"
+    """True when every slot was taken by an owner."""
+    FAILED = "Failed"
+    """True when the Reservation ended without that."""
+
+
+class SlotState(StrEnum):
+    """Where one slot is between its placeholder and its owner."""
+
+    PENDING = "Pending"
+    HELD = "Held"
+    HANDING_OVER = "HandingOver"
+    TAKEN = "Taken"
+    LOST = "Lost"
+    RELEASED = "Released"
+
+
+class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A reference to a pod or to its controller."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ReservationOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Who may take a slot: an object or a selector over the pod's labels; both given, both must hold."""
+
+    object: ObjectReference | None = None
+    label_selector: LabelSelector | None = None
+
+
+class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A number of equal slots."""
+
+    name: str
+    template: PodTemplate
+    replicas: int = 1
+    reservation_node_names: tuple[str, ...] = ()
+
+
+class ReservationSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is to be held, for whom and for how long; `ttl` in Go's duration syntax, `expires` RFC 3339."""
+
+    tasks: tuple[ReservationTask, ...]
+    scheduler_name: str = ""
+    min_available: int | None = None
+    queue: str = ""
+    owners: tuple[ReservationOwner, ...] = ()
+    ttl: str | None = None
+    expires: str | None = None
+
+    @property
+    def replicas(self) -> int:
+        """Return the number of slots over all tasks."""
+        return sum(task.replicas for task in self.tasks)
+
+    @property
+    def wanted(self) -> int:
+        """Return how many slots make the Reservation Available: `minAvailable`, by default all."""
+        return self.replicas if self.min_available is None else self.min_available
+
+
+class ReservationState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The phase and why."""
+
+    phase: ReservationPhase = ReservationPhase.PENDING
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A standard condition; `status` is `True`, `False` or `Unknown`."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int | None = None
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One replica of a task: the node that it is on, the placeholder that holds it, the pod that took it."""
+
+    task: str
+    index: int
+    state: SlotState = SlotState.PENDING
+    node: str = ""
+    placeholder: str = ""
+    owner: ObjectReference | None = None
+    message: str = ""
+
+
+class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many slots of one task are in which state; `phase` maps a `SlotState` to a count."""
+
+    phase: dict[str, int]
+
+
+class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is true of a Reservation; recomputed from what is observed, never counted up."""
+
+    state: ReservationState | None = None
+    min_available: int | None = None
+    task_status_count: dict[str, TaskStatus] = {}
+    pending: int | None = None
+    available: int | None = None
+    succeeded: int | None = None
+    failed: int | None = None
+    desired: int | None = None
+    conditions: tuple[Condition, ...] = ()
+    current_owner: ObjectReference | None = None
+    allocatable: dict[str, str] = {}
+    allocated: dict[str, str] = {}
+    slots: tuple[Slot, ...] = ()
+    expires_at: str | None = None
+    observed_generation: int | None = None
+
+
+class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A Reservation as the API server holds it."""
+
+    metadata: ObjectMeta
+    spec: ReservationSpec
+    status: ReservationStatus = ReservationStatus()
+
+    @property
+    def phase(self) -> ReservationPhase:
+        """Return the phase; a Reservation that nobody has looked at yet is Pending."""
+        return self.status.state.phase if self.status.state else ReservationPhase.PENDING
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`, for people."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def condition(self, type_: ConditionType) -> bool:
+        """Tell whether a condition is True."""
+        return any(c.type == type_ and c.status == "True" for c in self.status.conditions)
+
+    @classmethod
+    def from_api(cls, body: Mapping[str, Any]) -> "Reservation":
+        """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""
+        return msgspec.convert(body, cls)
