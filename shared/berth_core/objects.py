@@ -1,0 +1,516 @@
+"""Owns the parts of Kubernetes' own API objects that Berth looks at, as immutable structs.
+
+It does not own what they mean: matching, amounts and the snapshot that joins them are in modules of their own.
+
+Attributes carry the API's field names in snake case. A missing text is "", a missing list (), a missing map {};
+missing numbers, times and structs are None. Times stay RFC 3339 text, amounts stay quantities as written.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+RawQuantity: TypeAlias = str | int | float
+"""A quantity as written; the API server writes text, people also write bare numbers."""
+
+Quantities: TypeAlias = Mapping[str, RawQuantity]
+"""Resource name to quantity."""
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+
+
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """What all structs here share; unknown fields are skipped when decoding, defaults are omitted when encoding."""
+
+
+# --- metadata and label selectors ---------------------------------------------------------------------------------
+
+
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
+    """The object that owns another; `controller` on the one that makes it again."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
+    """Who an object is."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    resource_version: str = ""
+    generation: int | None = None
+
+
+class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """One expression of a selector; `operator` is In, NotIn, Exists, DoesNotExist (for nodes also Gt, Lt)."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(ApiStruct, frozen=True, kw_only=True):
+    """A selector over labels, all of whose parts must hold; an empty one selects everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+# --- affinity, tolerations, spread ----------------------------------------------------------------------------------
+
+
+class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
+    """Requirements on a node's labels and on its `metadata.name`, ANDed; an empty term matches no node."""
+
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_fields: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class NodeSelector(ApiStruct, frozen=True, kw_only=True):
+    """Terms that are ORed; none matches no node."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
+    """A node preference with its weight."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
+    """Which nodes a pod must or would rather run on."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
+    """A set of pods by labels and namespaces, and the topology within which they count."""
+
+    label_selector: LabelSelector | None = None
+    topology_key: str = ""
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
+    """A pod preference with its weight."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(ApiStruct, frozen=True, kw_only=True):
+    """Which pods a pod must or would rather be near; the same shape serves anti-affinity."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
+
+
+class Affinity(ApiStruct, frozen=True, kw_only=True):
+    """A pod's affinities to nodes and pods."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(ApiStruct, frozen=True, kw_only=True):
+    """What taints a pod puts up with; `operator` "" is Equal, an empty key with Exists tolerates everything."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
+    """How evenly the pods of a selector must lie over a topology."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = ""
+    node_taints_policy: str = ""
+    match_label_keys: tuple[str, ...] = ()
+
+
+# --- pods -----------------------------------------------------------------------------------------------------------
+
+
+class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
+    """What a container, or a pod as a whole, asks for and may use."""
+
+    requests: Quantities = {}
+    limits: Quantities = {}
+
+
+class ContainerPort(ApiStruct, frozen=True, kw_only=True):
+    """A port of a container; `host_port` None or 0 takes none of the node."""
+
+    container_port: int | None = None
+    host_port: int | None = None
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(ApiStruct, frozen=True, kw_only=True):
+    """A container; an init container with `restart_policy` Always is a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+class SchedulingGate(ApiStruct, frozen=True, kw_only=True):
+    """Something that must be taken away before a pod is scheduled."""
+
+    name: str = ""
+
+
+class PersistentVolumeClaimSource(ApiStruct, frozen=True, kw_only=True):
+    """A claim that a pod mounts, by name in the pod's namespace."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class Volume(ApiStruct, frozen=True, kw_only=True):
+    """A volume of a pod; the sources whose content does not matter here are kept as they are."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
+    empty_dir: dict[str, Any] | None = None
+    host_path: dict[str, Any] | None = None
+    csi: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
+
+
+class PodSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a pod asks for; `resources` is what it asks for as a whole."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Quantities = {}
+    resources: ResourceRequirements | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    host_network: bool = False
+    restart_policy: str = ""
+    runtime_class_name: str = ""
+    service_account_name: str = ""
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    resource_claims: tuple[dict[str, Any], ...] = ()
+
+
+class PodCondition(ApiStruct, frozen=True, kw_only=True):
+    """A condition of a pod; `status` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
+    """How a container fares."""
+
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+
+
+class PodStatus(ApiStruct, frozen=True, kw_only=True):
+    """Where a pod is in its life."""
+
+    phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    nominated_node_name: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: str | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class PodTemplate(ApiStruct, frozen=True, kw_only=True):
+    """What pods are made from."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+class Pod(ApiStruct, frozen=True, kw_only=True):
+    """A pod as the API server holds it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """Return the reference to the object that makes this pod again, None if nothing does."""
+        return next((owner for owner in self.metadata.owner_references if owner.controller), None)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tell whether the pod has ended and holds nothing of its node any more."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def is_terminating(self) -> bool:
+        """Tell whether the pod's deletion has begun."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_mirror(self) -> bool:
+        """Tell whether the pod only shows what a kubelet runs from a file."""
+        return MIRROR_ANNOTATION in self.metadata.annotations
+
+    @property
+    def is_daemon(self) -> bool:
+        """Tell whether a DaemonSet makes the pod."""
+        controller = self.controller
+        return controller is not None and controller.kind == "DaemonSet"
+
+    @property
+    def is_gated(self) -> bool:
+        """Tell whether a scheduling gate keeps the pod back."""
+        return bool(self.spec.scheduling_gates)
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether the pod serves."""
+        return self.condition("Ready") == "True"
+
+    def condition(self, type_: str) -> str:
+        """Return the status of a condition, "" if it is not set."""
+        return next((c.status for c in self.status.conditions if c.type == type_), "")
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+class Taint(ApiStruct, frozen=True, kw_only=True):
+    """What keeps pods off a node; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(ApiStruct, frozen=True, kw_only=True):
+    """What is asked of a node."""
+
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    provider_id: str = msgspec.field(name="providerID", default="")
+
+
+class NodeCondition(ApiStruct, frozen=True, kw_only=True):
+    """A condition of a node; `status` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class NodeStatus(ApiStruct, frozen=True, kw_only=True):
+    """What a node has and how it fares."""
+
+    allocatable: Quantities = {}
+    capacity: Quantities = {}
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Node(ApiStruct, frozen=True, kw_only=True):
+    """A node as the API server holds it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether the node says that it is ready; unknown is not ready."""
+        return self.condition("Ready") == "True"
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """Return the node's taints."""
+        return self.spec.taints
+
+    def condition(self, type_: str) -> str:
+        """Return the status of a condition, "" if it is not set."""
+        return next((c.status for c in self.status.conditions if c.type == type_), "")
+
+
+# --- what makes, protects and stores --------------------------------------------------------------------------------
+
+
+class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
+    """The fields that the kinds of workloads share, and those of a Job."""
+
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool = False
+
+
+class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
+    """How many pods of a workload there are."""
+
+    replicas: int | None = None
+    ready_replicas: int | None = None
+    available_replicas: int | None = None
+    active: int | None = None
+
+
+class Workload(ApiStruct, frozen=True, kw_only=True):
+    """A ReplicaSet, StatefulSet, Job, Deployment or DaemonSet; lists of one kind leave `kind` empty."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
+    """Which pods are protected and how far; a number or a percentage."""
+
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class PodDisruptionBudgetStatus(ApiStruct, frozen=True, kw_only=True):
+    """How many disruptions the budget allows now."""
+
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    observed_generation: int | None = None
+
+
+class PodDisruptionBudget(ApiStruct, frozen=True, kw_only=True):
+    """A disruption budget as the API server holds it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a claim asks for and the volume that it is bound to, "" while it is not."""
+
+    volume_name: str = ""
+    storage_class_name: str = ""
+    access_modes: tuple[str, ...] = ()
+
+
+class PersistentVolumeClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """Where a claim is in its life."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(ApiStruct, frozen=True, kw_only=True):
+    """A claim as the API server holds it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
+    """The nodes from which a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
+    """Where a volume can be used."""
+
+    node_affinity: VolumeNodeAffinity | None = None
+    storage_class_name: str = ""
+    access_modes: tuple[str, ...] = ()
+
+
+class PersistentVolume(ApiStruct, frozen=True, kw_only=True):
+    """A volume as the API server holds it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class StorageClass(ApiStruct, frozen=True, kw_only=True):
+    """How claims of a class are bound."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    volume_binding_mode: str = ""
+
+
+class PriorityClass(ApiStruct, frozen=True, kw_only=True):
+    """A named priority."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
+
+
+class Namespace(ApiStruct, frozen=True, kw_only=True):
+    """A namespace with its labels."""
+
+    metadata: ObjectMeta = ObjectMeta()
