@@ -252,11 +252,13 @@ class PodCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
-    """How a container fares."""
+    """How a container fares, what it has and what the kubelet granted it."""
 
     name: str = ""
     ready: bool = False
     restart_count: int = 0
+    resources: ResourceRequirements | None = None
+    allocated_resources: Quantities = {}
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
@@ -269,6 +271,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     message: str = ""
     start_time: str | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class PodTemplate(ApiStruct, frozen=True, kw_only=True):

@@ -1,0 +1,119 @@
+"""Owns one spelling of affinities, selectors and tolerations, so that what means the same compares equal.
+
+It does not own what they match: that is in `berth_core.selectors`.
+
+The order of terms, expressions and values means nothing, `matchLabels` is short for an In with one value,
+and what is empty is as absent, except for a pod selector, of which none selects nothing and an empty one everything.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import Final
+
+from berth_core.labels import HANDOVER_TAINT
+from berth_core.objects import (
+    Affinity,
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeAffinity,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    Toleration,
+)
+
+_DEFAULT_TOLERATION_KEYS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+_DEFAULT_TOLERATION_SECONDS: Final = 300
+
+
+def canonical_tolerations(tolerations: Iterable[Toleration]) -> frozenset[Toleration]:
+    """Return what is tolerated, without what the API server gives to every pod and what a hand-over adds."""
+    return frozenset(_spelt_out(t) for t in tolerations if t.key != HANDOVER_TAINT and not _is_default(t))
+
+
+def canonical_affinity(affinity: Affinity | None) -> Hashable:
+    """Return an affinity in the one spelling."""
+    if affinity is None:
+        return ((), (), ())
+    return (
+        _node_affinity(affinity.node_affinity),
+        _pod_affinity(affinity.pod_affinity),
+        _pod_affinity(affinity.pod_anti_affinity),
+    )
+
+
+def canonical_selector(selector: LabelSelector | None) -> Hashable:
+    """Return a selector in the one spelling; None stays None."""
+    if selector is None:
+        return None
+    labels = (LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items())
+    return _requirements((*labels, *selector.match_expressions))
+
+
+def _spelt_out(toleration: Toleration) -> Toleration:
+    """Return a toleration with its operator written."""
+    return Toleration(
+        key=toleration.key,
+        operator=toleration.operator or "Equal",
+        value=toleration.value,
+        effect=toleration.effect,
+        toleration_seconds=toleration.toleration_seconds,
+    )
+
+
+def _is_default(toleration: Toleration) -> bool:
+    """Tell whether a toleration is of the pair that the API server gives to every pod."""
+    return (
+        toleration.key in _DEFAULT_TOLERATION_KEYS
+        and toleration.operator == "Exists"
+        and toleration.effect == "NoExecute"
+        and toleration.toleration_seconds == _DEFAULT_TOLERATION_SECONDS
+    )
+
+
+def _node_affinity(affinity: NodeAffinity | None) -> Hashable:
+    """Return node affinity in the one spelling."""
+    if affinity is None:
+        return ()
+    required = affinity.required_during_scheduling_ignored_during_execution
+    must = None if required is None else frozenset(_node_term(term) for term in required.node_selector_terms)
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution
+    rather = _counted((term.weight, _node_term(term.preference)) for term in preferred)
+    return () if must is None and not rather else (must, rather)
+
+
+def _node_term(term: NodeSelectorTerm) -> Hashable:
+    """Return a node term in the one spelling."""
+    return (_requirements(term.match_expressions), _requirements(term.match_fields))
+
+
+def _pod_affinity(affinity: PodAffinity | None) -> Hashable:
+    """Return pod affinity or anti-affinity in the one spelling."""
+    if affinity is None:
+        return ()
+    must = frozenset(_pod_term(term) for term in affinity.required_during_scheduling_ignored_during_execution)
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution
+    rather = _counted((term.weight, _pod_term(term.pod_affinity_term)) for term in preferred)
+    return (must, rather) if must or rather else ()
+
+
+def _pod_term(term: PodAffinityTerm) -> Hashable:
+    """Return a pod term in the one spelling."""
+    return (
+        canonical_selector(term.label_selector),
+        term.topology_key,
+        frozenset(term.namespaces),
+        canonical_selector(term.namespace_selector),
+        frozenset(term.match_label_keys),
+        frozenset(term.mismatch_label_keys),
+    )
+
+
+def _requirements(requirements: Iterable[LabelSelectorRequirement]) -> Hashable:
+    """Return expressions in the one spelling."""
+    return frozenset((r.key, r.operator, frozenset(r.values)) for r in requirements)
+
+
+def _counted(terms: Iterable[Hashable]) -> frozenset[tuple[Hashable, int]]:
+    """Return how often each term stands there: the weights of a term that is written twice add up."""
+    return frozenset(Counter(terms).items())

@@ -1,0 +1,94 @@
+"""Owns whether a pod may take a slot of a Reservation: its owners and its template against the pod.
+
+It does not own which slot the pod is given, nor that pod and Reservation are in one namespace: both are the operator's.
+"""
+
+from typing import Final
+
+from berth_core.canonical import canonical_affinity, canonical_tolerations
+from berth_core.objects import Pod, PodSpec, PodTemplate
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import ObjectReference, Reservation, ReservationOwner, ReservationTask
+from berth_core.selectors import matches_labels
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+
+def matching_tasks(reservation: Reservation, pod: Pod) -> tuple[ReservationTask, ...]:
+    """Return the tasks whose slots a pod may take, in order; none if no owner of the Reservation matches."""
+    if not any(owner_matches(owner, pod) for owner in reservation.spec.owners):
+        return ()
+    scheduler_name = reservation.spec.scheduler_name
+    return tuple(t for t in reservation.spec.tasks if template_matches(t.template, pod, scheduler_name=scheduler_name))
+
+
+def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
+    """Tell whether an owner names the pod or its controller, and selects the pod's labels; it must say one at least."""
+    if owner.object is None and owner.label_selector is None:
+        return False
+    return (owner.object is None or _names(owner.object, pod)) and (
+        owner.label_selector is None or matches_labels(owner.label_selector, pod.metadata.labels)
+    )
+
+
+def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> bool:
+    """Tell whether a pod looks to the scheduler as the template does and asks for no more.
+
+    `scheduler_name` is the Reservation's, for a template that names none.
+    """
+    return not template_differences(template, pod, scheduler_name=scheduler_name)
+
+
+def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> tuple[str, ...]:
+    """Return what keeps a pod from a template's slot, one phrase each; raises `InputError` for a bad quantity.
+
+    Images, commands and labels do not count: a new version of the same workload must find its place.
+    """
+    held, asked = template.spec, pod.spec
+    pairs = (
+        ("schedulerName", _scheduler(held.scheduler_name or scheduler_name), _scheduler(asked.scheduler_name)),
+        ("priorityClassName", held.priority_class_name, asked.priority_class_name),
+        ("nodeSelector", held.node_selector, asked.node_selector),
+    )
+    differences = [f"{field} is {theirs!r}, not {ours!r}" for field, ours, theirs in pairs if ours != theirs]
+    if canonical_affinity(held.affinity) != canonical_affinity(asked.affinity):
+        differences.append("affinity is not the template's")
+    if canonical_tolerations(held.tolerations) != canonical_tolerations(asked.tolerations):
+        differences.append("tolerations are not the template's")
+    return (*differences, *_excess(held, asked))
+
+
+def _names(wanted: ObjectReference, pod: Pod) -> bool:
+    """Tell whether a reference means the pod or its controller: by uid if it has one, else by kind and names.
+
+    A reference without a namespace means one in the pod's: owner and pod are never in different ones.
+    """
+    controller = pod.controller
+    if wanted.uid:
+        return wanted.uid in {pod.metadata.uid, controller.uid if controller else ""}
+    if not wanted.name or wanted.namespace not in {"", pod.metadata.namespace}:
+        return False
+    candidates = [("v1", "Pod", pod.metadata.name)]
+    if controller:
+        candidates.append((controller.api_version, controller.kind, controller.name))
+    return any(
+        wanted.kind == kind and wanted.name == name and _same_group(wanted.api_version, api_version)
+        for api_version, kind, name in candidates
+    )
+
+
+def _same_group(wanted: str, found: str) -> bool:
+    """Tell whether two apiVersions are of one group; one that is missing is of any."""
+    return not wanted or not found or wanted.rpartition("/")[0] == found.rpartition("/")[0]
+
+
+def _scheduler(name: str) -> str:
+    """Return a scheduler's name as the API server defaults it."""
+    return name or DEFAULT_SCHEDULER
+
+
+def _excess(held: PodSpec, asked: PodSpec) -> tuple[str, ...]:
+    """Return a phrase for each resource of which a pod asks for more than is held."""
+    template, pod = effective_requests(held), effective_requests(asked)
+    ours, theirs = template.to_quantities(), pod.to_quantities()
+    return tuple(f"{name} requested is {theirs[name]}, above {ours.get(name, '0')}" for name in pod.lacking(template))

@@ -1,0 +1,108 @@
+"""Owns what a pod takes of its node, computed as kube-scheduler computes it.
+
+It does not own the pod's slot in the node's `pods`: whoever counts pods counts one for each.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from berth_core.errors import InputError
+from berth_core.objects import Container, ContainerStatus, Pod, PodSpec, Quantities
+from berth_core.resources import CPU, HUGE_PAGES_PREFIX, MEMORY, ResourceAmounts
+
+_MAIN: Final = "containers"
+_INIT: Final = "initContainers"
+_RESIZE_PENDING: Final = "PodResizePending"
+_INFEASIBLE: Final = "Infeasible"
+
+
+def effective_requests(spec: PodSpec) -> ResourceAmounts:
+    """Return what a pod of this spec will ask of a node.
+
+    The sum of its containers and sidecars, or what its initialisation needs where that is more; then what the pod asks
+    for as a whole in place of it; then the overhead (`resource.PodRequests` of k8s.io/component-helpers).
+    Each container's request is rounded up on its own. Raises `InputError` that names the field.
+    """
+    return _with_pod_level(spec, _of_containers(spec, _specified))
+
+
+def occupied_requests(pod: Pod) -> ResourceAmounts:
+    """Return what a pod takes of its node now, which is more than its spec while it is being resized in place.
+
+    Raises `InputError` that names the field.
+    """
+    reported = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    statuses = {status.name: status for status in reported if status.resources is not None}
+    if not statuses:
+        return effective_requests(pod.spec)
+    infeasible = any(c.type == _RESIZE_PENDING and c.reason == _INFEASIBLE for c in pod.status.conditions)
+
+    def request_of(container: Container, place: str) -> ResourceAmounts:
+        """Return the most of what the container asks for, was granted and has."""
+        specified = _specified(container, place)
+        status = statuses.get(container.name)
+        if status is None or (place == _INIT and not _is_sidecar(container)):
+            return specified
+        actual = _actual(status)
+        return actual if infeasible else actual.largest(specified)
+
+    return _with_pod_level(pod.spec, _of_containers(pod.spec, request_of))
+
+
+def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], ResourceAmounts]) -> ResourceAmounts:
+    """Return the greater of what the containers need together and what each step of the initialisation needs.
+
+    An init container runs beside the sidecars that stand before it, and a sidecar beside everything after it.
+    """
+    running = ResourceAmounts.total(request_of(container, _MAIN) for container in spec.containers)
+    if not spec.init_containers:
+        return running
+    sidecars = most = ResourceAmounts.empty()
+    for container in spec.init_containers:
+        request = request_of(container, _INIT)
+        if _is_sidecar(container):
+            running = running.plus(request)
+            sidecars = sidecars.plus(request)
+            most = most.largest(sidecars)
+        else:
+            most = most.largest(sidecars.plus(request))
+    return running.largest(most)
+
+
+def _with_pod_level(spec: PodSpec, requests: ResourceAmounts) -> ResourceAmounts:
+    """Return requests with what the pod asks for as a whole put in place, and its overhead added."""
+    if spec.resources is not None and spec.resources.requests:
+        whole = {name: raw for name, raw in spec.resources.requests.items() if _is_pod_level(name)}
+        kept = {name: amount for name, amount in requests.items() if name not in whole}
+        requests = ResourceAmounts(kept).plus(_amounts(whole, "spec.resources.requests"))
+    return requests.plus(_amounts(spec.overhead, "spec.overhead")) if spec.overhead else requests
+
+
+def _is_sidecar(container: Container) -> bool:
+    """Tell whether an init container keeps running beside the others."""
+    return container.restart_policy == "Always"
+
+
+def _is_pod_level(name: str) -> bool:
+    """Tell whether a pod can ask for a resource as a whole; elsewhere such a request is not looked at."""
+    return name in {CPU, MEMORY} or name.startswith(HUGE_PAGES_PREFIX)
+
+
+def _specified(container: Container, place: str) -> ResourceAmounts:
+    """Return what the spec of a container asks for."""
+    return _amounts(container.resources.requests, f"spec.{place}[{container.name}].resources.requests")
+
+
+def _actual(status: ContainerStatus) -> ResourceAmounts:
+    """Return the greater of what a container has and what the kubelet granted it."""
+    place = f"status.containerStatuses[{status.name}]"
+    has = _amounts(status.resources.requests if status.resources else {}, f"{place}.resources.requests")
+    return has.largest(_amounts(status.allocated_resources, f"{place}.allocatedResources"))
+
+
+def _amounts(quantities: Quantities, place: str) -> ResourceAmounts:
+    """Return quantities as amounts; an error names the place."""
+    try:
+        return ResourceAmounts.from_quantities(quantities)
+    except InputError as error:
+        raise error.within(place) from error

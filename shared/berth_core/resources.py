@@ -1,0 +1,161 @@
+"""Owns amounts of resources: exact integers per resource name, and the only arithmetic on them.
+
+It does not own whose amounts they are: a pod's are computed in `berth_core.pod_requests`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final
+
+from berth_core.objects import Quantities, RawQuantity
+from berth_core.quantity import QuantityError, parse_quantity
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+PODS: Final = "pods"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+HUGE_PAGES_PREFIX: Final = "hugepages-"
+
+_BINARY_UNITS: Final = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_MILLI: Final = 1_000
+
+
+class ResourceAmounts:
+    """An immutable map from resource name to an integer: cpu in thousandths, everything else in its own unit.
+
+    Amounts that are zero are left out, so that equal means equal. Exact integers, because sums of floating-point
+    cores differ with the order of their addition: a pod that fits by the books must fit whichever way they were added.
+    Amounts may be negative after `minus`: a node whose pods ask for more than it has is over-booked by that much.
+    """
+
+    __slots__ = ("_hash", "amounts")
+
+    amounts: Mapping[str, int]
+    """What is not zero, in no particular order."""
+    _hash: int | None
+
+    def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
+        self.amounts = {name: amount for name, amount in (amounts or {}).items() if amount}
+        self._hash = None
+
+    @classmethod
+    def empty(cls) -> "ResourceAmounts":
+        """Return no amounts."""
+        return _EMPTY
+
+    @classmethod
+    def from_quantities(cls, quantities: Quantities) -> "ResourceAmounts":
+        """Return quantities as amounts, rounded up; raises `QuantityError`, also for a negative quantity."""
+        return cls({name: _amount(name, raw) for name, raw in quantities.items()})
+
+    @classmethod
+    def total(cls, several: Iterable["ResourceAmounts"]) -> "ResourceAmounts":
+        """Return the sum of several amounts."""
+        sums: dict[str, int] = {}
+        for one in several:
+            for name, amount in one.amounts.items():
+                sums[name] = sums.get(name, 0) + amount
+        return cls(sums)
+
+    def get(self, name: str) -> int:
+        """Return the amount of one resource, 0 if there is none."""
+        return self.amounts.get(name, 0)
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the resources that are not zero, sorted."""
+        return tuple(sorted(self.amounts))
+
+    def items(self) -> tuple[tuple[str, int], ...]:
+        """Return names and amounts that are not zero, sorted by name."""
+        return tuple(sorted(self.amounts.items()))
+
+    def plus(self, other: "ResourceAmounts") -> "ResourceAmounts":
+        """Return the sum."""
+        sums = dict(self.amounts)
+        for name, amount in other.amounts.items():
+            sums[name] = sums.get(name, 0) + amount
+        return ResourceAmounts(sums)
+
+    def minus(self, other: "ResourceAmounts") -> "ResourceAmounts":
+        """Return the difference, which may be negative."""
+        rest = dict(self.amounts)
+        for name, amount in other.amounts.items():
+            rest[name] = rest.get(name, 0) - amount
+        return ResourceAmounts(rest)
+
+    def times(self, count: int) -> "ResourceAmounts":
+        """Return the amounts of `count` equals."""
+        return ResourceAmounts({name: amount * count for name, amount in self.amounts.items()})
+
+    def largest(self, other: "ResourceAmounts") -> "ResourceAmounts":
+        """Return the greater of the two for each resource; one that is missing counts as 0."""
+        names = self.amounts.keys() | other.amounts.keys()
+        return ResourceAmounts({name: max(self.get(name), other.get(name)) for name in names})
+
+    def fits_within(self, free: "ResourceAmounts") -> bool:
+        """Tell whether all that is asked for is there; what is not asked for may be over-booked."""
+        there = free.amounts
+        return all(amount <= 0 or amount <= there.get(name, 0) for name, amount in self.amounts.items())
+
+    def lacking(self, free: "ResourceAmounts") -> tuple[str, ...]:
+        """Return the names of the resources of which there is not enough, sorted."""
+        return tuple(sorted(name for name, amount in self.amounts.items() if amount > max(0, free.get(name))))
+
+    def to_quantities(self) -> dict[str, str]:
+        """Return the amounts as quantities, sorted by name; reading them gives the same amounts."""
+        return {name: _quantity(name, amount) for name, amount in self.items()}
+
+    def __getitem__(self, name: str) -> int:
+        return self.amounts.get(name, 0)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.amounts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.amounts)
+
+    def __eq__(self, other: object) -> bool:
+        return self.amounts == other.amounts if isinstance(other, ResourceAmounts) else NotImplemented
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self.amounts.items()))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"ResourceAmounts({dict(self.items())!r})"
+
+
+_EMPTY: Final = ResourceAmounts()
+
+
+def _amount(name: str, raw: RawQuantity) -> int:
+    """Return one quantity as an amount; raises `QuantityError` with the resource as its field."""
+    try:
+        amount = _cached_amount(raw, in_millis=name == CPU)
+    except QuantityError as error:
+        raise QuantityError(raw, field=name, expected=error.expected) from error
+    if amount < 0:
+        raise QuantityError(raw, field=name, expected="a quantity that is not negative")
+    return amount
+
+
+@lru_cache(maxsize=1 << 16)
+def _cached_amount(raw: RawQuantity, *, in_millis: bool) -> int:
+    """Return one quantity as thousandths or as whole units, rounded away from zero."""
+    quantity = parse_quantity(str(raw))
+    return quantity.milli() if in_millis else quantity.value()
+
+
+def _quantity(name: str, amount: int) -> str:
+    """Return one amount as the shortest usual quantity."""
+    if name == CPU:
+        return f"{amount}m" if amount % _MILLI else str(amount // _MILLI)
+    if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX):
+        for unit, size in _BINARY_UNITS:
+            if amount % size == 0:
+                return f"{amount // size}{unit}"
+    return str(amount)
