@@ -1,0 +1,86 @@
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from conventions.tracked import ROOT, shown, tracked_files
+
+PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCK: Final = (ROOT / "requirements.lock").read_text()
+TOP_LEVEL_PAGES: Final = {"README.md", "CHANGELOG.md"}
+
+
+def required() -> Iterator[Requirement]:
+    extras: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+    for text in [*PROJECT["project"]["dependencies"], *(text for extra in extras.values() for text in extra)]:
+        requirement = Requirement(text)
+        if requirement.name != PROJECT["project"]["name"]:
+            yield requirement
+
+
+def locked() -> dict[str, set[str]]:
+    versions: dict[str, set[str]] = {}
+    for line in LOCK.splitlines():
+        if line and not line.startswith("#"):
+            requirement = Requirement(line)
+            (pin,) = requirement.specifier
+            versions.setdefault(canonicalize_name(requirement.name), set()).add(pin.version)
+    return versions
+
+
+@pytest.mark.parametrize("requirement", list(required()), ids=str)
+def test_the_lock_satisfies(requirement: Requirement) -> None:
+    versions = locked().get(canonicalize_name(requirement.name), set())
+    assert versions
+    assert all(requirement.specifier.contains(version) for version in versions)
+
+
+def test_the_lock_is_what_pip_takes_as_constraints() -> None:
+    lines = [line for line in LOCK.splitlines() if not line.startswith("#")]
+    assert lines
+    assert not [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[^\s;\[\]@/]+( ; .+)?", line)]
+
+
+def readme_commands() -> list[str]:
+    return [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("python3 -m venv ")]
+
+
+def test_the_readme_has_one_command_for_the_tests_that_uses_the_lock() -> None:
+    (command,) = [line for line in readme_commands() if "pytest" in line]
+    assert "-c requirements.lock -e '.[test]'" in command
+    assert command.endswith(".venv/bin/pytest")
+
+
+def test_the_ci_takes_its_command_from_the_readme() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    (expression,) = re.findall(r"sed -n '([^']+)' README\.md", script)
+    found = subprocess.run(["sed", "-n", expression, "README.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == [line for line in readme_commands() if "pytest" in line]
+
+
+def test_the_ci_script_can_be_run() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    subprocess.run(["bash", "-n", script], check=True)
+
+
+def test_the_pages_at_the_top_are_few() -> None:
+    pages = {shown(path) for path in tracked_files() if path.suffix == ".md" and path.parent == ROOT}
+    assert pages <= TOP_LEVEL_PAGES
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert f"## {PROJECT['project']['version']}" in Path(ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_chart_has_the_version_of_the_project() -> None:
+    chart = (ROOT / "helm" / "berth" / "Chart.yaml").read_text()
+    version = PROJECT["project"]["version"]
+    assert f"\nversion: {version}\n" in chart
+    assert f'\nappVersion: "{version}"\n' in chart

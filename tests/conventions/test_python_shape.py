@@ -1,0 +1,76 @@
+import ast
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from conventions.tracked import ROOT, python_files, shown, tracked_files
+
+LONGEST_FUNCTION: Final = 60
+LONGEST_MODULE: Final = 600
+COMPONENTS: Final = ("descheduler", "operator", "shared")
+NAMES_THAT_SAY_NOTHING: Final = frozenset({"utils", "util", "helpers", "helper", "common", "types", "misc"})
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    long = [
+        f"{shown(p)}: {name} has {n} lines" for p in python_files() for name, n in functions(p) if n > LONGEST_FUNCTION
+    ]
+    assert not long
+
+
+def test_no_module_is_longer_than_it_can_be_read() -> None:
+    lengths = {shown(path): len(path.read_text().splitlines()) for path in python_files()}
+    assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE}
+
+
+def test_module_names_say_what_is_inside() -> None:
+    assert not [shown(path) for path in python_files() if path.stem in NAMES_THAT_SAY_NOTHING]
+
+
+def test_every_module_says_what_it_owns_and_what_not() -> None:
+    owners = [
+        path for path in python_files() if path.relative_to(ROOT).parts[0] in COMPONENTS and path.stem != "__init__"
+    ]
+    assert owners
+    mute = [
+        shown(path) for path in owners if len((ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()) < 2
+    ]
+    assert not mute
+
+
+@pytest.mark.parametrize("folder", [*COMPONENTS, "tests"])
+def test_a_folder_of_the_repository_is_no_package(folder: str) -> None:
+    inits = [path.relative_to(ROOT) for path in tracked_files() if path.name == "__init__.py"]
+    depth = {"tests": 99}.get(folder, 2)
+    assert not [path.as_posix() for path in inits if path.parts[0] == folder and len(path.parts) <= depth]
+
+
+def test_no_test_folder_is_named_after_the_operator() -> None:
+    assert not (ROOT / "tests" / "operator").exists()
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    names = [path.name for path in python_files() if path.name.startswith("test_")]
+    assert len(names) == len(set(names))
+
+
+def test_operator_is_the_standard_librarys() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", "import operator; print(operator.__file__)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(answer.stdout.strip()).resolve().parent == Path(sysconfig.get_path("stdlib")).resolve()
