@@ -102,6 +102,8 @@ class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     skipped: int = 0
     failed: int = 0
     freed_nodes: tuple[str, ...] = ()
+    freed_node_count: int = 0
+    """The length of `freed_nodes`, for `kubectl get`: its columns cannot count."""
     pending_pods: int = 0
     seconds: float = 0.0
 
