@@ -1,0 +1,186 @@
+"""Owns the command line of each component of the control plane; every function here is pure.
+
+It does not own the processes: those are in `processes`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from berth_sandbox import certificates
+from berth_sandbox.folders import SandboxFolder
+from berth_sandbox.ports import LOOPBACK, Ports
+
+
+class Component(StrEnum):
+    """A process of the control plane; the value is also the name of its log."""
+
+    ETCD = "etcd"
+    API_SERVER = "kube-apiserver"
+    CONTROLLER_MANAGER = "kube-controller-manager"
+    SCHEDULER = "kube-scheduler"
+    SECOND_SCHEDULER = "second-scheduler"
+    KWOK = "kwok"
+
+    @property
+    def binary(self) -> str:
+        """Return the name of the program that this component runs."""
+        return "kube-scheduler" if self is Component.SECOND_SCHEDULER else self.value
+
+
+Binaries = Mapping[str, Path]
+"""Program name to its path."""
+
+_SERVICE_ACCOUNT_ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
+_CLIENT_QPS: Final = 500
+_CONCURRENT_SYNCS: Final = 20
+_NODE_LEASE_SECONDS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentPlace:
+    """What every command line is made of."""
+
+    binaries: Binaries
+    folder: SandboxFolder
+    ports: Ports
+
+
+def build_command(component: Component, place: ComponentPlace) -> tuple[str, ...]:
+    """Return the command line that starts a component."""
+    return (str(place.binaries[component.binary]), *_ARGUMENTS[component](place))
+
+
+def health_url(component: Component, ports: Ports) -> str:
+    """Return the address that answers 200 once the component is ready."""
+    match component:
+        case Component.ETCD:
+            return f"http://{LOOPBACK}:{ports.etcd}/health"
+        case Component.API_SERVER:
+            return f"https://{LOOPBACK}:{ports.api_server}/readyz"
+        case Component.CONTROLLER_MANAGER:
+            return f"https://{LOOPBACK}:{ports.controller_manager}/healthz"
+        case Component.SCHEDULER:
+            return f"https://{LOOPBACK}:{ports.scheduler}/readyz"
+        case Component.SECOND_SCHEDULER:
+            return f"https://{LOOPBACK}:{ports.second_scheduler}/readyz"
+        case Component.KWOK:
+            return f"http://{LOOPBACK}:{ports.kwok}/readyz"
+
+
+def _etcd_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return etcd's arguments; nothing is synced to disk, for a sandbox does not outlive its machine."""
+    client = f"http://{LOOPBACK}:{place.ports.etcd}"
+    peer = f"http://{LOOPBACK}:{place.ports.etcd_peer}"
+    return (
+        "--name=sandbox",
+        f"--data-dir={place.folder.etcd_data}",
+        "--unsafe-no-fsync",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=sandbox={peer}",
+        "--log-level=warn",
+    )
+
+
+def _api_server_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return the API server's arguments: RBAC on, admission and features as they come."""
+    folder = place.folder
+    return (
+        f"--etcd-servers=http://{LOOPBACK}:{place.ports.etcd}",
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        "--endpoint-reconciler-type=none",
+        f"--secure-port={place.ports.api_server}",
+        f"--cert-dir={folder.root / 'pki'}",
+        *_serving_certificate(folder),
+        f"--client-ca-file={folder.certificate(certificates.AUTHORITY)}",
+        f"--service-account-issuer={_SERVICE_ACCOUNT_ISSUER}",
+        f"--service-account-key-file={folder.certificate(certificates.SERVICE_ACCOUNTS)}",
+        f"--service-account-signing-key-file={folder.key(certificates.SERVICE_ACCOUNTS)}",
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--allow-privileged=true",
+    )
+
+
+def _serving_certificate(folder: SandboxFolder) -> tuple[str, ...]:
+    """Return the arguments that make a component serve with the sandbox's certificate."""
+    return (
+        f"--tls-cert-file={folder.certificate(certificates.SERVER)}",
+        f"--tls-private-key-file={folder.key(certificates.SERVER)}",
+    )
+
+
+def _controller_manager_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return the controller manager's arguments: every standard controller, only allowed to work faster."""
+    folder = place.folder
+    kubeconfig = folder.user_kubeconfig(certificates.CONTROLLER_MANAGER.name)
+    syncs = ("deployment", "replicaset", "statefulset", "job", "gc", "service-endpoint")
+    return (
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={place.ports.controller_manager}",
+        *_serving_certificate(folder),
+        "--leader-elect=false",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={folder.key(certificates.SERVICE_ACCOUNTS)}",
+        f"--root-ca-file={folder.certificate(certificates.AUTHORITY)}",
+        f"--flex-volume-plugin-dir={folder.root / 'volume-plugins'}",
+        f"--kube-api-qps={_CLIENT_QPS}",
+        f"--kube-api-burst={2 * _CLIENT_QPS}",
+        *(f"--concurrent-{name}-syncs={_CONCURRENT_SYNCS}" for name in syncs),
+    )
+
+
+def _scheduler_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return the default scheduler's arguments."""
+    return _any_scheduler_arguments(place, Component.SCHEDULER, place.ports.scheduler)
+
+
+def _second_scheduler_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return the arguments of the scheduler that serves `schedulerName: second-scheduler`."""
+    return _any_scheduler_arguments(place, Component.SECOND_SCHEDULER, place.ports.second_scheduler)
+
+
+def _any_scheduler_arguments(place: ComponentPlace, scheduler: Component, port: int) -> tuple[str, ...]:
+    """Return a scheduler's arguments; its health and metrics may be read without a token."""
+    kubeconfig = place.folder.user_kubeconfig(certificates.SCHEDULER.name)
+    return (
+        f"--config={place.folder.scheduler_config(scheduler)}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        *_serving_certificate(place.folder),
+    )
+
+
+def _kwok_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return kwok's arguments: it plays the kubelet of every node."""
+    return (
+        f"--kubeconfig={place.folder.user_kubeconfig(certificates.KWOK.name)}",
+        f"--config={place.folder.kwok_config}",
+        "--manage-all-nodes=true",
+        f"--node-lease-duration-seconds={_NODE_LEASE_SECONDS}",
+        "--node-ip=192.0.2.1",
+        "--cidr=10.128.0.0/9",
+        f"--server-address={LOOPBACK}:{place.ports.kwok}",
+    )
+
+
+_ARGUMENTS: Final[Mapping[Component, Callable[[ComponentPlace], tuple[str, ...]]]] = {
+    Component.ETCD: _etcd_arguments,
+    Component.API_SERVER: _api_server_arguments,
+    Component.CONTROLLER_MANAGER: _controller_manager_arguments,
+    Component.SCHEDULER: _scheduler_arguments,
+    Component.SECOND_SCHEDULER: _second_scheduler_arguments,
+    Component.KWOK: _kwok_arguments,
+}

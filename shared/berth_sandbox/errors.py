@@ -1,0 +1,28 @@
+"""Owns the errors of the sandbox.
+
+It does not own errors of the API server: those are in `berth_kube.errors`.
+
+    PermanentError (berth_core)
+    └── SandboxError                 the sandbox cannot do what was asked
+        ├── SandboxUnavailableError  the binaries can neither be found nor built here; says what to install
+        ├── ComponentError           a component ended or did not become ready; carries the tail of its log
+        └── SandboxNameError         a name that is taken, or that nothing is up under
+"""
+
+from berth_core.errors import PermanentError
+
+
+class SandboxError(PermanentError):
+    """The sandbox cannot do what was asked; trying again the same way does not help."""
+
+
+class SandboxUnavailableError(SandboxError):
+    """The control plane's binaries can neither be found nor built here; the text says what to install."""
+
+
+class ComponentError(SandboxError):
+    """A component ended or did not become ready in time; the text carries the tail of its log."""
+
+
+class SandboxNameError(SandboxError):
+    """A sandbox of that name is already up, or none is."""

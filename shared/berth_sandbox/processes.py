@@ -1,0 +1,120 @@
+"""Owns the processes of one sandbox: starts them, tells whether they are alive and are ours, and ends them.
+
+It does not own what they run (`components`) or whether they are ready (`readiness`).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from berth_sandbox.components import Component
+from berth_sandbox.folders import SandboxFolder
+
+_GONE_WITHIN_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.02
+_TAIL_LINES: Final = 15
+
+
+def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder) -> None:
+    """Start a component in a session of its own, so that Ctrl-C at the terminal reaches only us, and note its pid."""
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    pid = os.posix_spawn(
+        command[0],
+        command,
+        _component_environment(),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(folder.log(component)), append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGPIPE],
+    )
+    folder.pid_file(component).write_text(str(pid), encoding="ascii")
+
+
+def _component_environment() -> dict[str, str]:
+    """Return the environment without what would change a component: proxies, Go's and Kubernetes' own variables."""
+    unwanted = ("KUBE", "ETCD_", "KWOK_", "GODEBUG", "GOMAXPROCS", "GOGC", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}
+
+
+def find_pid(component: Component, folder: SandboxFolder) -> int | None:
+    """Return the pid of a live component of this sandbox, else None.
+
+    A pid may have been given to another process since it was noted; ours carries the sandbox's folder in its command
+    line.
+    """
+    try:
+        pid = int(folder.pid_file(component).read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
+    _reap(pid)
+    return pid if str(folder.root) in read_command_line(pid) else None
+
+
+def read_command_line(pid: int) -> str:
+    """Return the command line of a process; empty when it is gone or a zombie."""
+    if sys.platform == "linux":
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            return ""
+    listed = subprocess.run(  # noqa: S603 - a number is its only argument
+        ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return listed.stdout
+
+
+def find_live(folder: SandboxFolder) -> dict[Component, int]:
+    """Return the live components of a sandbox and their pids."""
+    found = {component: find_pid(component, folder) for component in Component}
+    return {component: pid for component, pid in found.items() if pid is not None}
+
+
+def send_signal(component: Component, folder: SandboxFolder, number: signal.Signals) -> bool:
+    """Send a signal to a component; return whether it was alive to get it."""
+    pid = find_pid(component, folder)
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def end(components: Iterable[Component], folder: SandboxFolder) -> None:
+    """End components at once and wait until they are gone; they hold nothing that is worth an orderly end."""
+    wanted = tuple(components)
+    for component in wanted:
+        send_signal(component, folder, signal.SIGKILL)
+    deadline = time.monotonic() + _GONE_WITHIN_SECONDS
+    while any(find_pid(component, folder) is not None for component in wanted):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_SECONDS)
+    for component in wanted:
+        folder.pid_file(component).unlink(missing_ok=True)
+
+
+def read_log_tail(component: Component, folder: SandboxFolder) -> str:
+    """Return the last lines of a component's log."""
+    try:
+        lines = folder.log(component).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(lines[-_TAIL_LINES:])
+
+
+def _reap(pid: int) -> None:
+    """Take the exit status of a child that has ended, so that it is no zombie; other processes are not ours to reap."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return

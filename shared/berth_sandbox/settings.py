@@ -1,0 +1,51 @@
+"""Owns what a sandbox can be told: its size, its scheduler and its name.
+
+It does not own where files lie on the user's machine: that is `folders`.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from berth_sandbox.errors import SandboxNameError
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+class ScoringStrategy(StrEnum):
+    """How kube-scheduler's NodeResourcesFit ranks the nodes that a pod fits."""
+
+    LEAST_ALLOCATED = "LeastAllocated"
+    """Emptiest node first: the scheduler's own default, which spreads and so fragments."""
+    MOST_ALLOCATED = "MostAllocated"
+    """Fullest node first: bin packing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """What to start; every field has a default that gives an empty cluster with the stock scheduler."""
+
+    nodes: int = 0
+    """How many nodes to make at the start."""
+    node_cpu: str = "16"
+    """Allocatable cpu of each node, a Kubernetes quantity."""
+    node_memory: str = "64Gi"
+    """Allocatable memory of each node, a Kubernetes quantity."""
+    node_pods: int = 110
+    """Pod slots of each node."""
+    scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
+    """Scoring of the default scheduler and of the second one."""
+    second_scheduler: bool = False
+    """Whether a second, independent kube-scheduler serves pods with `schedulerName: second-scheduler`."""
+    name: str | None = None
+    """Name under which the sandbox can be found again; None makes a nameless one in a temporary folder."""
+    timeout_seconds: float = 90.0
+    """How long the start of the control plane may take, without building and without filling."""
+
+    def __post_init__(self) -> None:
+        """Refuse a name that cannot stand in a context name or a path."""
+        if self.name is not None and not _NAME.fullmatch(self.name):
+            raise SandboxNameError(
+                f"sandbox name {self.name!r}: expected lower-case letters, digits and dashes, 40 characters at most"
+            )

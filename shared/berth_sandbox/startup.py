@@ -1,0 +1,70 @@
+"""Owns the order in which a sandbox comes up, from empty folder to ready control plane.
+
+It does not own the handle that callers use: that is `sandbox`.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterable
+
+from berth_sandbox import bootstrap, processes, readiness
+from berth_sandbox.certificates import write_certificates
+from berth_sandbox.components import Binaries, Component, ComponentPlace, build_command
+from berth_sandbox.configuration import write_configuration
+from berth_sandbox.folders import SandboxFolder
+from berth_sandbox.ports import PortReservation
+from berth_sandbox.raw_api import RawApi
+from berth_sandbox.record import SandboxRecord, write_record
+from berth_sandbox.settings import SandboxSettings
+
+Progress = Callable[[str], None]
+"""Takes one line of text for people."""
+
+_FIRST = (Component.ETCD, Component.API_SERVER)
+_SECOND = (Component.CONTROLLER_MANAGER, Component.SCHEDULER, Component.KWOK)
+
+
+def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSettings, progress: Progress) -> SandboxRecord:
+    """Start every component in the folder and return the record once all are ready and Berth is installed."""
+    deadline = time.monotonic() + settings.timeout_seconds
+    now = dt.datetime.now(dt.UTC)
+    reservation = PortReservation.make()
+    try:
+        record = SandboxRecord(
+            settings=settings,
+            ports=reservation.ports,
+            binaries={name: str(path) for name, path in binaries.items()},
+            started=now.isoformat(timespec="seconds"),
+        )
+        write_certificates(folder, now=now)
+        write_configuration(folder, reservation.ports, settings)
+        write_record(folder, record)
+        _start_control_plane(record.place(folder), settings, deadline, progress)
+    finally:
+        reservation.release()
+    return record
+
+
+def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadline: float, progress: Progress) -> None:
+    """Start the API server first, then everything that needs it, and install Berth meanwhile."""
+    progress("starting etcd and kube-apiserver")
+    start_components(_FIRST, place)
+    readiness.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
+    second = (*_SECOND, Component.SECOND_SCHEDULER) if settings.second_scheduler else _SECOND
+    progress("starting " + ", ".join(second))
+    start_components(second, place)
+    with RawApi(place.folder, place.ports) as api:
+        bootstrap.install_berth(api)
+        readiness.wait_until_ready(second, place.folder, place.ports, deadline=deadline)
+        readiness.wait_for(
+            lambda: bootstrap.is_installed(api),
+            component=Component.CONTROLLER_MANAGER,
+            folder=place.folder,
+            deadline=deadline,
+        )
+
+
+def start_components(components: Iterable[Component], place: ComponentPlace) -> None:
+    """Start components without waiting for them."""
+    for component in components:
+        processes.spawn(component, build_command(component, place), place.folder)
