@@ -1,4 +1,4 @@
-"""Owns whether labels, nodes and taints satisfy what a selector, an affinity or a toleration says, as kube-scheduler reads it.
+"""Owns whether labels, nodes and taints satisfy a selector, an affinity or a toleration, as kube-scheduler reads them.
 
 It does not own pod affinity and topology spread, which need to know where other pods are: those are the planner's.
 
@@ -20,6 +20,7 @@ from berth_core.objects import (
 )
 
 _NAME_FIELD: Final = "metadata.name"
+_COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {"Gt": int.__gt__, "Lt": int.__lt__}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 
@@ -97,19 +98,17 @@ def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
             return found is not None
         case "DoesNotExist":
             return found is None
-        case "Gt":
-            return _compares(found, requirement.values, int.__gt__)
-        case "Lt":
-            return _compares(found, requirement.values, int.__lt__)
         case _:
-            return False
+            return _compares(found, requirement)
 
 
-def _compares(found: str | None, values: tuple[str, ...], compare: Callable[[int, int], bool]) -> bool:
-    """Tell whether a label compares with the one value; both must be integers."""
-    if found is None or len(values) != 1 or not _INTEGER.fullmatch(found) or not _INTEGER.fullmatch(values[0]):
+def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
+    """Tell whether a label is greater or less than the one value; both must be integers."""
+    compare = _COMPARISONS.get(requirement.operator)
+    numbers = (found or "", *requirement.values)
+    if compare is None or len(numbers) != 2 or not all(map(_INTEGER.fullmatch, numbers)):  # noqa: PLR2004 - a pair
         return False
-    return compare(int(found), int(values[0]))
+    return compare(int(numbers[0]), int(numbers[1]))
 
 
 def _holds_for_field(requirement: LabelSelectorRequirement, node: Node) -> bool:

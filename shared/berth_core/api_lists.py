@@ -1,0 +1,180 @@
+"""Owns the reading and writing of a `v1` List in JSON, the file in which people hand a cluster around.
+
+It does not own what the objects in it must be to one another: that is `berth_core.snapshot`'s.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.objects import (
+    ApiStruct,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    StorageClass,
+    Workload,
+)
+from berth_core.reservations import API_VERSION as RESERVATION_API_VERSION
+from berth_core.reservations import KIND as RESERVATION_KIND
+from berth_core.reservations import Reservation
+
+Listed: TypeAlias = (
+    Node
+    | Pod
+    | Workload
+    | PodDisruptionBudget
+    | PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | PriorityClass
+    | Namespace
+    | Reservation
+)
+"""An object of a kind that Berth looks at."""
+
+_EXPECTED: Final = "a v1 List in JSON, as `berth snapshot` writes it"
+_TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
+    ("v1", "Node"): Node,
+    ("v1", "Pod"): Pod,
+    ("v1", "Namespace"): Namespace,
+    ("v1", "PersistentVolume"): PersistentVolume,
+    ("v1", "PersistentVolumeClaim"): PersistentVolumeClaim,
+    ("policy/v1", "PodDisruptionBudget"): PodDisruptionBudget,
+    ("scheduling.k8s.io/v1", "PriorityClass"): PriorityClass,
+    ("storage.k8s.io/v1", "StorageClass"): StorageClass,
+    ("apps/v1", "ReplicaSet"): Workload,
+    ("apps/v1", "StatefulSet"): Workload,
+    ("apps/v1", "Deployment"): Workload,
+    ("apps/v1", "DaemonSet"): Workload,
+    ("batch/v1", "Job"): Workload,
+    (RESERVATION_API_VERSION, RESERVATION_KIND): Reservation,
+}
+_KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ is not Workload}
+_DECODERS: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in _TYPES.items()}
+_AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
+
+
+class _Name(ApiStruct, frozen=True, kw_only=True):
+    """The name of an object."""
+
+    namespace: str = ""
+    name: str = ""
+
+
+class _Head(ApiStruct, frozen=True, kw_only=True):
+    """What an object is, read before the rest."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: _Name = _Name()
+
+
+class _List(ApiStruct, frozen=True, kw_only=True):
+    """A List whose items are not read yet."""
+
+    api_version: str = ""
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+_LIST_DECODER: Final = msgspec.json.Decoder(_List)
+_HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
+
+
+def decode_list(raw: bytes) -> tuple[Listed, ...]:
+    """Return the objects of a List in its order, without those of kinds that Berth does not look at.
+
+    Raises `InputError` that says what is wrong with the file, or names the object and the field.
+    """
+    listed = _decode_outside(raw)
+    if listed.kind != "List" or listed.api_version != "v1":
+        found = f"{listed.kind or 'an object without a kind'} of apiVersion {listed.api_version or '(none)'}"
+        raise InputError("the snapshot", None, _EXPECTED, said=f"a {found}" if listed.kind else found)
+    if listed.items is None:
+        raise InputError("the snapshot's field items", None, "the list of objects", said="missing")
+    objects = (_decode_item(index, item) for index, item in enumerate(listed.items))
+    return tuple(one for one in objects if one is not None)
+
+
+def encode_list(objects: Iterable[Listed]) -> bytes:
+    """Return a List in JSON of objects in the order given; the same objects give the same bytes."""
+    items = [_with_kind(one) for one in objects]
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}, order="deterministic")
+
+
+def encode_items(items: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return a List in JSON of API objects as they are."""
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(items)})
+
+
+def name_of(one: Listed) -> str:
+    """Return an object's kind and name, for people."""
+    kind = one.kind if isinstance(one, Workload) else _KINDS[type(one)][1]
+    return _title(kind, one.metadata.namespace, one.metadata.name)
+
+
+def _with_kind(one: Listed) -> dict[str, Any]:
+    """Return an object in builtins, with its apiVersion and kind."""
+    body: dict[str, Any] = msgspec.to_builtins(one)
+    if isinstance(one, Workload):
+        return body
+    api_version, kind = _KINDS[type(one)]
+    return {"apiVersion": api_version, "kind": kind, **body}
+
+
+def _decode_outside(raw: bytes) -> _List:
+    """Return the List with its items unread."""
+    if not raw.strip():
+        raise InputError("the snapshot", None, _EXPECTED, said="empty")
+    try:
+        return _LIST_DECODER.decode(raw)
+    except msgspec.ValidationError as error:
+        misfit = _misfit("the snapshot", error)
+        raise InputError(misfit.field, None, _EXPECTED, said=misfit.said) from error
+    except _UNREADABLE as error:
+        said = f"cut off after {len(raw)} bytes" if "truncated" in str(error) else f"no JSON ({error})"
+        raise InputError("the snapshot", None, _EXPECTED, said=said) from error
+
+
+def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
+    """Return one object, None if it is of a kind that Berth does not look at."""
+    place = f"items[{index}]"
+    try:
+        head = _HEAD_DECODER.decode(raw)
+        if not head.kind or not head.metadata.name:
+            missing = "metadata.name" if head.kind else "kind"
+            raise InputError(f"{place}.{missing}", None, "that of an API object", said="missing")
+        decoder = _DECODERS.get((head.api_version, head.kind))
+        if decoder is None:
+            return None
+        place = _title(head.kind, head.metadata.namespace, head.metadata.name)
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise _misfit(place, error) from error
+    except _UNREADABLE as error:
+        raise InputError(place, None, "an API object in JSON", said=f"no JSON ({error})") from error
+
+
+def _misfit(place: str, error: msgspec.ValidationError) -> InputError:
+    """Return a field of the wrong type as an error of the input."""
+    parts = _AT_PATH.fullmatch(str(error))
+    what, path = (parts["what"], parts["path"]) if parts else (str(error), None)
+    field = f"{place}: {path}" if path else place
+    if types := _WRONG_TYPE.fullmatch(what):
+        return InputError(field, None, f"{types['expected']}", said=f"of JSON type {types['got']}")
+    return InputError(field, None, "what the Kubernetes API serves", said=f"unreadable ({what})")
+
+
+def _title(kind: str, namespace: str, name: str) -> str:
+    """Return an object's kind and name, for people."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"

@@ -1,0 +1,175 @@
+"""Owns the cluster at one moment: all objects that Berth plans on, immutable and in a fixed order.
+
+It does not own how they are fetched, nor the form of the file: that is `berth_core.api_lists`'s.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.api_lists import Listed, decode_list, encode_items, encode_list, name_of
+from berth_core.errors import InputError
+from berth_core.objects import (
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    StorageClass,
+    Workload,
+)
+from berth_core.pod_requests import occupied_requests
+from berth_core.reservations import Reservation
+from berth_core.resources import ResourceAmounts
+
+_FIELDS: Final[Mapping[type[Listed], str]] = {
+    Node: "nodes",
+    Pod: "pods",
+    Workload: "workloads",
+    PodDisruptionBudget: "disruption_budgets",
+    PersistentVolumeClaim: "persistent_volume_claims",
+    PersistentVolume: "persistent_volumes",
+    StorageClass: "storage_classes",
+    PriorityClass: "priority_classes",
+    Namespace: "namespaces",
+    Reservation: "reservations",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All objects that Berth looks at; each tuple is sorted by kind, namespace and name, however it was given.
+
+    `nodes` and `pods` are the whole cluster's; whatever is missing from the others is taken not to exist.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
+    persistent_volume_claims: tuple[PersistentVolumeClaim, ...] = ()
+    persistent_volumes: tuple[PersistentVolume, ...] = ()
+    storage_classes: tuple[StorageClass, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Put every tuple in order."""
+        for field in fields(self):
+            object.__setattr__(self, field.name, tuple(sorted(getattr(self, field.name), key=_identity)))
+
+    @classmethod
+    def empty(cls) -> "Snapshot":
+        """Return a cluster without anything."""
+        return cls()
+
+    @classmethod
+    def from_api(cls, items: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> "Snapshot":
+        """Return the snapshot of API objects, each with its `apiVersion` and `kind`, or of a `v1` List of them.
+
+        Raises `InputError` as `from_json` does.
+        """
+        return cls.from_json(msgspec.json.encode(items) if isinstance(items, Mapping) else encode_items(items))
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> "Snapshot":
+        """Return the snapshot that a `v1` List in JSON holds; kinds that Berth does not look at are skipped.
+
+        Raises `InputError` that names the object, the field and what would be right.
+        """
+        sorted_out: dict[str, list[Listed]] = {}
+        for one in decode_list(raw):
+            sorted_out.setdefault(_FIELDS[type(one)], []).append(one)
+        snapshot = cls(**{field: tuple(found) for field, found in sorted_out.items()})  # type: ignore[arg-type]
+        snapshot.check()
+        return snapshot
+
+    def to_json(self) -> bytes:
+        """Return the `v1` List in JSON from which `from_json` makes an equal snapshot; equal snapshots, equal bytes."""
+        return encode_list(one for field in fields(self) for one in getattr(self, field.name))
+
+    def check(self) -> None:
+        """Raise `InputError` for what no cluster has: an object twice, a pod on an unknown node, a bad amount."""
+        for field in fields(self):
+            _check_unique(getattr(self, field.name))
+        for pod in self.pods:
+            if pod.spec.node_name and not pod.is_terminal and pod.spec.node_name not in self.nodes_by_name:
+                expected = "the name of a Node of the snapshot"
+                raise InputError(f"Pod {pod.key}: spec.nodeName", pod.spec.node_name, expected)
+        _ = self.requests, self.allocatable
+
+    @cached_property
+    def requests(self) -> Mapping[str, ResourceAmounts]:
+        """Return what each pod takes of a node, by the pod's key; raises `InputError` that names pod and field."""
+        return {pod.key: _requests(pod) for pod in self.pods}
+
+    @cached_property
+    def allocatable(self) -> Mapping[str, ResourceAmounts]:
+        """Return what each node has for pods, by the node's name; raises `InputError` that names node and field."""
+        return {node.metadata.name: _allocatable(node) for node in self.nodes}
+
+    @cached_property
+    def nodes_by_name(self) -> Mapping[str, Node]:
+        """Return the nodes by name."""
+        return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def pods_by_key(self) -> Mapping[str, Pod]:
+        """Return the pods by `namespace/name`."""
+        return {pod.key: pod for pod in self.pods}
+
+    def requests_of(self, pod: Pod) -> ResourceAmounts:
+        """Return what a pod of this snapshot takes of a node."""
+        return self.requests[pod.key]
+
+    def allocatable_of(self, node: Node) -> ResourceAmounts:
+        """Return what a node of this snapshot has for pods."""
+        return self.allocatable[node.metadata.name]
+
+    def pods_on(self, node_name: str) -> tuple[Pod, ...]:
+        """Return the pods that hold a part of a node: bound to it and not ended."""
+        return self._pods_by_node.get(node_name, ())
+
+    @cached_property
+    def _pods_by_node(self) -> Mapping[str, tuple[Pod, ...]]:
+        """Return the pods that hold a part of each node."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self.pods:
+            if pod.spec.node_name and not pod.is_terminal:
+                found.setdefault(pod.spec.node_name, []).append(pod)
+        return {name: tuple(pods) for name, pods in found.items()}
+
+
+def _identity(one: Listed) -> tuple[str, str, str]:
+    """Return what tells an object from the others of its tuple."""
+    return (one.kind if isinstance(one, Workload) else "", one.metadata.namespace, one.metadata.name)
+
+
+def _check_unique(objects: tuple[Listed, ...]) -> None:
+    """Raise `InputError` if an object stands twice in a sorted tuple."""
+    for first, second in pairwise(objects):
+        if _identity(first) == _identity(second):
+            raise InputError(name_of(first), None, "each object once", said="listed twice")
+
+
+def _requests(pod: Pod) -> ResourceAmounts:
+    """Return what a pod takes; an error names the pod."""
+    try:
+        return occupied_requests(pod)
+    except InputError as error:
+        raise error.within(f"Pod {pod.key}", joint=": ") from error
+
+
+def _allocatable(node: Node) -> ResourceAmounts:
+    """Return what a node has; an error names the node."""
+    try:
+        return ResourceAmounts.from_quantities(node.status.allocatable)
+    except InputError as error:
+        raise error.within("status.allocatable").within(f"Node {node.metadata.name}", joint=": ") from error
