@@ -1,0 +1,129 @@
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Final
+
+import msgspec.inspect
+import pytest
+import yaml
+
+from berth_core import migration_plans, reservations
+from berth_core.objects import PodTemplate
+from conventions.tracked import ROOT
+
+CONTRACTS: Final = {
+    ("reservations", "spec"): reservations.ReservationSpec,
+    ("reservations", "status"): reservations.ReservationStatus,
+    ("migrationplans", "spec"): migration_plans.MigrationPlanSpec,
+    ("migrationplans", "status"): migration_plans.MigrationPlanStatus,
+}
+OPEN: Final = frozenset({PodTemplate})
+"""Structs of which Berth reads a part, and the API server keeps all."""
+
+ANYTHING: Final = "anything"
+CRDS: Final = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))}
+
+
+def schema(plural: str) -> dict[str, Any]:
+    (version,) = CRDS[plural]["spec"]["versions"]
+    found: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return found
+
+
+def fields_of_schema(path: str, node: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each path in a schema with its kind; in lists the path goes on with [], in maps with {}; * is required."""
+    yield path, node.get("type", ANYTHING) + (" of " + " ".join(sorted(node["enum"])) if "enum" in node else "")
+    for name, inner in node.get("properties", {}).items():
+        mark = "*" if name in node.get("required", ()) else ""
+        yield from fields_of_schema(f"{path}.{name}{mark}", inner)
+    if "items" in node:
+        yield from fields_of_schema(f"{path}[]", node["items"])
+    if "additionalProperties" in node:
+        yield from fields_of_schema(f"{path}{{}}", node["additionalProperties"])
+
+
+def fields_of_type(path: str, kind: msgspec.inspect.Type) -> Iterator[tuple[str, str]]:
+    """Yield the same of a contract's type."""
+    match kind:
+        case msgspec.inspect.UnionType(types=types):
+            (inner,) = [one for one in types if not isinstance(one, msgspec.inspect.NoneType)]
+            yield from fields_of_type(path, inner)
+        case msgspec.inspect.StructType(cls=cls, fields=fields):
+            yield path, "object"
+            for field in () if cls in OPEN else fields:
+                mark = "*" if field.required else ""
+                yield from fields_of_type(f"{path}.{field.encode_name}{mark}", field.type)
+        case msgspec.inspect.VarTupleType(item_type=item):
+            yield path, "array"
+            yield from fields_of_type(f"{path}[]", item)
+        case msgspec.inspect.DictType(value_type=msgspec.inspect.AnyType()):
+            yield path, ANYTHING
+        case msgspec.inspect.DictType(value_type=value):
+            yield path, "object"
+            yield from fields_of_type(f"{path}{{}}", value)
+        case msgspec.inspect.EnumType(cls=cls):
+            yield path, "string of " + " ".join(sorted(member.value for member in cls))
+        case _:
+            names = {"StrType": "string", "IntType": "integer", "FloatType": "number", "BoolType": "boolean"}
+            yield path, names[type(kind).__name__]
+
+
+_EXPRESSION: Final = "spec.owners[].labelSelector.matchExpressions[]"
+STRICTER: Final = {
+    f"{_EXPRESSION}.key*": f"{_EXPRESSION}.key",
+    f"{_EXPRESSION}.operator*": f"{_EXPRESSION}.operator",
+    "status.conditions[].status*": "status.conditions[].status*",
+}
+"""Fields about which the API server asks more than the contract, which also serves other objects."""
+
+
+def strict_fields(plural: str, part: str) -> dict[str, str]:
+    """Return what a schema and a contract must agree on."""
+    return {
+        STRICTER.get(path, path): kind.split(" of ")[0] if path in STRICTER else kind
+        for path, kind in fields_of_schema(part, schema(plural)["properties"][part])
+        if ".template*." not in path
+    }
+
+
+@pytest.mark.parametrize(("where", "contract"), CONTRACTS.items(), ids=["-".join(where) for where in CONTRACTS])
+def test_a_crd_has_the_fields_of_its_contract_and_no_others(where: tuple[str, str], contract: type) -> None:
+    plural, part = where
+    assert strict_fields(plural, part) == dict(fields_of_type(part, msgspec.inspect.type_info(contract)))
+
+
+def undescribed(path: str, node: dict[str, Any]) -> Iterator[str]:
+    for name, inner in node.get("properties", {}).items():
+        if not inner.get("description"):
+            yield f"{path}.{name}"
+        yield from undescribed(f"{path}.{name}", inner)
+    if "items" in node:
+        yield from undescribed(f"{path}[]", node["items"])
+
+
+@pytest.mark.parametrize("plural", CRDS)
+def test_every_field_is_described(plural: str) -> None:
+    # The API server refuses a description of metadata, which it describes itself.
+    assert list(undescribed("", schema(plural))) == [".metadata"]
+
+
+@pytest.mark.parametrize(
+    ("plural", "module"), [("reservations", reservations), ("migrationplans", migration_plans)], ids=["rsv", "mplan"]
+)
+def test_a_crd_serves_the_version_of_its_contract(plural: str, module: ModuleType) -> None:
+    spec = CRDS[plural]["spec"]
+    assert f"{spec['group']}/{spec['versions'][0]['name']}" == module.API_VERSION
+    assert spec["names"]["kind"] == module.KIND
+
+
+def rules(node: object) -> Iterator[dict[str, str]]:
+    if isinstance(node, dict):
+        yield from node.get("x-kubernetes-validations", ())
+        for inner in node.values():
+            yield from rules(inner)
+
+
+@pytest.mark.parametrize("plural", CRDS)
+def test_every_rule_says_what_is_wrong(plural: str) -> None:
+    found = list(rules(schema(plural)))
+    assert found
+    assert not [rule["rule"] for rule in found if len(rule.get("message", "").split()) < 5]

@@ -1,0 +1,139 @@
+"""What the API server says to a MigrationPlan, before Berth sees it."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from berth_core.migration_plans import (
+    API_VERSION,
+    KIND,
+    MigrationPlan,
+    MigrationPlanSpec,
+    Objective,
+    PlannedMove,
+    Predicted,
+)
+from berth_core.reservations import ObjectReference
+from plain_api import PlainApi
+
+pytestmark = pytest.mark.cluster
+
+PLANS: Final = "apis/berth.volcano.sh/v1alpha1/migrationplans"
+
+Store = Callable[[str, dict[str, Any]], str]
+
+SPEC: Final = MigrationPlanSpec(
+    policy="nightly",
+    trigger="Schedule",
+    objective=Objective(
+        plugin="Other", strategy="Consolidate", args={"lowThresholds": {"cpu": 30}, "resourceType": "cpu"}
+    ),
+    moves=(
+        PlannedMove(
+            namespace="shop",
+            pod="web-7d4f-x2x9z",
+            pod_uid="0d8f",
+            owner=ObjectReference(api_version="apps/v1", kind="ReplicaSet", namespace="shop", name="web-7d", uid="11"),
+            source="node-1",
+            target="node-2",
+            requests={"cpu": "500m", "memory": "1Gi"},
+            wave=1,
+        ),
+    ),
+    predicted=Predicted(nodes=3, moves=1, waves=2, freed_nodes=("node-1",)),
+)
+MOVE: Final[dict[str, Any]] = msgspec.to_builtins(SPEC.moves[0])
+
+
+def plan(changes: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Return a plan with parts of its spec replaced."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "spec": {**msgspec.to_builtins(SPEC), **changes}}
+
+
+def test_a_plan_is_kept_as_it_was_given(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, plan())
+    assert MigrationPlan.from_api(api.get(path).body).spec == SPEC
+
+
+def test_an_empty_spec_says_what_it_means(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, {"apiVersion": API_VERSION, "kind": KIND, "spec": {}})
+    body = api.get(path).body
+    assert MigrationPlan.from_api(body).spec == MigrationPlanSpec()
+    assert body["spec"] == {
+        "approved": False,
+        "trigger": "Manual",
+        "objective": {"plugin": "Defragmentation", "strategy": "Threshold"},
+    }
+
+
+BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "a move to its own source": (
+        {"moves": [{**MOVE, "target": "node-1"}]},
+        "a move's source and target must be different nodes",
+    ),
+    "a move without a pod": (
+        {"moves": [{k: v for k, v in MOVE.items() if k != "pod"}]},
+        "spec.moves[0].pod: Required value",
+    ),
+    "a move without a target": (
+        {"moves": [{**MOVE, "target": ""}]},
+        "spec.moves[0].target in body should be at least 1",
+    ),
+    "a wave before the first": (
+        {"moves": [{**MOVE, "wave": -1}]},
+        "spec.moves[0].wave in body should be greater than",
+    ),
+    "more moves than one object holds": (
+        {"moves": [MOVE] * 2001},
+        "spec.moves: Too many: 2001: must have at most",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "want_message"), BAD.values(), ids=BAD)
+def test_a_plan_is_refused_in_clear_words(api: PlainApi, change: dict[str, Any], want_message: str) -> None:
+    body = plan(change) | {"metadata": {"name": "bad"}}
+    answer = api.create(PLANS, body, dry_run=True)
+    assert answer.code == 422
+    assert want_message in answer.message
+
+
+REMOVED: Final = None
+"""What a merge patch says of a field that is to go."""
+
+IMMUTABLE: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "another policy": ({"policy": "hourly"}, "a plan's policy is immutable"),
+    "no policy": ({"policy": REMOVED}, "a plan's policy is immutable"),
+    "another trigger": ({"trigger": "Manual"}, "a plan's trigger is immutable"),
+    "another strategy": ({"objective": {"strategy": "MakeRoom"}}, "a plan's objective is immutable"),
+    "another argument": ({"objective": {"args": {"lowThresholds": {"cpu": 31}}}}, "a plan's objective is immutable"),
+    "an argument of another name": (
+        {"objective": {"args": {"kind": REMOVED, "sort": "cpu"}}},
+        "a plan's objective is immutable",
+    ),
+    "another target": ({"moves": [{**MOVE, "target": "node-3"}]}, "a plan's moves are immutable"),
+    "no moves": ({"moves": REMOVED}, "a plan's moves are immutable"),
+    "another prediction": ({"predicted": {"moves": 2}}, "a plan's prediction is immutable"),
+    "no prediction": ({"predicted": REMOVED}, "a plan's prediction is immutable"),
+}
+
+
+@pytest.mark.parametrize(("change", "want_message"), IMMUTABLE.values(), ids=IMMUTABLE)
+def test_what_is_planned_cannot_be_changed(
+    api: PlainApi, stored: Store, change: dict[str, Any], want_message: str
+) -> None:
+    answer = api.merge_patch(stored(PLANS, plan()), {"spec": change}, dry_run=True)
+    assert answer.code == 422
+    assert f"{want_message}: make a new plan" in answer.message
+
+
+def test_approval_can_be_given_and_not_taken_back(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, plan())
+    given = api.merge_patch(path, {"spec": {"approved": True}})
+    assert not given.refused, given.message
+    taken_back = api.merge_patch(path, {"spec": {"approved": False}})
+    assert taken_back.code == 422
+    assert "approved can be given, not taken back: delete the plan to abort it" in taken_back.message

@@ -1,0 +1,327 @@
+"""What the API server says to a Reservation, before Berth sees it."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from plain_api import PlainApi
+
+pytestmark = pytest.mark.cluster
+
+RESERVATIONS: Final = "apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
+
+TWO_TASKS: Final = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Reservation
+metadata: {name: complex-reservation, namespace: default}
+spec:
+  schedulerName: volcano
+  queue: default
+  minAvailable: 3
+  ttl: 600s
+  owners:
+    - labelSelector: {matchLabels: {volcano.sh/reservation-job: job-multi}}
+  tasks:
+    - name: nginx
+      replicas: 2
+      template: {spec: {restartPolicy: Never, containers: [{name: nginx, image: "nginx:latest", command: ["sleep", "300"], resources: {requests: {cpu: 500m, memory: 500Mi}}}]}}
+    - name: busybox
+      replicas: 1
+      template: {spec: {restartPolicy: Never, containers: [{name: busybox, image: "busybox:latest", command: ["sleep", "300"], resources: {requests: {cpu: 250m, memory: 256Mi}}}]}}
+"""  # noqa: E501 - as people write it
+
+ABSENT: Final = object()
+
+Step = str | int
+Change = tuple[tuple[Step, ...], Any]
+Store = Callable[[str, dict[str, Any]], str]
+
+TEMPLATE: Final[tuple[Step, ...]] = ("tasks", 0, "template")
+POD: Final[tuple[Step, ...]] = (*TEMPLATE, "spec")
+CONTAINER: Final[tuple[Step, ...]] = (*POD, "containers", 0)
+OWNER: Final[tuple[Step, ...]] = ("owners", 0)
+EXPRESSION: Final = {"key": "job", "operator": "In", "values": ["a"]}
+
+
+def good(*changes: Change) -> dict[str, Any]:
+    """Return the two-task Reservation with parts of its spec replaced or taken out."""
+    body: dict[str, Any] = yaml.safe_load(TWO_TASKS)
+    for path, value in changes:
+        parent: Any = body["spec"]
+        for step in path[:-1]:
+            parent = parent[step]
+        if value is ABSENT:
+            del parent[path[-1]]
+        else:
+            parent[path[-1]] = deepcopy(value)
+    return body
+
+
+def test_the_two_task_reservation_applies_as_it_stands(api: PlainApi) -> None:
+    answer = api.create(RESERVATIONS, yaml.safe_load(TWO_TASKS))
+    try:
+        assert not answer.refused, answer.message
+        assert answer.body["spec"] == yaml.safe_load(TWO_TASKS)["spec"]
+    finally:
+        api.delete(f"{RESERVATIONS}/complex-reservation")
+
+
+GOOD: Final[dict[str, list[Change]]] = {
+    "without minAvailable, queue, scheduler and ttl": [
+        (("minAvailable",), ABSENT),
+        (("queue",), ABSENT),
+        (("schedulerName",), ABSENT),
+        (("ttl",), ABSENT),
+    ],
+    "without owners": [(("owners",), ABSENT)],
+    "without replicas, which are 1": [(("tasks", 1, "replicas"), ABSENT)],
+    "with a time instead of a duration": [(("ttl",), ABSENT), (("expires",), "2030-01-01T12:00:00Z")],
+    "for ever": [(("ttl",), "0s")],
+    "with a duration of several units": [(("ttl",), "1h30m10.5s")],
+    "with a duration that starts with a point": [(("ttl",), ".5h")],
+    "with a duration in microseconds": [(("ttl",), "90000000µs")],
+    "with a duration of zero without a unit": [(("ttl",), "0")],
+    "with minAvailable below the replicas": [(("minAvailable",), 1)],
+    "with 1000 replicas": [(("tasks", 0, "replicas"), 999)],
+    "with an owner by uid": [(OWNER, {"object": {"uid": "6c5a"}})],
+    "with an owner by name": [(OWNER, {"object": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d4f"}})],
+    "with an owner by object and labels": [
+        (OWNER, {"object": {"uid": "6c5a"}, "labelSelector": {"matchExpressions": [EXPRESSION]}})
+    ],
+    "with named nodes": [(("tasks", 0, "reservationNodeNames"), ["node-1", "node-2"])],
+    "with a request that is a number": [((*CONTAINER, "resources"), {"requests": {"cpu": 2}})],
+}
+
+
+@pytest.mark.parametrize("changes", GOOD.values(), ids=GOOD)
+def test_a_reservation_is_admitted(api: PlainApi, changes: list[Change]) -> None:
+    answer = api.create(RESERVATIONS, good(*changes), dry_run=True)
+    assert not answer.refused, answer.message
+
+
+BAD: Final[dict[str, tuple[list[Change], str]]] = {
+    "no spec.tasks": ([(("tasks",), ABSENT)], "spec.tasks: Required value"),
+    "an empty list of tasks": (
+        [(("tasks",), []), (("minAvailable",), ABSENT)],
+        "a Reservation needs at least one task: without one there is nothing to hold",
+    ),
+    "two tasks of the same name": (
+        [(("tasks", 1, "name"), "nginx")],
+        "the names of the tasks must differ: two tasks have the same name",
+    ),
+    "a task without a name": ([(("tasks", 1, "name"), ABSENT)], "spec.tasks[1].name: Required value"),
+    "a task with an empty name": ([(("tasks", 1, "name"), "")], "a task's name must be a DNS label"),
+    "a task with a name in capitals": ([(("tasks", 1, "name"), "BusyBox")], "a task's name must be a DNS label"),
+    "a task with a name that ends in a dash": (
+        [(("tasks", 1, "name"), "busybox-")],
+        "a task's name must be a DNS label",
+    ),
+    "a task with a long name": ([(("tasks", 1, "name"), "b" * 64)], "spec.tasks[1].name: Too long"),
+    "minAvailable above the replicas": (
+        [(("minAvailable",), 4)],
+        "minAvailable must not be above the sum of the tasks' replicas: it could never be reached",
+    ),
+    "minAvailable of zero": (
+        [(("minAvailable",), 0)],
+        "minAvailable must be at least 1: leave it out to wait for every",
+    ),
+    "no replicas": ([(("tasks", 0, "replicas"), 0)], "replicas must be at least 1: leave the task out"),
+    "negative replicas": ([(("tasks", 0, "replicas"), -2)], "replicas must be at least 1: leave the task out"),
+    "replicas without end": ([(("tasks", 0, "replicas"), 1001)], "replicas must not be above 1000"),
+    "replicas without end over the tasks": (
+        [(("tasks", 0, "replicas"), 1000)],
+        "the tasks must not have more than 1000 replicas together",
+    ),
+    "a duration and a time": (
+        [(("expires",), "2030-01-01T12:00:00Z")],
+        "ttl and expires exclude each other: give the duration or the time, not both",
+    ),
+    "a duration in words": ([(("ttl",), "ten minutes")], "ttl must be a Go duration"),
+    "a duration without a unit": ([(("ttl",), "600")], "ttl must be a Go duration"),
+    "a duration in days": ([(("ttl",), "2d")], "ttl must be a Go duration"),
+    "an empty duration": ([(("ttl",), "")], "ttl must be a Go duration"),
+    "a duration with a space": ([(("ttl",), "1h 30m")], "ttl must be a Go duration"),
+    "a negative duration": ([(("ttl",), "-600s")], "ttl must not be negative"),
+    "a duration beyond all bounds": ([(("ttl",), "99999999h")], "ttl is longer than can be kept"),
+    "a time in words": (
+        [(("ttl",), ABSENT), (("expires",), "tomorrow")],
+        "spec.expires in body must be of type date-time",
+    ),
+    "a time without a zone": (
+        [(("ttl",), ABSENT), (("expires",), "2030-01-01T12:00:00")],
+        "spec.expires in body must be of type date-time",
+    ),
+    "an owner that says nothing": ([(OWNER, {})], "an owner needs an object or a labelSelector"),
+    "an owner with an empty object": ([(OWNER, {"object": {}})], "an owner's object needs a uid, or a kind and a name"),
+    "an owner with a name and no kind": (
+        [(OWNER, {"object": {"name": "a"}})],
+        "an owner's object needs a uid, or a kind",
+    ),
+    "an owner that is everybody": ([(OWNER, {"labelSelector": {}})], "an owner's labelSelector must not be empty"),
+    "an owner with no labels": (
+        [(OWNER, {"labelSelector": {"matchLabels": {}, "matchExpressions": []}})],
+        "an owner's labelSelector must not be empty",
+    ),
+    "an unknown operator": (
+        [(OWNER, {"labelSelector": {"matchExpressions": [{**EXPRESSION, "operator": "Near"}]}})],
+        'supported values: "In", "NotIn", "Exists", "DoesNotExist"',
+    ),
+    "In without values": (
+        [(OWNER, {"labelSelector": {"matchExpressions": [{"key": "job", "operator": "In"}]}})],
+        "values must be given for the operators In and NotIn, and for these only",
+    ),
+    "Exists with values": (
+        [(OWNER, {"labelSelector": {"matchExpressions": [{**EXPRESSION, "operator": "Exists"}]}})],
+        "values must be given for the operators In and NotIn, and for these only",
+    ),
+    "no template": ([(TEMPLATE, ABSENT)], "spec.tasks[0].template: Required value"),
+    "a template without a spec": ([(POD, ABSENT)], "spec.tasks[0].template.spec: Required value"),
+    "a template without containers": (
+        [((*POD, "containers"), ABSENT)],
+        "spec.tasks[0].template.spec.containers: Required value",
+    ),
+    "a template with an empty list of containers": (
+        [((*POD, "containers"), [])],
+        "a task's template needs at least one container",
+    ),
+    "a container without a name": (
+        [((*CONTAINER, "name"), ABSENT)],
+        "every container of a task's template needs a name",
+    ),
+    "a container with an empty name": (
+        [((*CONTAINER, "name"), "")],
+        "every container of a task's template needs a name",
+    ),
+    "an empty name of a node": (
+        [(("tasks", 0, "reservationNodeNames"), [""])],
+        "spec.tasks[0].reservationNodeNames[0] in body should be at least 1 chars long",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "want_message"), BAD.values(), ids=BAD)
+def test_a_reservation_is_refused_in_clear_words(api: PlainApi, changes: list[Change], want_message: str) -> None:
+    answer = api.create(RESERVATIONS, good(*changes), dry_run=True)
+    assert answer.code == 422
+    assert want_message in answer.message
+
+
+REMOVED: Final = None
+"""What a merge patch says of a field that is to go."""
+
+ALLOWED: Final[dict[str, dict[str, Any]]] = {
+    "a longer duration": {"ttl": "1200s"},
+    "a time instead of the duration": {"ttl": REMOVED, "expires": "2030-01-01T12:00:00Z"},
+    "no end at all": {"ttl": REMOVED},
+}
+
+
+@pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED)
+def test_the_end_of_a_reservation_may_be_changed(api: PlainApi, stored: Store, change: dict[str, Any]) -> None:
+    answer = api.merge_patch(stored(RESERVATIONS, good()), {"spec": change})
+    assert not answer.refused, answer.message
+
+
+def test_a_reservation_without_an_end_may_get_one(api: PlainApi, stored: Store) -> None:
+    path = stored(RESERVATIONS, good((("ttl",), ABSENT)))
+    answer = api.merge_patch(path, {"spec": {"ttl": "600s"}})
+    assert not answer.refused, answer.message
+
+
+def test_labels_of_a_reservation_may_be_changed(api: PlainApi, stored: Store) -> None:
+    answer = api.merge_patch(stored(RESERVATIONS, good()), {"metadata": {"labels": {"team": "a"}}})
+    assert not answer.refused, answer.message
+
+
+IMMUTABLE: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "another scheduler": ({"schedulerName": "other"}, "schedulerName is immutable"),
+    "no scheduler": ({"schedulerName": REMOVED}, "schedulerName is immutable"),
+    "another queue": ({"queue": "other"}, "queue is immutable"),
+    "no queue": ({"queue": REMOVED}, "queue is immutable"),
+    "another minAvailable": ({"minAvailable": 2}, "minAvailable is immutable"),
+    "no minAvailable": ({"minAvailable": REMOVED}, "minAvailable is immutable"),
+    "another owner": ({"owners": [{"object": {"uid": "a"}}]}, "owners are immutable"),
+    "no owners": ({"owners": REMOVED}, "owners are immutable"),
+    "other tasks": ({"tasks": good()["spec"]["tasks"][:1], "minAvailable": 3}, "tasks are immutable"),
+}
+
+
+@pytest.mark.parametrize(("change", "want_message"), IMMUTABLE.values(), ids=IMMUTABLE)
+def test_what_is_reserved_cannot_be_changed(
+    api: PlainApi, stored: Store, change: dict[str, Any], want_message: str
+) -> None:
+    answer = api.merge_patch(stored(RESERVATIONS, good()), {"spec": change}, dry_run=True)
+    assert answer.code == 422
+    assert f"{want_message}: delete the Reservation and create another" in answer.message
+
+
+POINTER: Final = "/spec/tasks/0/template/spec"
+
+TEMPLATE_CHANGES: Final[dict[str, dict[str, Any]]] = {
+    "a larger request": {
+        "op": "replace",
+        "path": f"{POINTER}/containers/0/resources/requests/cpu",
+        "value": "2",
+    },
+    "a request of another name": {
+        "op": "move",
+        "from": f"{POINTER}/containers/0/resources/requests/cpu",
+        "path": f"{POINTER}/containers/0/resources/requests/example.com~1cpu",
+    },
+    "requests that become ports": {
+        "op": "move",
+        "from": f"{POINTER}/containers/0/resources",
+        "path": f"{POINTER}/containers/0/ports",
+    },
+    "a selector that becomes tolerations": {
+        "op": "move",
+        "from": f"{POINTER}/nodeSelector",
+        "path": f"{POINTER}/tolerations",
+    },
+    "an affinity that becomes an anti-affinity": {
+        "op": "move",
+        "from": f"{POINTER}/affinity/podAffinity",
+        "path": f"{POINTER}/affinity/podAntiAffinity",
+    },
+    "another label of the pod": {
+        "op": "move",
+        "from": "/spec/tasks/0/template/metadata/labels/app",
+        "path": "/spec/tasks/0/template/metadata/labels/tier",
+    },
+}
+
+
+@pytest.mark.parametrize("operation", TEMPLATE_CHANGES.values(), ids=TEMPLATE_CHANGES)
+def test_what_scheduling_sees_of_a_template_cannot_be_changed(
+    api: PlainApi, stored: Store, operation: dict[str, Any]
+) -> None:
+    path = stored(
+        RESERVATIONS,
+        good(
+            ((*POD, "nodeSelector"), {"disk": "ssd"}),
+            ((*POD, "affinity"), {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}),
+            ((*TEMPLATE, "metadata"), {"labels": {"app": "web"}}),
+        ),
+    )
+    answer = api.json_patch(path, operation, dry_run=True)
+    assert answer.code == 422
+    assert "tasks are immutable" in answer.message
+
+
+def test_a_template_is_kept_as_it_was_given(api: PlainApi, stored: Store) -> None:
+    template = {
+        "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+        "spec": {
+            "containers": [
+                {"name": "c", "image": "i", "securityContext": {"runAsNonRoot": True}, "env": [{"name": "A"}]}
+            ],
+            "initContainers": [{"name": "i", "restartPolicy": "Always"}],
+            "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+            "somethingNew": {"deep": [{"er": 1}]},
+        },
+    }
+    path = stored(RESERVATIONS, good((TEMPLATE, template)))
+    assert api.get(path).body["spec"]["tasks"][0]["template"] == template

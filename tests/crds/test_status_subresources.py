@@ -1,0 +1,215 @@
+"""What the API server keeps of a status, and what `kubectl get` shows of it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from berth_core.migration_plans import (
+    Achieved,
+    MigrationPlan,
+    MigrationPlanStatus,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PlanPhase,
+)
+from berth_core.reservations import (
+    Condition,
+    ObjectReference,
+    Reservation,
+    ReservationPhase,
+    ReservationReason,
+    ReservationState,
+    ReservationStatus,
+    Slot,
+    SlotState,
+    TaskStatus,
+)
+from plain_api import PlainApi
+
+RESERVATIONS: Final = "apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
+PLANS: Final = "apis/berth.volcano.sh/v1alpha1/migrationplans"
+NOON: Final = "2026-11-21T12:00:00Z"
+LATER: Final = "2026-11-21T12:10:00Z"
+
+Store = Callable[[str, dict[str, Any]], str]
+
+RESERVATION: Final[dict[str, Any]] = {
+    "apiVersion": "batch.volcano.sh/v1alpha1",
+    "kind": "Reservation",
+    "spec": {"tasks": [{"name": "web", "template": {"spec": {"containers": [{"name": "c"}]}}}]},
+}
+PLAN: Final[dict[str, Any]] = {
+    "apiVersion": "berth.volcano.sh/v1alpha1",
+    "kind": "MigrationPlan",
+    "spec": {"predicted": {"nodes": 60, "moves": 41, "waves": 3}},
+}
+
+OWNER: Final = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="web-1", uid="0d8f")
+CONDITION: Final = Condition(
+    type="Available", status="True", reason="SlotsHeld", message="m", last_transition_time=NOON, observed_generation=2
+)
+RESERVATION_STATUS: Final = ReservationStatus(
+    state=ReservationState(
+        phase=ReservationPhase.AVAILABLE, reason=ReservationReason.SLOTS_HELD, message="m", last_transition_time=NOON
+    ),
+    min_available=1,
+    task_status_count={"web": TaskStatus(phase={SlotState.HELD: 1})},
+    pending=1,
+    available=2,
+    succeeded=3,
+    failed=4,
+    desired=10,
+    conditions=(CONDITION,),
+    current_owner=OWNER,
+    allocatable={"cpu": "500m"},
+    allocated={"memory": "1Gi", "example.com/gpu": "1"},
+    slots=(
+        Slot(task="web", index=0, state=SlotState.TAKEN, node="n-1", placeholder="r-web-0", owner=OWNER, message="m"),
+    ),
+    expires_at=LATER,
+    observed_generation=2,
+)
+PLAN_STATUS: Final = MigrationPlanStatus(
+    phase=PlanPhase.PARTIAL,
+    message="40 of 41 moves landed",
+    start_time=NOON,
+    completion_time=LATER,
+    moves=(
+        MoveStatus(
+            namespace="default",
+            pod="web-0",
+            state=MoveState.ELSEWHERE,
+            reason=MoveReason.REPLACEMENT_TIMEOUT,
+            message="m",
+            reservation="plan-1",
+            replacement="web-1",
+            node="n-2",
+        ),
+    ),
+    achieved=Achieved(
+        moves=41,
+        landed_on_target=40,
+        elsewhere=1,
+        skipped=2,
+        failed=3,
+        freed_nodes=("n-1",),
+        freed_node_count=1,
+        pending_pods=4,
+        seconds=61.5,
+    ),
+    conditions=(CONDITION,),
+)
+
+
+def as_json(struct: msgspec.Struct) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(struct))
+    return body
+
+
+def fields_at_their_default(struct: msgspec.Struct, path: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(struct):
+        value = getattr(struct, field.name)
+        default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+        if value == default:
+            yield f"{path}.{field.name}"
+        for inner in value if isinstance(value, tuple) else (value,):
+            if isinstance(inner, msgspec.Struct):
+                yield from fields_at_their_default(inner, f"{path}.{field.name}")
+
+
+@pytest.mark.parametrize("status", [RESERVATION_STATUS, PLAN_STATUS], ids=["rsv", "mplan"])
+def test_the_examples_leave_no_field_out(status: msgspec.Struct) -> None:
+    assert not list(fields_at_their_default(status, "status"))
+
+
+@pytest.mark.cluster
+def test_a_full_reservation_status_comes_back_whole(api: PlainApi, stored: Store) -> None:
+    path = stored(RESERVATIONS, RESERVATION)
+    answer = api.merge_patch(f"{path}/status", {"status": as_json(RESERVATION_STATUS)})
+    assert not answer.refused, answer.message
+    body = api.get(path).body
+    assert body["status"] == as_json(RESERVATION_STATUS)
+    assert Reservation.from_api(body).status == RESERVATION_STATUS
+
+
+@pytest.mark.cluster
+def test_a_full_plan_status_comes_back_whole(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, PLAN)
+    answer = api.merge_patch(f"{path}/status", {"status": as_json(PLAN_STATUS)})
+    assert not answer.refused, answer.message
+    body = api.get(path).body
+    assert body["status"] == as_json(PLAN_STATUS)
+    assert MigrationPlan.from_api(body).status == PLAN_STATUS
+
+
+@pytest.mark.cluster
+def test_who_writes_a_status_cannot_change_the_spec_nor_the_other_way(api: PlainApi, stored: Store) -> None:
+    path = stored(RESERVATIONS, RESERVATION)
+    api.merge_patch(f"{path}/status", {"spec": {"ttl": "5s"}, "status": {"desired": 1}})
+    api.merge_patch(path, {"status": {"desired": 7}})
+    body = api.get(path).body
+    assert body["status"] == {"desired": 1}
+    assert "ttl" not in body["spec"]
+
+
+@pytest.mark.cluster
+def test_a_move_whose_state_is_left_out_is_pending(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, PLAN)
+    status = MigrationPlanStatus(moves=(MoveStatus(namespace="default", pod="web-0"),))
+    api.merge_patch(f"{path}/status", {"status": as_json(status)})
+    body = api.get(path).body
+    assert body["status"]["moves"][0]["state"] == "Pending"
+    assert MigrationPlan.from_api(body).status == status
+
+
+def shown(api: PlainApi, path: str) -> dict[str, Any]:
+    body = api.table(path).body
+    (row,) = body["rows"]
+    names = [column["name"] for column in body["columnDefinitions"]]
+    return {name: cell for name, cell in zip(names, row["cells"], strict=True) if name not in {"Name", "Age"}}
+
+
+@pytest.mark.cluster
+def test_kubectl_shows_a_reservation(api: PlainApi, stored: Store) -> None:
+    path = stored(RESERVATIONS, RESERVATION)
+    api.merge_patch(f"{path}/status", {"status": as_json(RESERVATION_STATUS)})
+    assert shown(api, path) == {
+        "Phase": "Available",
+        "Node": "n-1",
+        "Available": 2,
+        "Desired": 10,
+        "Owner": "web-1",
+        "Expires": LATER,
+        "Reason": "SlotsHeld",
+    }
+
+
+@pytest.mark.cluster
+def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, PLAN)
+    api.merge_patch(f"{path}/status", {"status": as_json(PLAN_STATUS)})
+    assert shown(api, path) == {
+        "Phase": "Partial",
+        "Strategy": "Threshold",
+        "Moves": 41,
+        "Landed": 40,
+        "Freed": 1,
+        "Message": "40 of 41 moves landed",
+    }
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("path", "want_short_name", "want_namespaced"),
+    [("apis/batch.volcano.sh/v1alpha1", "rsv", True), ("apis/berth.volcano.sh/v1alpha1", "mplan", False)],
+    ids=["rsv", "mplan"],
+)
+def test_a_kind_has_a_short_name_and_a_scope(
+    api: PlainApi, path: str, want_short_name: str, *, want_namespaced: bool
+) -> None:
+    resource = next(entry for entry in api.get(path).body["resources"] if "shortNames" in entry)
+    assert resource["shortNames"] == [want_short_name]
+    assert resource["namespaced"] is want_namespaced
