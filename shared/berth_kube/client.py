@@ -1,0 +1,334 @@
+"""Owns the calls to the API server that the programs make, as methods of one thread-safe client.
+
+It does not own connections, retries, decoding or the meaning of objects: each is a module of its own.
+"""
+# ruff: noqa: A002 - `type` is what a caller passes: the type of what comes back
+
+import random
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Literal, Self
+
+import msgspec
+from urllib3.response import BaseHTTPResponse
+
+from berth_core.clock import Clock, SystemClock
+from berth_kube.configuration import find_source
+from berth_kube.decoding import AS_DICT, T, decode
+from berth_kube.errors import Call, UnreachableError
+from berth_kube.listing import PAGE_SIZE, Listing, raw_pages, read_all
+from berth_kube.resources import PODS, Resource
+from berth_kube.retries import Repeatable, RetryPolicy
+from berth_kube.transport import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    ConnectionSettings,
+    Query,
+    Request,
+    Transport,
+)
+from berth_kube.watching import WatchItem, WatchSettings, follow
+
+Body = Mapping[str, Any]
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+_DRY_RUN: Final = ("dryRun", "All")
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a client does beyond a single request."""
+
+    max_connections: int = 32
+    """Requests in flight at once, from all threads; watches have connections of their own."""
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+    watches: WatchSettings = field(default_factory=WatchSettings)
+
+
+def connect(
+    *,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    user_agent: str = "berth",
+    request_timeout: float = 30.0,
+    settings: ClientSettings | None = None,
+) -> "KubeClient":
+    """Return a client of the API server that the kubeconfig or the pod's service account names; sends nothing yet.
+
+    `request_timeout` is the longest silence of the server within a request, in seconds. Raises InputError naming the
+    file or the context that is wrong.
+    """
+    settings = settings or ClientSettings()
+    connection = ConnectionSettings(
+        user_agent=user_agent, request_seconds=request_timeout, max_connections=settings.max_connections
+    )
+    return KubeClient(Transport(find_source(kubeconfig, context), connection), settings=settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Collection(Generic[T]):
+    """One collection with its selectors, as a `watching.WatchSource`."""
+
+    client: "KubeClient"
+    resource: Resource
+    namespace: str | None
+    selectors: Query
+    item_type: type[T]
+
+    @property
+    def call(self) -> Call:
+        """Return what to call a watch of it in messages."""
+        return Call("watch", self.resource.describe(namespace=self.namespace))
+
+    def read_page(self, limit: int, continue_token: str) -> bytes:
+        """Return the body of one page; a limit of 0 means everything."""
+        paging = [("limit", str(limit))] if limit else []
+        paging += [("continue", continue_token)] if continue_token else []
+        path = self.resource.path(namespace=self.namespace)
+        return self.client.send(Request(self.list_call, "GET", path, [*self.selectors, *paging]), Repeatable.ALWAYS)
+
+    @property
+    def list_call(self) -> Call:
+        """Return what to call reading it in messages."""
+        return Call("list", self.call.target)
+
+    def read_all(self) -> Listing[T]:
+        """Return all objects."""
+        return read_all(self.list_call, self.read_page, self.item_type)
+
+    def open_stream(self, resource_version: str, settings: WatchSettings) -> BaseHTTPResponse:
+        """Return the stream of changes since a resourceVersion."""
+        seconds = settings.server_seconds * random.uniform(0.9, 1.0)  # noqa: S311 - spreads load, guards nothing
+        query = [
+            *self.selectors,
+            ("watch", "true"),
+            ("resourceVersion", resource_version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(max(1, int(seconds)))),
+        ]
+        request = Request(self.call, "GET", self.resource.path(namespace=self.namespace), query)
+        return self.client.transport.open_stream(request, silence_seconds=settings.silence_seconds)
+
+    def broken(self, error: Exception) -> UnreachableError:
+        """Return the error of a stream that broke."""
+        return self.client.transport.broken(self.call, error)
+
+
+class KubeClient:
+    """Talks to one API server; safe to use from many threads. `with` closes its connections.
+
+    A `namespace` of None means all namespaces (list, watch) or a resource without them. Every method raises a
+    `berth_kube.errors.KubeError`; what comes back is a dict unless a `type` for msgspec to decode is given.
+    """
+
+    def __init__(
+        self, transport: Transport, *, settings: ClientSettings | None = None, clock: Clock | None = None
+    ) -> None:
+        self.transport = transport
+        self._settings = settings or ClientSettings()
+        self._clock = clock or SystemClock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def server_url(self) -> str:
+        """Return the API server's address."""
+        return self.transport.server_url
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self.transport.close()
+
+    def send(self, request: Request, repeatable: Repeatable) -> bytes:
+        """Return the body of a request's answer, retried as the settings say."""
+        return self._settings.retries.call(
+            lambda: self.transport.send(request), repeatable=repeatable, clock=self._clock
+        )
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: type[T] = AS_DICT) -> T:
+        """Return one object."""
+        call = Call("get", resource.describe(name, namespace=namespace))
+        request = Request(call, "GET", resource.path(name, namespace=namespace))
+        return decode(call, self.send(request, Repeatable.ALWAYS), type)
+
+    def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        type: type[T] = AS_DICT,
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[T]:
+        """Return all objects that the selectors choose, read in pages."""
+        collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
+        return read_all(collection.list_call, collection.read_page, type, page_size=page_size)
+
+    def list_raw_pages(
+        self, resource: Resource, *, namespace: str | None = None, page_size: int = PAGE_SIZE
+    ) -> Iterator[bytes]:
+        """Yield the undecoded pages of a collection; raises GoneError if it changed too much on the way."""
+        collection = _Collection(self, resource, namespace, (), AS_DICT)
+        return raw_pages(collection.list_call, collection.read_page, page_size=page_size)
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        stop: threading.Event,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        type: type[T] = AS_DICT,
+    ) -> Iterator[WatchItem[T]]:
+        """Yield `Listed` and then every change until `stop` is set; see `watching.follow`."""
+        collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
+        return follow(collection, stop=stop, settings=self._settings.watches)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        resource: Resource,
+        body: Body,
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        type: type[T] = AS_DICT,
+    ) -> T:
+        """Return the object as the server made it, or with `dry_run` would have made it.
+
+        Not repeated after a failure that may have come too late: the caller may then meet AlreadyExistsError.
+        """
+        metadata = body.get("metadata", {})
+        namespace = namespace or (metadata.get("namespace") if resource.namespaced else None)
+        name = metadata.get("name") or metadata.get("generateName", "")
+        call = Call("create", resource.describe(name, namespace=namespace))
+        query = [_DRY_RUN] if dry_run else []
+        request = Request(call, "POST", resource.path(namespace=namespace), query, _ENCODER.encode(body))
+        return decode(call, self.send(request, Repeatable.ALWAYS if dry_run else Repeatable.UNLESS_ACTED), type)
+
+    def merge_patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Body,
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
+        type: type[T] = AS_DICT,
+    ) -> T:
+        """Return the object after a JSON merge patch; a `metadata.resourceVersion` in it is a precondition."""
+        request = _patch_request(MERGE_PATCH, resource, name, body, namespace, subresource)
+        return decode(request.call, self.send(request, Repeatable.ALWAYS), type)
+
+    def strategic_patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Body,
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
+        type: type[T] = AS_DICT,
+    ) -> T:
+        """Return the object after a strategic merge patch, which merges lists by key; not for custom resources."""
+        request = _patch_request(STRATEGIC_PATCH, resource, name, body, namespace, subresource)
+        return decode(request.call, self.send(request, Repeatable.ALWAYS), type)
+
+    def json_patch(
+        self,
+        resource: Resource,
+        name: str,
+        operations: Sequence[Body],
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
+        type: type[T] = AS_DICT,
+    ) -> T:
+        """Return the object after a JSON patch; a `test` that fails raises InvalidObjectError.
+
+        Not repeated after a failure that may have come too late: adding to a list twice is not adding once.
+        """
+        request = _patch_request(JSON_PATCH, resource, name, operations, namespace, subresource)
+        return decode(request.call, self.send(request, Repeatable.UNLESS_ACTED), type)
+
+    def delete(  # noqa: PLR0913 - the API's own options, by name
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> None:
+        """Delete one object; raises ConflictError where `uid` or `resource_version` is another's by now.
+
+        Raises NotFoundError where it is gone, also by an earlier try of this very call.
+        """
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            **_delete_options(uid, resource_version, grace_seconds),
+            **({"propagationPolicy": propagation} if propagation else {}),
+        }
+        call = Call("delete", resource.describe(name, namespace=namespace))
+        path = resource.path(name, namespace=namespace)
+        self.send(Request(call, "DELETE", path, body=_ENCODER.encode(options)), Repeatable.ALWAYS)
+
+    def evict(
+        self, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None, dry_run: bool = False
+    ) -> None:
+        """Evict exactly this pod; raises EvictionBlockedError at once where a disruption budget forbids it now.
+
+        Raises ConflictError where another pod has the name by now, NotFoundError where none has.
+        """
+        options = _delete_options(uid, None, grace_seconds)
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": options | ({"dryRun": ["All"]} if dry_run else {}),
+        }
+        call = Call("evict", PODS.describe(name, namespace=namespace))
+        path = PODS.path(name, namespace=namespace, subresource="eviction")
+        self.send(Request(call, "POST", path, body=_ENCODER.encode(body)), Repeatable.ALWAYS)
+
+
+def _selectors(label_selector: str, field_selector: str) -> Query:
+    """Return the query of selectors, without the empty ones."""
+    pairs = (("labelSelector", label_selector), ("fieldSelector", field_selector))
+    return [(key, value) for key, value in pairs if value]
+
+
+def _patch_request(
+    content_type: str,
+    resource: Resource,
+    name: str,
+    body: Body | Sequence[Body],
+    namespace: str | None,
+    subresource: str,
+) -> Request:
+    """Return the request of a patch."""
+    target = resource.describe(name, namespace=namespace) + (f" ({subresource})" if subresource else "")
+    path = resource.path(name, namespace=namespace, subresource=subresource)
+    return Request(Call("patch", target), "PATCH", path, (), _ENCODER.encode(body), content_type)
+
+
+def _delete_options(uid: str | None, resource_version: str | None, grace_seconds: int | None) -> dict[str, Any]:
+    """Return the part of DeleteOptions that deletion and eviction share."""
+    preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
+    options: dict[str, Any] = {"preconditions": preconditions} if preconditions else {}
+    return options if grace_seconds is None else options | {"gracePeriodSeconds": grace_seconds}

@@ -1,0 +1,89 @@
+"""Owns the writing of Event objects, so that `kubectl describe` tells what happened to an object.
+
+It does not own the reasons: each program has its own list of them.
+"""
+# ruff: noqa: A002 - an Event's `type`
+
+import hashlib
+import logging
+from typing import Any, Final, Literal
+
+from berth_core.clock import Clock, SystemClock, format_timestamp
+from berth_core.reservations import ObjectReference
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, KubeError
+from berth_kube.resources import EVENTS
+
+_LOG = logging.getLogger(__name__)
+_LONGEST_MESSAGE: Final = 1024
+_LONGEST_NAME_PART: Final = 200
+_NAMESPACE_OF_CLUSTER_OBJECTS: Final = "default"
+
+EventType = Literal["Normal", "Warning"]
+
+
+def record_event(  # noqa: PLR0913 - an Event has that many parts
+    client: KubeClient,
+    *,
+    regarding: ObjectReference,
+    reason: str,
+    message: str,
+    type: EventType = "Normal",
+    reporting_component: str,
+    clock: Clock | None = None,
+) -> bool:
+    """Write an Event, or count up the one that says the same; tell whether that worked.
+
+    It never raises a KubeError: what happened must not fail because nobody could be told.
+    """
+    now = format_timestamp((clock or SystemClock()).now())
+    event = build_event(regarding, reason, message, type, reporting_component) | {
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    try:
+        try:
+            client.create(EVENTS, event)
+        except AlreadyExistsError:
+            _count_up(client, event["metadata"], now)
+    except KubeError as error:
+        _LOG.warning("the event %s of %s %s is not recorded: %s", reason, regarding.kind, regarding.name, error)
+        return False
+    return True
+
+
+def build_event(
+    regarding: ObjectReference, reason: str, message: str, type: EventType, reporting_component: str
+) -> dict[str, Any]:
+    """Return the Event without its times; the same event about the same object always has the same name."""
+    parts = (regarding.uid, reporting_component, type, reason, message)
+    suffix = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {
+            "name": f"{regarding.name[:_LONGEST_NAME_PART].rstrip('-.')}.{suffix}",
+            "namespace": regarding.namespace or _NAMESPACE_OF_CLUSTER_OBJECTS,
+        },
+        "involvedObject": {
+            "apiVersion": regarding.api_version,
+            "kind": regarding.kind,
+            "name": regarding.name,
+            "uid": regarding.uid,
+            **({"namespace": regarding.namespace} if regarding.namespace else {}),
+        },
+        "type": type,
+        "reason": reason,
+        "message": message[:_LONGEST_MESSAGE],
+        "source": {"component": reporting_component},
+        "reportingComponent": reporting_component,
+    }
+
+
+def _count_up(client: KubeClient, metadata: dict[str, str], now: str) -> None:
+    """Count the event once more; a count lost to another writer is no harm."""
+    name, namespace = metadata["name"], metadata["namespace"]
+    known = client.get(EVENTS, name, namespace=namespace)
+    body = {"count": (known.get("count") or 0) + 1, "lastTimestamp": now}
+    client.merge_patch(EVENTS, name, body, namespace=namespace)

@@ -1,0 +1,233 @@
+"""Owns the election of one holder among several processes by a Lease object, after the rules of client-go.
+
+It does not own what the holder may do; whoever acts asks `held()` before each step.
+
+A lease counts as expired when it has not changed for its duration by our own clock: clocks of different machines are
+never compared. A holder stops believing in itself after two thirds of the duration without a renewal, before any other
+process may take the lease.
+"""
+
+import logging
+import random
+import threading
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.clock import Clock, SystemClock, format_precise_timestamp
+from berth_core.errors import PermanentError
+from berth_core.objects import ObjectMeta
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
+from berth_kube.resources import LEASES
+
+_LOG = logging.getLogger(__name__)
+
+_BELIEF_SHARE: Final = 2 / 3
+_RENEWALS_PER_DURATION: Final = 3
+_TRIES_PER_DURATION: Final = 7.5
+_TRIES_PER_DURATION_AFTER_FAILURE: Final = 15
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a Lease that the election uses."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A Lease as the API server holds it."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class _Observation:
+    """What the lease said, and when by our clock it first said so."""
+
+    spec: LeaseSpec
+    since: float
+
+
+class LeaseHolder:
+    """Takes, keeps and gives back one lease; `identity` must differ between processes that live at the same time."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        duration_seconds: int = 15,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._duration_seconds = duration_seconds
+        self._clock = clock or SystemClock()
+        self._observation: _Observation | None = None
+        self._renewed_at: float | None = None
+        self._stopped = threading.Event()
+        self._lost = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def lost(self) -> threading.Event:
+        """Return the event that is set when a lease that was held is no longer; `acquire` clears it."""
+        return self._lost
+
+    def held(self) -> bool:
+        """Tell whether no other process can have the lease now."""
+        renewed_at = self._renewed_at
+        if renewed_at is None:
+            return False
+        return self._clock.monotonic() - renewed_at < self._duration_seconds * _BELIEF_SHARE
+
+    def acquire(self, timeout: float | None = None) -> bool:
+        """Wait until the lease is ours and keep it renewed in a thread; tell whether that came about in time.
+
+        A timeout of 0 tries once, None waits until `release`. Raises the KubeError that will not pass by itself.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            return self.held()
+        self._stopped.clear()
+        self._lost.clear()
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        while not self._try_to_claim():
+            wait_seconds = self._duration_seconds / _TRIES_PER_DURATION * random.uniform(1, 1.2)  # noqa: S311 - jitter
+            if deadline is not None:
+                wait_seconds = min(wait_seconds, deadline - self._clock.monotonic())
+            if wait_seconds <= 0 or self._stopped.wait(wait_seconds):
+                return False
+        self._thread = threading.Thread(target=self._keep, name=f"lease {self._name}", daemon=True)
+        self._thread.start()
+        return True
+
+    def release(self) -> None:
+        """Stop renewing or waiting, and give the lease back so that another process need not wait for its end."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(self._duration_seconds)
+            self._thread = None
+        if self._renewed_at is None:
+            return
+        self._renewed_at = None
+        try:
+            self._give_back()
+        except KubeError as error:
+            _LOG.info("the lease %s is left to expire: %s", self._name, error)
+
+    def _try_to_claim(self) -> bool:
+        """Tell whether the lease is ours now; a server that does not answer is a no."""
+        try:
+            return self._claim()
+        except KubeError as error:
+            if isinstance(error, PermanentError):
+                raise
+            _LOG.warning("cannot take the lease %s/%s yet: %s", self._namespace, self._name, error)
+            return False
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Renew until stopped, or until the lease is lost."""
+        wait_seconds = self._duration_seconds / _RENEWALS_PER_DURATION
+        while not self._stopped.wait(wait_seconds):
+            if self._renew():
+                wait_seconds = self._duration_seconds / _RENEWALS_PER_DURATION
+                continue
+            if not self.held():
+                self._renewed_at = None
+                self._lost.set()
+                _LOG.warning("lost the lease %s/%s", self._namespace, self._name)
+                return
+            wait_seconds = self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
+
+    def _renew(self) -> bool:
+        """Tell whether the lease was renewed; one that another process has by now is lost at once."""
+        try:
+            renewed = self._claim()
+        except KubeError as error:
+            _LOG.warning("cannot renew the lease %s/%s: %s", self._namespace, self._name, error)
+            return False
+        if not renewed and self._observation and self._observation.spec.holder_identity != self._identity:
+            self._renewed_at = None
+        return renewed
+
+    def _claim(self) -> bool:
+        """Take or renew the lease; tell whether it is ours. Losing a race to write it is a no."""
+        started = self._clock.monotonic()
+        try:
+            lease = self._read()
+            if lease is None:
+                self._client.create(LEASES, self._new_lease())
+            elif self._may_take(lease.spec):
+                self._write(lease, self._claim_spec(lease.spec))
+            else:
+                return False
+        except (ConflictError, AlreadyExistsError):
+            return False
+        # From before the request: the lease may have been written at any moment since.
+        self._renewed_at = started
+        return True
+
+    def _may_take(self, spec: LeaseSpec) -> bool:
+        """Tell whether the lease is free, ours, or has not changed for its duration."""
+        now = self._clock.monotonic()
+        if self._observation is None or self._observation.spec != spec:
+            self._observation = _Observation(spec, now)
+        if not spec.holder_identity or spec.holder_identity == self._identity:
+            return True
+        duration_seconds = spec.lease_duration_seconds or self._duration_seconds
+        return now - self._observation.since >= duration_seconds
+
+    # --- the object -------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Lease | None:
+        """Return the lease; None if there is none yet."""
+        try:
+            return self._client.get(LEASES, self._name, namespace=self._namespace, type=Lease)
+        except NotFoundError:
+            return None
+
+    def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
+        """Write the spec; raises ConflictError if the lease has changed since it was read."""
+        body = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
+        self._client.merge_patch(LEASES, self._name, body, namespace=self._namespace)
+
+    def _new_lease(self) -> dict[str, Any]:
+        """Return the first lease of this name, ours."""
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._claim_spec(LeaseSpec()),
+        }
+
+    def _claim_spec(self, current: LeaseSpec) -> dict[str, Any]:
+        """Return the spec that makes the lease ours from now."""
+        now = format_precise_timestamp(self._clock.now())
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._duration_seconds,
+            "renewTime": now,
+        }
+        if current.holder_identity == self._identity:
+            return spec
+        transitions = 0 if current.lease_transitions is None else current.lease_transitions + 1
+        return spec | {"acquireTime": now, "leaseTransitions": transitions}
+
+    def _give_back(self) -> None:
+        """Take our name out of the lease."""
+        lease = self._read()
+        if lease is not None and lease.spec.holder_identity == self._identity:
+            self._write(lease, {"holderIdentity": None, "leaseDurationSeconds": 1})

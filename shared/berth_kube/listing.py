@@ -1,0 +1,61 @@
+"""Owns reading whole collections: pages of bounded size, and starting again when a continue token has expired.
+
+It does not own what the objects are.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic
+
+from berth_kube.decoding import Page, T, decode_list_meta, decode_page
+from berth_kube.errors import Call, GoneError
+
+PAGE_SIZE: Final = 500
+_PAGED_ATTEMPTS: Final = 3
+
+ReadPage = Callable[[int, str], bytes]
+"""Reads one page: its size limit (0: everything) and the continue token ("" for the first)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """All objects of a collection at one resourceVersion."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+def raw_pages(call: Call, read_page: ReadPage, *, page_size: int = PAGE_SIZE) -> Iterator[bytes]:
+    """Yield the bodies of all pages; raises GoneError if the list changed too much meanwhile to go on."""
+    continue_token = ""
+    while True:
+        body = read_page(page_size, continue_token)
+        yield body
+        continue_token = decode_list_meta(call, body).continue_token
+        if not continue_token:
+            return
+
+
+def read_all(call: Call, read_page: ReadPage, item_type: type[T], *, page_size: int = PAGE_SIZE) -> Listing[T]:
+    """Return the whole collection; a token that expired starts it again, at last in one piece.
+
+    The server keeps old versions for some minutes only: a slow reader of a large list may never get through in pages.
+    """
+    for _ in range(_PAGED_ATTEMPTS):
+        try:
+            return _read_in_pages(call, read_page, item_type, page_size)
+        except GoneError:
+            continue
+    return _read_in_pages(call, read_page, item_type, 0)
+
+
+def _read_in_pages(call: Call, read_page: ReadPage, item_type: type[T], page_size: int) -> Listing[T]:
+    """Return the whole collection, decoding each page before the next is read."""
+    items: list[T] = []
+    continue_token = ""
+    while True:
+        page: Page[T] = decode_page(call, read_page(page_size, continue_token), item_type)
+        items.extend(page.items or ())
+        continue_token = page.metadata.continue_token
+        if not continue_token:
+            return Listing(tuple(items), page.metadata.resource_version)

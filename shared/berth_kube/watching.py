@@ -1,0 +1,236 @@
+"""Owns following a collection: list it, watch it, resume after a cut, list again when the server forgot our place.
+
+It does not own what is done with the changes, nor any cache of the objects.
+
+The blocking reads are done by a thread of each watch's own, so that the caller's `stop` ends the iteration at once,
+whatever state the connection is in.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeAlias
+
+from urllib3.exceptions import HTTPError
+from urllib3.response import BaseHTTPResponse
+
+from berth_core.errors import PermanentError
+from berth_kube.decoding import T, WatchEvent, decode, decode_error_status, resource_version_of
+from berth_kube.errors import Call, Failure, KubeError, UnreachableError, error_from_status
+from berth_kube.listing import Listing
+from berth_kube.retries import Backoff
+
+_LOG = logging.getLogger(__name__)
+_STOP_POLL_SECONDS: Final = 0.2
+_READ_BYTES: Final = 64 * 1024
+_QUEUED_ITEMS: Final = 1000
+_TOO_SHORT_SECONDS: Final = 1.0
+_WORTH_A_WARNING: Final = 3
+_BACKOFF: Final = Backoff(first_seconds=0.2, longest_seconds=30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    """Everything that exists now; what was known before and is not here is gone."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T]):
+    """An object that was made or changed."""
+
+    item: T
+    added: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Removed(Generic[T]):
+    """An object that is gone, as it last was."""
+
+    item: T
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing happened up to this resourceVersion."""
+
+    resource_version: str
+
+
+WatchItem: TypeAlias = Listed[T] | Changed[T] | Removed[T] | Bookmark
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """How a watch is kept up."""
+
+    server_seconds: float = 300.0
+    """How long the server keeps one connection; a tenth of it is random, so that many watches do not return at once."""
+    silence_seconds: float = 120.0
+    """Longest silence before the connection is made anew; the API server sends a bookmark about once a minute."""
+    backoff: Backoff = _BACKOFF
+    """Waits after failures in a row."""
+
+
+class WatchSource(Protocol[T]):
+    """What a watch reads from: one collection of one type."""
+
+    @property
+    def call(self) -> Call:
+        """Return what to call it in messages."""
+
+    @property
+    def item_type(self) -> type[T]:
+        """Return the type to decode objects into."""
+
+    def read_all(self) -> Listing[T]:
+        """Return all objects; raises a KubeError."""
+
+    def open_stream(self, resource_version: str, settings: WatchSettings) -> BaseHTTPResponse:
+        """Return the stream of changes since a resourceVersion; raises a KubeError."""
+
+    def broken(self, error: Exception) -> UnreachableError:
+        """Return the error of a stream that broke."""
+
+
+def follow(source: WatchSource[T], *, stop: threading.Event, settings: WatchSettings) -> Iterator[WatchItem[T]]:
+    """Yield `Listed`, then every change, until `stop` is set; ends within a quarter of a second of it.
+
+    Raises the KubeError of the first list if it will not pass by itself (no such kind, no right to it); later errors
+    are waited out.
+    """
+    feed = _Feed(source, settings)
+    threading.Thread(target=feed.run, name=f"watch {source.call.target}", daemon=True).start()
+    try:
+        while not stop.is_set():
+            try:
+                item = feed.items.get(timeout=_STOP_POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        feed.abandon()
+
+
+class _Feed(Generic[T]):
+    """Reads a collection in a thread and puts what it sees, or the error that ends it, into `items`."""
+
+    def __init__(self, source: WatchSource[T], settings: WatchSettings) -> None:
+        self.items: queue.Queue[WatchItem[T] | BaseException] = queue.Queue(_QUEUED_ITEMS)
+        self._source = source
+        self._settings = settings
+        self._abandoned = threading.Event()
+        self._stream_lock = threading.Lock()
+        self._stream: BaseHTTPResponse | None = None
+        self._resource_version = ""  # "": list first
+        self._listed = False
+        self._failures = 0
+
+    def run(self) -> None:
+        """Read until abandoned, or until an error that the caller must see."""
+        try:
+            while not self._abandoned.is_set():
+                self._read_once()
+        except BaseException as error:  # noqa: BLE001 - the thread's boundary: the caller's thread raises it
+            self._emit(error)
+
+    def abandon(self) -> None:
+        """End the reading; a read that blocks is cut off."""
+        self._abandoned.set()
+        with self._stream_lock:
+            if self._stream is not None:
+                with suppress(OSError, RuntimeError, ValueError):  # closed by itself meanwhile
+                    self._stream.shutdown()
+
+    def _read_once(self) -> None:
+        """List if need be and follow one connection to its end; waits after a failure."""
+        try:
+            if not self._resource_version:
+                self._list()
+            self._follow_stream()
+        except KubeError as error:
+            if self._abandoned.is_set():
+                return
+            if isinstance(error, PermanentError):
+                if not self._listed:
+                    raise
+                self._resource_version = ""
+            self._wait_after(error)
+
+    def _wait_after(self, error: KubeError) -> None:
+        """Wait before the next try: longer with each failure in a row, and as long as the server asks."""
+        self._failures += 1
+        wait_seconds = max(self._settings.backoff.wait_seconds(self._failures), error.retry_after_seconds or 0.0)
+        level = logging.WARNING if self._failures >= _WORTH_A_WARNING else logging.DEBUG
+        _LOG.log(level, "%s; failure %d in a row, next try in %.1f s", error, self._failures, wait_seconds)
+        self._abandoned.wait(wait_seconds)
+
+    def _list(self) -> None:
+        """Read everything and say so."""
+        listing = self._source.read_all()
+        self._emit(Listed(listing.items, listing.resource_version))
+        self._resource_version = listing.resource_version
+        self._listed = True
+
+    def _follow_stream(self) -> None:
+        """Follow one connection until the server ends it; raises a KubeError where it ends otherwise."""
+        started, seen = time.monotonic(), 0
+        for line in self._lines():
+            self._handle(line)
+            self._failures = 0
+            seen += 1
+        if seen == 0 and time.monotonic() - started < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
+            failure = Failure(message="the server ended the watch at once")
+            raise UnreachableError(self._source.call, failure, url="", acted=True)
+
+    def _handle(self, line: bytes) -> None:
+        """Pass one event on and remember its place."""
+        call = self._source.call
+        event = decode(call, line, WatchEvent)
+        if event.type == "ERROR":
+            self._resource_version = ""
+            status = decode_error_status(call, event.object)
+            raise error_from_status(call, status, status.code)
+        resource_version = resource_version_of(call, event.object)
+        if event.type == "BOOKMARK":
+            self._emit(Bookmark(resource_version))
+        else:
+            item = decode(call, event.object, self._source.item_type)
+            self._emit(Removed(item) if event.type == "DELETED" else Changed(item, added=event.type == "ADDED"))
+        self._resource_version = resource_version or self._resource_version
+
+    def _emit(self, item: WatchItem[T] | BaseException) -> None:
+        """Hand an item over, waiting while the caller is behind; drops it once abandoned."""
+        while not self._abandoned.is_set():
+            try:
+                self.items.put(item, timeout=_STOP_POLL_SECONDS)
+            except queue.Full:
+                continue
+            return
+
+    # --- the connection ---------------------------------------------------------------------------------------------
+
+    def _lines(self) -> Iterator[bytes]:
+        """Yield the lines of one connection; a line that was cut off is dropped, its event comes again."""
+        stream = self._source.open_stream(self._resource_version, self._settings)
+        try:
+            with self._stream_lock:
+                self._stream = stream
+            pending = b""
+            while not self._abandoned.is_set() and (chunk := stream.read1(_READ_BYTES)):
+                *lines, pending = (pending + chunk).split(b"\n")
+                yield from filter(None, lines)
+        except (HTTPError, OSError) as error:
+            raise self._source.broken(error) from error
+        finally:
+            with self._stream_lock:
+                self._stream = None
+            stream.close()
