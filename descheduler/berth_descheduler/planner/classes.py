@@ -1,0 +1,156 @@
+"""Owns the classes of identical pods: same owner, labels, requests and constraints, so that one answer serves all.
+
+It does not own where pods are: that is `cluster` for the start and `state` for what a plan makes of it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NewType
+
+from berth_core.errors import InputError
+from berth_core.objects import Container, ContainerPort, Pod, PodSpec, TopologySpreadConstraint
+from berth_core.pod_requests import effective_requests, occupied_requests
+from berth_core.resources import ResourceAmounts
+
+ClassIndex = NewType("ClassIndex", int)
+
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
+SPREAD_HARD: Final = "DoNotSchedule"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostPort:
+    """A port that a pod takes of its node; two conflict if one address covers the other."""
+
+    protocol: str
+    port: int
+    address: str
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Tell whether both cannot be taken on one node."""
+        if (self.protocol, self.port) != (other.protocol, other.port):
+            return False
+        return self.address == other.address or ANY_ADDRESS in {self.address, other.address}
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """Pods that are the same to every rule; `example` stands for all of them."""
+
+    index: ClassIndex
+    example: Pod
+    amounts: ResourceAmounts
+    host_ports: tuple[HostPort, ...]
+    claims: tuple[str, ...]
+    """Names of the PersistentVolumeClaims, sorted."""
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the class's pods."""
+        return self.example.metadata.namespace
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the class's pods."""
+        return self.example.metadata.labels
+
+    @property
+    def hard_spreads(self) -> tuple[TopologySpreadConstraint, ...]:
+        """Return the spread constraints that keep a pod off a node."""
+        spreads = self.example.spec.topology_spread_constraints
+        return tuple(spread for spread in spreads if spread.when_unsatisfiable == SPREAD_HARD)
+
+
+class ClassBook:
+    """Gives every pod its class; classes are numbered in the order in which they are first met."""
+
+    def __init__(self) -> None:
+        self._by_owner: defaultdict[tuple[str, str, str], list[PodClass]] = defaultdict(list)
+        self._classes: list[PodClass] = []
+
+    @property
+    def classes(self) -> tuple[PodClass, ...]:
+        """Return all classes by their index."""
+        return tuple(self._classes)
+
+    def class_of(self, pod: Pod) -> ClassIndex:
+        """Return the pod's class, a new one if none is like it."""
+        alike = self._by_owner[_owner_key(pod)]
+        for known in alike:
+            if _is_like(known.example, pod):
+                return known.index
+        added = _class_for(pod, ClassIndex(len(self._classes)))
+        alike.append(added)
+        self._classes.append(added)
+        return added.index
+
+
+def claim_names(pod: Pod) -> tuple[str, ...]:
+    """Return the names of the claims that a pod mounts, sorted."""
+    claims = (volume.persistent_volume_claim for volume in pod.spec.volumes)
+    return tuple(sorted({claim.claim_name for claim in claims if claim is not None}))
+
+
+def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Return the ports that a pod takes of its node: those of its containers and sidecars, as kube-scheduler counts."""
+    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
+    return tuple(sorted({*_ports(spec.containers), *_ports(sidecars)}))
+
+
+def _ports(containers: Iterable[Container]) -> Iterable[HostPort]:
+    return (_host_port(port) for container in containers for port in container.ports if port.host_port)
+
+
+def _host_port(port: ContainerPort) -> HostPort:
+    return HostPort(port.protocol or "TCP", port.host_port or 0, port.host_ip or ANY_ADDRESS)
+
+
+def _owner_key(pod: Pod) -> tuple[str, str, str]:
+    controller = pod.controller
+    if controller is None:
+        return (pod.metadata.namespace, "", "")
+    return (pod.metadata.namespace, controller.uid or controller.name, controller.kind)
+
+
+def _is_like(one: Pod, other: Pod) -> bool:
+    """Tell whether two pods of one owner are the same to every rule; images, names and nodes do not count."""
+    a, b = one.spec, other.spec
+    return (
+        one.metadata.labels == other.metadata.labels
+        and _needs(a.containers) == _needs(b.containers)
+        and _needs(a.init_containers) == _needs(b.init_containers)
+        and (a.affinity, a.node_selector, a.tolerations) == (b.affinity, b.node_selector, b.tolerations)
+        and (a.overhead, a.resources, a.priority) == (b.overhead, b.resources, b.priority)
+        and a.topology_spread_constraints == b.topology_spread_constraints
+        and claim_names(one) == claim_names(other)
+        and _granted(one) == _granted(other)
+    )
+
+
+def _needs(containers: tuple[Container, ...]) -> list[tuple[object, ...]]:
+    return [(one.resources.requests, one.resources.limits, one.ports, one.restart_policy) for one in containers]
+
+
+def _granted(pod: Pod) -> list[tuple[object, ...]]:
+    """Return what the kubelet says that the containers have, which is not their request while they are resized."""
+    return [(one.name, one.resources, one.allocated_resources) for one in pod.status.container_statuses]
+
+
+def _class_for(pod: Pod, index: ClassIndex) -> PodClass:
+    """Return a class made after a pod; raises `InputError` that names the pod and the field."""
+    return PodClass(
+        index=index,
+        example=pod,
+        amounts=_amounts(pod),
+        host_ports=host_ports(pod.spec),
+        claims=claim_names(pod),
+    )
+
+
+def _amounts(pod: Pod) -> ResourceAmounts:
+    """Return the greater of what a pod takes now and what its replacement will ask for."""
+    try:
+        return effective_requests(pod.spec).largest(occupied_requests(pod))
+    except InputError as error:
+        raise error.within(f"Pod {pod.key}", joint=": ") from error

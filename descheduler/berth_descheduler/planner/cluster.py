@@ -1,0 +1,160 @@
+"""Owns the snapshot as the planner reads it: sorted, numbered, with amounts as columns and pods in classes.
+
+It does not change: what a plan does to the cluster is `state`. What is odd about the data is said here, not repaired.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+from typing import Final, NewType
+
+from berth_core.labels import PLACEHOLDER_LABEL
+from berth_core.objects import Node, NodeSelector, Pod
+from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.classes import ClassBook, ClassIndex, PodClass
+
+NodeIndex = NewType("NodeIndex", int)
+PodIndex = NewType("PodIndex", int)
+
+NAME_FIELD: Final = "metadata.name"
+NEEDED_RESOURCES: Final = (CPU, MEMORY, PODS)
+"""A node that does not say how much of these it has is left alone."""
+
+
+class Presence(Enum):
+    """How sure it is that a pod is on its node while a plan runs."""
+
+    SETTLED = auto()
+    LEAVING = auto()
+    """Its deletion has begun: it may be there or gone."""
+    EXPECTED = auto()
+    """Not bound, but nominated to the node or pinned to it: it may come."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod that holds, or is about to hold, a part of a node."""
+
+    pod: Pod
+    node: NodeIndex
+    class_index: ClassIndex
+    presence: Presence
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A snapshot in numbers; nodes and pods are in the snapshot's order, which is fixed."""
+
+    snapshot: Snapshot
+    nodes: tuple[Node, ...]
+    pods: tuple[PlacedPod, ...]
+    classes: tuple[PodClass, ...]
+    resources: tuple[str, ...]
+    """Names of the columns; pod slots are one of them."""
+
+    capacity: tuple[tuple[int, ...], ...]  # (nodes, resources)
+    """What each node has to allocate."""
+
+    requests: tuple[tuple[int, ...], ...]  # (classes, resources)
+    """What a pod of each class takes, one pod slot among it."""
+
+    pods_on: tuple[tuple[PodIndex, ...], ...]  # (nodes, ...)
+    """The pods of each node, those about to come included."""
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> "Cluster":
+        """Return the snapshot in numbers; raises `InputError` that names the object and the field."""
+        nodes = snapshot.nodes
+        pods, classes = _place_pods(nodes, snapshot.pods)
+        allocatable = tuple(snapshot.allocatable_of(node) for node in nodes)
+        resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
+        return cls(
+            snapshot=snapshot,
+            nodes=nodes,
+            pods=pods,
+            classes=classes,
+            resources=resources,
+            capacity=tuple(_columns(amounts, resources) for amounts in allocatable),
+            requests=tuple(_columns(one.amounts, resources, slots=1) for one in classes),
+            pods_on=_pods_by_node(pods, len(nodes)),
+        )
+
+    @cached_property
+    def node_numbers(self) -> Mapping[str, NodeIndex]:
+        """Return the index of each node by its name."""
+        return {node.metadata.name: NodeIndex(index) for index, node in enumerate(self.nodes)}
+
+    @cached_property
+    def pod_numbers(self) -> Mapping[tuple[str, str], PodIndex]:
+        """Return the index of each pod by its namespace and name."""
+        keys = ((one.pod.metadata.namespace, one.pod.metadata.name) for one in self.pods)
+        return {key: PodIndex(index) for index, key in enumerate(keys)}
+
+    @cached_property
+    def column(self) -> Mapping[str, int]:
+        """Return the column of each resource."""
+        return {name: index for index, name in enumerate(self.resources)}
+
+    def node_name(self, node: NodeIndex) -> str:
+        """Return a node's name."""
+        return self.nodes[node].metadata.name
+
+    def amounts_of(self, pod: PodIndex) -> ResourceAmounts:
+        """Return what a pod asks for, without its slot."""
+        return self.classes[self.pods[pod].class_index].amounts
+
+
+def _place_pods(nodes: tuple[Node, ...], pods: Iterable[Pod]) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...]]:
+    numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
+    book = ClassBook()
+    placed = []
+    for pod in pods:
+        name, presence = _whereabouts(pod)
+        node = numbers.get(name)
+        if node is not None:
+            placed.append(PlacedPod(pod, node, book.class_of(pod), presence))
+    return tuple(placed), book.classes
+
+
+def _whereabouts(pod: Pod) -> tuple[str, Presence]:
+    """Return the node on which a pod holds a place, "" if on none, and how sure that is."""
+    if pod.is_terminal:
+        return "", Presence.LEAVING
+    if pod.spec.node_name:
+        return pod.spec.node_name, Presence.LEAVING if pod.is_terminating else Presence.SETTLED
+    return pod.status.nominated_node_name or _pinned_node(pod), Presence.EXPECTED
+
+
+def _pinned_node(pod: Pod) -> str:
+    """Return the one node to which a placeholder that waits for the scheduler is pinned, "" if there is none."""
+    affinity = pod.spec.affinity
+    if PLACEHOLDER_LABEL not in pod.metadata.labels or affinity is None or affinity.node_affinity is None:
+        return ""
+    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    names = set() if required is None else _field_names(required)
+    return names.pop() if len(names) == 1 else ""
+
+
+def _field_names(required: NodeSelector) -> set[str]:
+    fields = (field for term in required.node_selector_terms for field in term.match_fields)
+    return {name for field in fields if field.key == NAME_FIELD and field.operator == "In" for name in field.values}
+
+
+def _resource_names(several: Iterable[ResourceAmounts]) -> tuple[str, ...]:
+    named = {name for amounts in several for name in amounts.keys()}  # noqa: SIM118 - no dict
+    others = sorted(named.difference(NEEDED_RESOURCES))
+    return (*NEEDED_RESOURCES, *others)
+
+
+def _columns(amounts: ResourceAmounts, resources: tuple[str, ...], slots: int | None = None) -> tuple[int, ...]:
+    """Return amounts as a row; a pod takes `slots` whatever it says itself."""
+    return tuple(slots if name == PODS and slots is not None else amounts.get(name) for name in resources)
+
+
+def _pods_by_node(pods: tuple[PlacedPod, ...], nodes: int) -> tuple[tuple[PodIndex, ...], ...]:
+    lists: list[list[PodIndex]] = [[] for _ in range(nodes)]
+    for index, placed in enumerate(pods):
+        lists[placed.node].append(PodIndex(index))
+    return tuple(tuple(one) for one in lists)

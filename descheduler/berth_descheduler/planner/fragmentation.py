@@ -1,0 +1,89 @@
+"""Owns the numbers that say how fragmented a cluster is, before a plan and after it.
+
+It does not own how they are shown.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from berth_core.resources import ResourceAmounts
+from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
+from berth_descheduler.planner.problems import Problem
+from berth_descheduler.planner.state import Step
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """What one node has, what is requested of it, and how many pods count against its being free."""
+
+    name: str
+    allocatable: ResourceAmounts
+    requested: ResourceAmounts
+    pods: int
+    """Pods but DaemonSet and mirror pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """How the pods lie over the nodes."""
+
+    nodes: tuple[NodeUsage, ...]
+
+    @property
+    def empty_nodes(self) -> tuple[str, ...]:
+        """Return the names of the nodes with no pods but DaemonSet and mirror pods."""
+        return tuple(node.name for node in self.nodes if node.pods == 0)
+
+    @property
+    def allocatable(self) -> ResourceAmounts:
+        """Return what all nodes have."""
+        return ResourceAmounts.total(node.allocatable for node in self.nodes)
+
+    @property
+    def requested(self) -> ResourceAmounts:
+        """Return what is requested of all nodes."""
+        return ResourceAmounts.total(node.requested for node in self.nodes)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Return the resources that the nodes have, sorted."""
+        return self.allocatable.keys()
+
+    def utilisation(self, resource: str) -> Fraction:
+        """Return the share of a resource that is requested; 0 where there is none."""
+        have = self.allocatable.get(resource)
+        return Fraction(self.requested.get(resource), have) if have else Fraction(0)
+
+    def largest_free(self, resource: str) -> int:
+        """Return the largest free piece of a resource on one node."""
+        return max((node.allocatable.get(resource) - node.requested.get(resource) for node in self.nodes), default=0)
+
+    def free(self, resource: str) -> int:
+        """Return how much of a resource is free on all nodes together; over-booked nodes have none."""
+        pieces = (node.allocatable.get(resource) - node.requested.get(resource) for node in self.nodes)
+        return sum(max(0, piece) for piece in pieces)
+
+
+def measure(problem: Problem, steps: Sequence[Step]) -> Fragmentation:
+    """Return the fragmentation after some steps; pods that are only expected on a node do not count."""
+    cluster = problem.cluster
+    node_of = {step.pod: step.target for step in steps}
+    totals = [[0] * len(cluster.resources) for _ in cluster.nodes]
+    pods: Counter[NodeIndex] = Counter()
+    for index, placed in enumerate(cluster.pods):
+        if placed.presence is Presence.EXPECTED:
+            continue
+        node = node_of.get(PodIndex(index), placed.node)
+        for column, amount in enumerate(cluster.requests[placed.class_index]):
+            totals[node][column] += amount
+        pods[node] += not problem.stays_when_emptied(PodIndex(index))
+    usages = (_usage(cluster, NodeIndex(node), totals[node], pods[NodeIndex(node)]) for node in range(len(totals)))
+    return Fragmentation(tuple(usages))
+
+
+def _usage(cluster: Cluster, node: NodeIndex, total: list[int], pods: int) -> NodeUsage:
+    requested = ResourceAmounts(dict(zip(cluster.resources, total, strict=True)))
+    allocatable = ResourceAmounts(dict(zip(cluster.resources, cluster.capacity[node], strict=True)))
+    return NodeUsage(cluster.node_name(node), allocatable, requested, pods)

@@ -1,0 +1,115 @@
+"""Owns where a class of pods may be put for reasons that no plan changes: node state, taints, node affinity, volumes.
+
+It does not own what changes with every move: amounts and ports are `state`, neighbours are `neighbours` and `spread`.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT
+from berth_core.objects import Affinity, Node, NodeAffinity, PodSpec
+from berth_core.selectors import matches_node_affinity, untolerated_taint
+from berth_descheduler.planner.classes import ClassIndex, PodClass
+from berth_descheduler.planner.cluster import NEEDED_RESOURCES, Cluster, NodeIndex
+from berth_descheduler.planner.volumes import BoundVolume, VolumeBook
+from berth_descheduler.refusals import Refusal, RefusalReason
+
+
+def node_refusal(node: Node) -> Refusal | None:
+    """Return why a node neither takes nor gives pods: it is not ready, closed, being drained, or badly known."""
+    if not node.ready:
+        return Refusal(RefusalReason.NODE_NOT_READY, "the node is not ready, or does not say whether it is")
+    if node.spec.unschedulable:
+        return Refusal(RefusalReason.NODE_UNSCHEDULABLE, "the node is cordoned")
+    if any(taint.key == DRAINING_TAINT for taint in node.taints):
+        return Refusal(RefusalReason.NODE_DRAINING, f"the node carries the taint {DRAINING_TAINT} of a running plan")
+    missing = [name for name in NEEDED_RESOURCES if name not in node.status.allocatable]
+    if missing:
+        return Refusal(RefusalReason.NODE_DATA_MISSING, f"the node does not say its allocatable {', '.join(missing)}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What ties pods to nodes; shared by every class of pods that is tied in the same way."""
+
+    spec: PodSpec
+    """Only the fields that are about nodes."""
+
+    volumes: tuple[BoundVolume, ...]
+
+    def refusal(self, node: Node) -> Refusal | None:
+        """Return why the pods do not go to a node, whatever else is on it."""
+        lasting = (taint for taint in node.taints if taint.key != HANDOVER_TAINT)  # our guards come and go
+        taint = untolerated_taint(self.spec.tolerations, lasting)
+        if taint is not None:
+            text = f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
+            return Refusal(RefusalReason.UNTOLERATED_TAINT, text)
+        if not matches_node_affinity(self.spec, node):
+            return Refusal(RefusalReason.NODE_AFFINITY, "the pod's node selector or node affinity excludes the node")
+        return next((found for volume in self.volumes if (found := volume.refusal(node)) is not None), None)
+
+
+class Placements:
+    """Answers for (class, node) pairs, each computed once per kind of tie and kind of node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._of_nodes = [node_refusal(node) for node in cluster.nodes]
+        book = VolumeBook(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
+        self._profiles: list[Profile] = []
+        self._numbers: dict[bytes, int] = {}
+        self._unknown: dict[ClassIndex, Refusal] = {}
+        self._profile_of = [self._intern(one, book) for one in cluster.classes]
+        self._known: list[dict[NodeIndex, Refusal | None]] = [{} for _ in self._profiles]
+
+    def of_node(self, node: NodeIndex) -> Refusal | None:
+        """Return why a node takes and gives nothing."""
+        return self._of_nodes[node]
+
+    def of_class(self, class_index: ClassIndex) -> Refusal | None:
+        """Return why pods of a class go nowhere: what is not known of their volumes."""
+        return self._unknown.get(class_index)
+
+    def profile(self, class_index: ClassIndex) -> int:
+        """Return the number of the class's ties; classes with the same number may go to the same nodes."""
+        return self._profile_of[class_index]
+
+    def profile_spec(self, class_index: ClassIndex) -> PodSpec:
+        """Return the fields of a class's spec that are about nodes."""
+        return self._profiles[self._profile_of[class_index]].spec
+
+    def refusal(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
+        """Return why pods of a class do not go to a node, whatever else is on it."""
+        if (of_node := self._of_nodes[node]) is not None:
+            return of_node
+        if (unknown := self._unknown.get(class_index)) is not None:
+            return unknown
+        number = self._profile_of[class_index]
+        known = self._known[number]
+        if node not in known:
+            known[node] = self._profiles[number].refusal(self._cluster.nodes[node])
+        return known[node]
+
+    def _intern(self, pods: PodClass, book: VolumeBook) -> int:
+        volumes = book.volumes_of(pods)
+        if isinstance(volumes, Refusal):
+            self._unknown[pods.index] = volumes
+            volumes = ()
+        spec = node_part(pods.example.spec)
+        key = msgspec.json.encode((spec, pods.namespace if volumes else "", [one.claim for one in volumes]), order="sorted")
+        if key not in self._numbers:
+            self._numbers[key] = len(self._profiles)
+            self._profiles.append(Profile(spec, volumes))
+        return self._numbers[key]
+
+
+def node_part(spec: PodSpec) -> PodSpec:
+    """Return the fields of a spec that are about nodes, and only them."""
+    found = spec.affinity.node_affinity if spec.affinity else None
+    required = found.required_during_scheduling_ignored_during_execution if found else None
+    if required is None:
+        return PodSpec(node_selector=spec.node_selector, tolerations=spec.tolerations)
+    affinity = Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required))
+    return PodSpec(node_selector=spec.node_selector, affinity=affinity, tolerations=spec.tolerations)

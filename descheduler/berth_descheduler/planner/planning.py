@@ -1,0 +1,105 @@
+"""Owns the way from a snapshot to a plan: problem, strategy, waves, numbers before and after.
+
+It does not own any rule of its own.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from berth_core.migration_plans import Objective, PlannedMove, Predicted
+from berth_core.objects import OwnerReference, Pod
+from berth_core.reservations import ObjectReference
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.cluster import NodeIndex
+from berth_descheduler.planner.fragmentation import Fragmentation, measure
+from berth_descheduler.planner.problems import Problem, Strategy
+from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner.state import State, Step
+from berth_descheduler.planner.threshold import Threshold
+from berth_descheduler.planner.waves import assign_waves
+from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, StrategyName
+from berth_descheduler.refusals import Refused
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to move, in order and in waves, what it brings, and why not more."""
+
+    settings: PlannerSettings
+    moves: tuple[PlannedMove, ...]
+    freed_nodes: tuple[str, ...]
+    refused: tuple[Refused, ...]
+    before: Fragmentation
+    after: Fragmentation
+
+    @property
+    def waves(self) -> int:
+        """Return the number of waves."""
+        return max((move.wave + 1 for move in self.moves), default=0)
+
+    @property
+    def predicted(self) -> Predicted:
+        """Return what the plan brings if every move lands."""
+        return Predicted(
+            nodes=len(self.freed_nodes), moves=len(self.moves), waves=self.waves, freed_nodes=self.freed_nodes
+        )
+
+    @property
+    def objective(self) -> Objective:
+        """Return what was asked for, as a MigrationPlan records it."""
+        args = self.settings.args
+        return Objective(plugin=PLUGIN_NAME, strategy=args.strategy.value, args=args.to_mapping())
+
+
+def plan(snapshot: Snapshot, settings: PlannerSettings) -> Plan:
+    """Return the plan for a snapshot; the same snapshot and settings give the same plan.
+
+    Raises `InputError` that names what is wrong with the snapshot or the settings.
+    """
+    problem = Problem.from_snapshot(snapshot, settings)
+    strategy = _strategy(settings.args.strategy)
+    state = State(problem.cluster, strategy.possible_sources(problem))
+    proposal = strategy.propose(problem, state)
+    waves = assign_waves(problem, state, proposal.steps)
+    moves = tuple(_planned(problem, step, wave) for step, wave in zip(proposal.steps, waves, strict=True))
+    before, after = measure(problem, ()), measure(problem, proposal.steps)
+    freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes)))
+    return Plan(settings, moves, freed, proposal.refused, before, after)
+
+
+def _strategy(name: StrategyName) -> Strategy:
+    match name:
+        case StrategyName.THRESHOLD:
+            return Threshold()
+        case _:
+            assert_never(name)
+
+
+def _planned(problem: Problem, step: Step, wave: int) -> PlannedMove:
+    pod = problem.cluster.pods[step.pod].pod
+    return PlannedMove(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        pod_uid=pod.metadata.uid,
+        owner=_reference(pod, pod.controller),
+        source=_name(problem, step.source),
+        target=_name(problem, step.target),
+        requests=problem.cluster.amounts_of(step.pod).to_quantities(),
+        wave=wave,
+    )
+
+
+def _reference(pod: Pod, owner: OwnerReference | None) -> ObjectReference | None:
+    if owner is None:
+        return None
+    return ObjectReference(
+        api_version=owner.api_version,
+        kind=owner.kind,
+        namespace=pod.metadata.namespace,
+        name=owner.name,
+        uid=owner.uid,
+    )
+
+
+def _name(problem: Problem, node: NodeIndex) -> str:
+    return problem.cluster.node_name(node)

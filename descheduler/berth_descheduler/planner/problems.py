@@ -1,0 +1,95 @@
+"""Owns what every strategy is given: the cluster, the settings, and which pods and nodes may be touched at all.
+
+It does not own a strategy's choice; strategies stand behind the protocol here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
+from berth_descheduler.planner.placements import node_refusal
+from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner.state import State, Step
+from berth_descheduler.planner.volumes import VolumeBook
+from berth_descheduler.plugins.movable import Movable
+from berth_descheduler.refusals import Refusal, Refused, RefusalReason
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a strategy chose: steps in an order in which each is feasible, and why not more."""
+
+    steps: tuple[Step, ...]
+    refused: tuple[Refused, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One planning: what there is and what is asked for."""
+
+    cluster: Cluster
+    settings: PlannerSettings
+    _filter: Movable = field(repr=False)
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings) -> "Problem":
+        """Return the problem of a snapshot; raises `InputError` that names what is wrong with it."""
+        args = settings.args
+        allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace)
+        return cls(Cluster.from_snapshot(snapshot), settings, allowed)
+
+    @cached_property
+    def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
+        """Return the pods that may not be moved, each with the reason."""
+        found: dict[PodIndex, Refusal] = {}
+        book = VolumeBook(self.cluster.snapshot.persistent_volume_claims, self.cluster.snapshot.persistent_volumes)
+        volumes = [book.volumes_of(one) for one in self.cluster.classes]
+        for index, placed in enumerate(self.cluster.pods):
+            refusal = self._filter.refusal(placed.pod)
+            if refusal is None and isinstance(unknown := volumes[placed.class_index], Refusal):
+                refusal = unknown
+            if refusal is not None:
+                found[PodIndex(index)] = refusal
+        return found
+
+    def stays_when_emptied(self, pod: PodIndex) -> bool:
+        """Tell whether a node counts as freed with this pod on it: DaemonSet and mirror pods do not count."""
+        found = self.cluster.pods[pod].pod
+        return found.is_daemon or found.is_mirror
+
+    def pods_to_move(self, node: NodeIndex) -> tuple[PodIndex, ...]:
+        """Return the pods that have to leave a node before it is freed."""
+        return tuple(pod for pod in self.cluster.pods_on[node] if not self.stays_when_emptied(pod))
+
+    def drain_refusal(self, node: NodeIndex) -> Refusal | None:
+        """Return why a node cannot be emptied whatever room there is elsewhere; None also for an empty one."""
+        unusable = node_refusal(self.cluster.nodes[node])
+        if unusable is not None:
+            return unusable
+        pods = self.pods_to_move(node)
+        expected = [pod for pod in pods if self.cluster.pods[pod].presence is Presence.EXPECTED]
+        if expected:
+            name = self.cluster.pods[expected[0]].pod.key
+            return Refusal(RefusalReason.EXPECTS_PODS, f"{name} is about to come to the node")
+        blocked = [pod for pod in pods if pod in self.pod_refusals]
+        if not blocked:
+            return None
+        first = self.pod_refusals[blocked[0]]
+        count = f"{len(blocked)} pod{'s' if len(blocked) > 1 else ''} may not be moved"
+        name = self.cluster.pods[blocked[0]].pod.key
+        return Refusal(RefusalReason.HOLDS_IMMOVABLE_PODS, f"{count}, such as {name}: {first.message}")
+
+
+class Strategy(Protocol):
+    """Chooses the moves of a plan; the same problem gives the same proposal."""
+
+    def propose(self, problem: Problem, state: State) -> Proposal:
+        """Return the steps and what was refused; `state` is as the snapshot has it and may be changed."""
+        ...
+
+    def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
+        """Return the nodes that may be drained, before anything is chosen."""
+        ...

@@ -1,0 +1,53 @@
+"""Owns the settings of one planning: the plugin's arguments, the limits of a plan, and the time to count from.
+
+It does not own how the moves are carried out: those settings are the executor's.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from berth_core.errors import InputError
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+
+_POSITIVE = "a whole number from 1 on"
+
+
+@dataclass(frozen=True, slots=True)
+class WaveLimits:
+    """How many moves may run together."""
+
+    per_controller: int = 1
+    """Pods of one controller in flight at once."""
+
+    per_wave: int = 25
+    """Moves in one wave."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that allow nothing."""
+        for name in ("per_controller", "per_wave"):
+            if getattr(self, name) < 1:
+                raise InputError(f"waves.{name}", getattr(self, name), _POSITIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    """What a plan is made for and what limits it."""
+
+    args: DefragmentationArgs = field(default_factory=DefragmentationArgs)
+
+    max_moves: int | None = None
+    """The most moves of the plan; None: no limit."""
+
+    waves: WaveLimits = field(default_factory=WaveLimits)
+
+    now: datetime | None = None
+    """The time from which a cool-down counts back; None: no node is cooling down."""
+
+    own_namespace: str = DEFAULT_NAMESPACE
+    """Berth's namespace, whose pods are never moved."""
+
+    def __post_init__(self) -> None:
+        """Refuse a limit below zero."""
+        if self.max_moves is not None and self.max_moves < 0:
+            raise InputError("maxMoves", self.max_moves, "a whole number from 0 on")

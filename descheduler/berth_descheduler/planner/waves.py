@@ -1,0 +1,124 @@
+"""Owns the partition of an ordered plan into waves: which moves may run together.
+
+It does not own the order of the moves, which is the strategy's, nor their execution.
+
+Each move goes to the earliest wave that
+- is after the wave of every earlier move that leaves its target (room is made before it is used),
+- is after the wave of every earlier move of a pod that constrains it or that it constrains (affinity, spread), so that
+  such moves are made one by one, in the order in which they were found feasible,
+- has room by the limits: pods of one controller in flight, moves of a wave, disruptions that a budget allows.
+
+Why the waves fit: take the last move in order among those that have come to a node by some wave. When the plan was made,
+every arrival before it was counted on that node, and only departures before it were not. By the first rule all those
+departures are in earlier waves. So during any wave, with none of its own sources released, a node never holds more
+than was found to fit.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from berth_descheduler.planner.classes import ClassIndex
+from berth_descheduler.planner.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.problems import Problem
+from berth_descheduler.planner.state import State, Step
+from berth_descheduler.plugins.disruptions import DisruptionBudgets, budget_key, disruptions_allowed
+
+Limited: TypeAlias = tuple[str, str]
+"""Something of which only so many may be in flight: a controller, a disruption budget, the wave itself."""
+
+
+@dataclass(slots=True)
+class _Timetable:
+    """What is in flight in each wave, and the earliest wave of what comes next."""
+
+    in_flight: list[Counter[Limited]] = field(default_factory=list)
+    left_node: dict[NodeIndex, int] = field(default_factory=dict)
+    """Per node: the last wave in which a pod leaves it."""
+
+    moved_group: dict[ClassIndex, int] = field(default_factory=dict)
+    """Per group of classes that constrain one another: the last wave in which a pod of it moves."""
+
+    first_open: dict[Limited, int] = field(default_factory=dict)
+    """Per limited thing: every wave before this one is full."""
+
+
+def assign_waves(problem: Problem, state: State, steps: Sequence[Step]) -> tuple[int, ...]:
+    """Return the wave of each step, from 0."""
+    groups = _constrained_groups(problem, state, steps)
+    limits = _Limits(problem)
+    table = _Timetable()
+    return tuple(_place(step, table, groups.get(_class_of(problem, step)), limits.of(step.pod)) for step in steps)
+
+
+def _place(step: Step, table: _Timetable, group: ClassIndex | None, limits: dict[Limited, int]) -> int:
+    after = [table.left_node.get(step.target, -1)]
+    if group is not None:
+        after.append(table.moved_group.get(group, -1))
+    wave = max(max(after) + 1, *(table.first_open.get(limited, 0) for limited in limits))
+    while wave < len(table.in_flight) and _is_full(table.in_flight[wave], limits):
+        wave += 1
+    _note(table, wave, step, group, limits)
+    return wave
+
+
+def _is_full(in_flight: Counter[Limited], limits: dict[Limited, int]) -> bool:
+    return any(in_flight[limited] >= most for limited, most in limits.items())
+
+
+def _note(table: _Timetable, wave: int, step: Step, group: ClassIndex | None, limits: dict[Limited, int]) -> None:
+    while len(table.in_flight) <= wave:
+        table.in_flight.append(Counter())
+    for limited, most in limits.items():
+        table.in_flight[wave][limited] += 1
+        open_from = table.first_open.get(limited, 0)
+        while open_from < len(table.in_flight) and table.in_flight[open_from][limited] >= most:
+            open_from += 1
+        table.first_open[limited] = open_from
+    table.left_node[step.source] = max(wave, table.left_node.get(step.source, -1))
+    if group is not None:
+        table.moved_group[group] = wave
+
+
+class _Limits:
+    """Knows of what a pod is one in flight, and how many of it may be."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._budgets = DisruptionBudgets(problem.cluster.snapshot.disruption_budgets)
+
+    def of(self, pod: PodIndex) -> dict[Limited, int]:
+        """Return how many pods may be in flight of each thing that this pod counts for."""
+        placed = self._problem.cluster.pods[pod].pod
+        waves = self._problem.settings.waves
+        limits: dict[Limited, int] = {("wave", ""): waves.per_wave}
+        owner = placed.controller
+        if owner is not None:
+            key = owner.uid or f"{placed.metadata.namespace}/{owner.kind}/{owner.name}"
+            limits["controller", key] = waves.per_controller
+        for budget in self._budgets.covering(placed):
+            limits["budget", budget_key(budget)] = max(1, disruptions_allowed(budget))
+        return limits
+
+
+def _class_of(problem: Problem, step: Step) -> ClassIndex:
+    return problem.cluster.pods[step.pod].class_index
+
+
+def _constrained_groups(problem: Problem, state: State, steps: Iterable[Step]) -> dict[ClassIndex, ClassIndex]:
+    """Return the group of every moved class that constrains, or is constrained by, a moved class."""
+    moved = {_class_of(problem, step) for step in steps}
+    links = [link for link in (*state.neighbours.links, *state.spread.links) if moved.issuperset(link)]
+    parent = {one: one for link in links for one in link}
+
+    def root(one: ClassIndex) -> ClassIndex:
+        """Return the representative of a class's group, halving the way to it."""
+        while parent[one] != one:
+            parent[one] = parent[parent[one]]
+            one = parent[one]
+        return one
+
+    for one, other in links:
+        parent[root(one)] = root(other)
+    return {one: root(one) for one in parent}

@@ -1,0 +1,207 @@
+"""Owns the arguments of the `Defragmentation` plugin: their names, defaults and what is wrong with them.
+
+It does not own what the strategies do with them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from berth_core.durations import format_duration, parse_duration
+from berth_core.errors import InputError
+from berth_core.resources import CPU
+from berth_descheduler.plugins.thresholds import Thresholds
+
+PLUGIN_NAME: Final = "Defragmentation"
+
+LOW_DEFAULT: Final = 40
+DEFRAGMENT_DEFAULT: Final = 70
+PROTECTION_DEFAULT: Final = 95
+
+_FIELDS: Final = frozenset(
+    {
+        "resourceType",
+        "protectionThresholds",
+        "defragmentThresholds",
+        "lowThresholds",
+        "numberOfNodes",
+        "evictableNamespaces",
+        "coolDownTime",
+        "strategy",
+    }
+)
+
+
+class StrategyName(StrEnum):
+    """How the moves are chosen."""
+
+    THRESHOLD = "Threshold"
+
+    @classmethod
+    def parse(cls, raw: object) -> "StrategyName":
+        """Return the strategy of a name, in any case and with or without hyphens; raises `InputError`."""
+        names = {name.value.lower(): name for name in cls}
+        found = names.get(raw.lower().replace("-", "")) if isinstance(raw, str) else None
+        if found is None:
+            raise InputError("strategy", raw, f"one of {', '.join(name.value for name in cls)}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class EvictableNamespaces:
+    """From which namespaces pods may be moved: those included, or all but those excluded."""
+
+    include: frozenset[str] = frozenset()
+    exclude: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse both lists at once."""
+        if self.include and self.exclude:
+            raise InputError("evictableNamespaces", self.to_mapping(), "include or exclude, not both")
+
+    @classmethod
+    def parse(cls, raw: object) -> "EvictableNamespaces":
+        """Return the namespaces of a mapping with `include` or `exclude`; raises `InputError`."""
+        if raw is None:
+            return cls()
+        if not isinstance(raw, Mapping) or not set(raw) <= {"include", "exclude"}:
+            raise InputError("evictableNamespaces", raw, "a mapping with a list include or a list exclude")
+        return cls(_names(raw, "include"), _names(raw, "exclude"))
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Return every namespace that is named."""
+        return self.include | self.exclude
+
+    def allows(self, namespace: str) -> bool:
+        """Tell whether pods of a namespace may be moved."""
+        return namespace in self.include if self.include else namespace not in self.exclude
+
+    def to_mapping(self) -> dict[str, list[str]]:
+        """Return what `parse` reads."""
+        lists = {"include": sorted(self.include), "exclude": sorted(self.exclude)}
+        return {name: namespaces for name, namespaces in lists.items() if namespaces}
+
+
+@dataclass(frozen=True, slots=True)
+class DefragmentationArgs:
+    """The plugin's arguments; every threshold map has the `resource_type` among its resources."""
+
+    resource_type: str = CPU
+    """The resource by whose utilisation nodes are ordered."""
+
+    low: Thresholds = Thresholds.of(cpu=LOW_DEFAULT)
+    """A source is below all of these."""
+
+    defragment: Thresholds = Thresholds.of(cpu=DEFRAGMENT_DEFAULT)
+    """A target is above all of these."""
+
+    protection: Thresholds = Thresholds.of(cpu=PROTECTION_DEFAULT)
+    """A target is below all of these, and no move takes it above one."""
+
+    number_of_nodes: int = 0
+    """Nothing is done unless more nodes than this are low."""
+
+    evictable_namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+    """Whose pods may be moved; the others count as what they hold."""
+
+    cool_down: timedelta = timedelta(0)
+    """How long after pods were moved off a node it is no source again; 0: at once."""
+
+    strategy: StrategyName = StrategyName.THRESHOLD
+
+    def __post_init__(self) -> None:
+        """Refuse arguments that contradict one another, naming the field."""
+        for name, thresholds in self._maps():
+            if thresholds.get(self.resource_type) is None:
+                raise InputError(name, thresholds.to_mapping(), f"a percentage for the resourceType {self.resource_type}")
+        if self.number_of_nodes < 0:
+            raise InputError("numberOfNodes", self.number_of_nodes, "a whole number from 0 on")
+        if self.cool_down < timedelta(0):
+            raise InputError("coolDownTime", format_duration(self.cool_down), "a length of time from 0 on")
+        self._check_order()
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
+        """Return the arguments of a policy's `args`; raises `InputError` that names the field."""
+        unknown = sorted(set(raw) - _FIELDS)
+        if unknown:
+            raise InputError("args", unknown[0], f"only {', '.join(sorted(_FIELDS))}")
+        resource = raw.get("resourceType", CPU)
+        if not isinstance(resource, str) or not resource:
+            raise InputError("resourceType", resource, "a resource such as cpu, memory or nvidia.com/gpu")
+        return cls(
+            resource_type=resource,
+            low=_thresholds(raw, "lowThresholds", {resource: LOW_DEFAULT}),
+            defragment=_thresholds(raw, "defragmentThresholds", {resource: DEFRAGMENT_DEFAULT}),
+            protection=_thresholds(raw, "protectionThresholds", {resource: PROTECTION_DEFAULT}),
+            number_of_nodes=_whole_number(raw.get("numberOfNodes", 0)),
+            evictable_namespaces=EvictableNamespaces.parse(raw.get("evictableNamespaces")),
+            cool_down=_cool_down(raw.get("coolDownTime", 0)),
+            strategy=StrategyName.parse(raw.get("strategy", StrategyName.THRESHOLD.value)),
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return what `parse` reads, every field given."""
+        return {
+            "resourceType": self.resource_type,
+            **{name: thresholds.to_mapping() for name, thresholds in self._maps()},
+            "numberOfNodes": self.number_of_nodes,
+            "evictableNamespaces": self.evictable_namespaces.to_mapping(),
+            "coolDownTime": format_duration(self.cool_down),
+            "strategy": self.strategy.value,
+        }
+
+    def _maps(self) -> tuple[tuple[str, Thresholds], ...]:
+        return (
+            ("lowThresholds", self.low),
+            ("defragmentThresholds", self.defragment),
+            ("protectionThresholds", self.protection),
+        )
+
+    def _check_order(self) -> None:
+        for name, low in self.low.percentages:
+            defragment = self.defragment.get(name)
+            if defragment is not None and low > defragment:
+                raise InputError(
+                    f"lowThresholds.{name}", str(low), f"at most defragmentThresholds.{name}, which is {defragment}"
+                )
+        for name, defragment in self.defragment.percentages:
+            protection = self.protection.get(name)
+            if protection is not None and defragment >= protection:
+                raise InputError(
+                    f"defragmentThresholds.{name}",
+                    str(defragment),
+                    f"less than protectionThresholds.{name}, which is {protection}",
+                )
+
+
+def _thresholds(raw: Mapping[str, Any], field_name: str, default: Mapping[str, int]) -> Thresholds:
+    return Thresholds.parse(field_name, raw.get(field_name, default))
+
+
+def _whole_number(raw: object) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int):
+        raise InputError("numberOfNodes", raw, "a whole number from 0 on")
+    return raw
+
+
+def _cool_down(raw: object) -> timedelta:
+    """Return a cool-down given in seconds or in Go's duration syntax."""
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise InputError("coolDownTime", raw, "seconds, or a duration such as 30m")
+    if isinstance(raw, int):
+        return timedelta(seconds=raw)
+    try:
+        return parse_duration(raw)
+    except InputError as error:
+        raise InputError("coolDownTime", raw, "seconds, or a duration such as 30m") from error
+
+
+def _names(raw: Mapping[str, Any], key: str) -> frozenset[str]:
+    names = raw.get(key) or []
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+        raise InputError(f"evictableNamespaces.{key}", names, "a list of names of namespaces")
+    return frozenset(names)

@@ -1,0 +1,195 @@
+"""Owns the eviction filter `movable`: which pods may be moved at all, and why the others may not.
+
+It does not own where a pod could go: that is the planner's.
+
+What is not known is not moved. Pods with local storage (`emptyDir`, `hostPath`, ephemeral claims) are never moved, as
+their data would be lost.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import OwnerReference, Pod, Volume, Workload
+from berth_core.snapshot import Snapshot
+from berth_descheduler.plugins.defragmentation import EvictableNamespaces
+from berth_descheduler.plugins.disruptions import DisruptionBudgets, budget_key, disruptions_allowed
+from berth_descheduler.refusals import Refusal, RefusalReason
+
+FILTER_NAME: Final = "movable"
+
+SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
+"""From here on priorities are Kubernetes' own."""
+
+_SYSTEM_CRITICAL_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+
+_MAKERS: Final = frozenset(
+    {
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("", "ReplicationController"),
+        ("batch", "Job"),
+        ("batch.volcano.sh", "Job"),
+    }
+)
+"""API group and kind of the controllers that make an evicted pod again."""
+
+
+class Movable:
+    """Answers for the pods of one snapshot."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        namespaces: EvictableNamespaces | None = None,
+        own_namespace: str = DEFAULT_NAMESPACE,
+    ) -> None:
+        self._namespaces = namespaces or EvictableNamespaces()
+        self._own_namespace = own_namespace
+        self._budgets = DisruptionBudgets(snapshot.disruption_budgets)
+        self._workloads = {_workload_key(workload): workload for workload in snapshot.workloads}
+        self._known_kinds = {(_group(one.api_version), one.kind) for one in snapshot.workloads}
+        self._active = Counter(_maker_uid(pod) for pod in snapshot.pods if _is_active(pod))
+        self._checks: tuple[Callable[[Pod], Refusal | None], ...] = (
+            _kind_refusal,
+            _life_refusal,
+            _berth_refusal,
+            self._namespace_refusal,
+            _importance_refusal,
+            self._controller_refusal,
+            _storage_refusal,
+            self._budget_refusal,
+        )
+
+    def refusal(self, pod: Pod) -> Refusal | None:
+        """Return why a pod may not be moved, None if it may."""
+        for check in self._checks:
+            refusal = check(pod)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _namespace_refusal(self, pod: Pod) -> Refusal | None:
+        namespace = pod.metadata.namespace
+        if namespace == self._own_namespace:
+            return Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, "Berth does not move its own pods")
+        if not self._namespaces.allows(namespace):
+            text = f"pods of the namespace {namespace} are not to be moved"
+            return Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, text)
+        return None
+
+    def _controller_refusal(self, pod: Pod) -> Refusal | None:
+        owner = pod.controller
+        if owner is None:
+            return Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again")
+        kind = (_group(owner.api_version), owner.kind)
+        if kind not in _MAKERS:
+            text = f"a {owner.kind} of {owner.api_version} is not known to make its pods again"
+            return Refusal(RefusalReason.UNKNOWN_CONTROLLER, text)
+        workload = self._workloads.get((*kind, pod.metadata.namespace, owner.name))
+        if workload is None or (owner.uid and workload.metadata.uid and workload.metadata.uid != owner.uid):
+            return self._missing_controller(kind, owner)
+        return self._shrinking_refusal(pod, workload)
+
+    def _missing_controller(self, kind: tuple[str, str], owner: OwnerReference) -> Refusal | None:
+        """Return a refusal if the snapshot has objects of the owner's kind; else it was made without them."""
+        if kind not in self._known_kinds:
+            return None
+        return Refusal(RefusalReason.UNKNOWN_CONTROLLER, f"its {owner.kind} {owner.name} is not in the snapshot")
+
+    def _shrinking_refusal(self, pod: Pod, workload: Workload) -> Refusal | None:
+        name = f"{workload.kind} {workload.metadata.name}"
+        if workload.metadata.deletion_timestamp is not None or workload.spec.suspend:
+            return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, f"its {name} is being deleted or is suspended")
+        wanted = workload.spec.replicas
+        if wanted is not None and wanted < self._active[_maker_uid(pod)]:
+            text = f"its {name} wants {wanted} pods and has {self._active[_maker_uid(pod)]}, it would not make it again"
+            return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
+        return None
+
+    def _budget_refusal(self, pod: Pod) -> Refusal | None:
+        budgets = self._budgets.covering(pod)
+        if len(budgets) > 1:
+            names = ", ".join(sorted(budget_key(budget) for budget in budgets))
+            text = f"the API server evicts no pod under several disruption budgets: {names}"
+            return Refusal(RefusalReason.SEVERAL_BUDGETS, text)
+        if budgets and disruptions_allowed(budgets[0]) == 0:
+            text = f"disruption budget {budget_key(budgets[0])} allows no disruption now"
+            return Refusal(RefusalReason.BUDGET_EXHAUSTED, text)
+        return None
+
+
+def _kind_refusal(pod: Pod) -> Refusal | None:
+    if pod.is_mirror:
+        return Refusal(RefusalReason.MIRROR_POD, "the kubelet runs it from a file on the node")
+    if pod.is_daemon:
+        return Refusal(RefusalReason.DAEMON_POD, "its DaemonSet wants it on this node")
+    return None
+
+
+def _life_refusal(pod: Pod) -> Refusal | None:
+    if pod.is_terminating:
+        return Refusal(RefusalReason.TERMINATING, "it is being deleted")
+    if pod.is_gated:
+        return Refusal(RefusalReason.GATED, "a scheduling gate holds it back")
+    if pod.status.phase != "Running":
+        return Refusal(RefusalReason.NOT_RUNNING, f"its phase is {pod.status.phase or 'not known'}, not Running")
+    return None
+
+
+def _berth_refusal(pod: Pod) -> Refusal | None:
+    if PLACEHOLDER_LABEL in pod.metadata.labels:
+        return Refusal(RefusalReason.PLACEHOLDER, "it holds the place of a Reservation")
+    if RESERVATION_LABEL in pod.metadata.labels:
+        return Refusal(RefusalReason.HANDING_OVER, "it is taking the place of a Reservation")
+    return None
+
+
+def _importance_refusal(pod: Pod) -> Refusal | None:
+    name, priority = pod.spec.priority_class_name, pod.spec.priority or 0
+    if name in _SYSTEM_CRITICAL_CLASSES or priority >= SYSTEM_CRITICAL_PRIORITY:
+        return Refusal(RefusalReason.SYSTEM_CRITICAL, f"it is critical to the system ({name or priority})")
+    return None
+
+
+def _storage_refusal(pod: Pod) -> Refusal | None:
+    for volume in pod.spec.volumes:
+        if volume.empty_dir is not None or volume.host_path is not None or volume.ephemeral is not None:
+            return Refusal(RefusalReason.LOCAL_STORAGE, f"volume {volume.name} would be lost with the pod")
+        if _is_bound_in_an_unknown_way(volume):
+            return Refusal(RefusalReason.UNKNOWN_VOLUME, f"it is not known from where volume {volume.name} is reached")
+    if pod.spec.resource_claims:
+        return Refusal(RefusalReason.RESOURCE_CLAIM, "it holds devices by resource claims")
+    return None
+
+
+def _is_bound_in_an_unknown_way(volume: Volume) -> bool:
+    inline = (
+        volume.csi,
+        volume.gce_persistent_disk,
+        volume.aws_elastic_block_store,
+        volume.azure_disk,
+        volume.iscsi,
+        volume.rbd,
+    )
+    return any(source is not None for source in inline)
+
+
+def _is_active(pod: Pod) -> bool:
+    return pod.controller is not None and not pod.is_terminal and not pod.is_terminating
+
+
+def _maker_uid(pod: Pod) -> tuple[str, str, str]:
+    owner = pod.controller
+    return (pod.metadata.namespace, owner.kind, owner.uid or owner.name) if owner else ("", "", "")
+
+
+def _workload_key(workload: Workload) -> tuple[str, str, str, str]:
+    return (_group(workload.api_version), workload.kind, workload.metadata.namespace, workload.metadata.name)
+
+
+def _group(api_version: str) -> str:
+    """Return the API group of an `apiVersion`; the core group is ""."""
+    return api_version.rpartition("/")[0]

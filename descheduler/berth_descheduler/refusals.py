@@ -1,0 +1,97 @@
+"""Owns the typed reasons for which a pod or a node is not moved, and the records that carry them.
+
+It does not decide: filters, feasibility and strategies do, and say why in these words.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RefusalReason(StrEnum):
+    """Why a pod stays, why a node does not take it, or why a node is not emptied."""
+
+    # The pod itself must not be moved.
+    DAEMON_POD = "DaemonPod"
+    MIRROR_POD = "MirrorPod"
+    NO_CONTROLLER = "NoController"
+    UNKNOWN_CONTROLLER = "UnknownController"
+    CONTROLLER_SCALING_DOWN = "ControllerScalingDown"
+    TERMINATING = "Terminating"
+    NOT_RUNNING = "NotRunning"
+    SYSTEM_CRITICAL = "SystemCritical"
+    LOCAL_STORAGE = "LocalStorage"
+    RESOURCE_CLAIM = "ResourceClaim"
+    BUDGET_EXHAUSTED = "BudgetExhausted"
+    SEVERAL_BUDGETS = "SeveralBudgets"
+    NAMESPACE_NOT_EVICTABLE = "NamespaceNotEvictable"
+    PLACEHOLDER = "Placeholder"
+    GATED = "Gated"
+    HANDING_OVER = "HandingOver"
+    UNKNOWN_VOLUME = "UnknownVolume"
+
+    # The node takes no pod, or not this one.
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_DATA_MISSING = "NodeDataMissing"
+    NODE_DRAINING = "NodeDraining"
+    SAME_NODE = "SameNode"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
+    UNTOLERATED_TAINT = "UntoleratedTaint"
+    NODE_AFFINITY = "NodeAffinity"
+    HOST_PORT = "HostPort"
+    POD_AFFINITY = "PodAffinity"
+    POD_ANTI_AFFINITY = "PodAntiAffinity"
+    OTHERS_ANTI_AFFINITY = "OthersAntiAffinity"
+    TOPOLOGY_SPREAD = "TopologySpread"
+    VOLUME_ZONE = "VolumeZone"
+    VOLUME_NODE = "VolumeNode"
+    ABOVE_PROTECTION = "AboveProtection"
+
+    # The node is not emptied.
+    NOT_LOW = "NotLow"
+    CRITICAL_NODE = "CriticalNode"
+    COOLING_DOWN = "CoolingDown"
+    ALREADY_EMPTY = "AlreadyEmpty"
+    RESOURCE_MISSING = "ResourceMissing"
+    HOLDS_IMMOVABLE_PODS = "HoldsImmovablePods"
+    EXPECTS_PODS = "ExpectsPods"
+    NO_TARGET = "NoTarget"
+    MOVE_LIMIT = "MoveLimit"
+    TOO_FEW_LOW_NODES = "TooFewLowNodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason and a sentence for people."""
+
+    reason: RefusalReason
+    message: str
+
+
+class RefusedKind(StrEnum):
+    """What a refusal is about."""
+
+    NODE = "Node"
+    POD = "Pod"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Refused:
+    """A node that was not emptied or a pod that was not moved; `node` is where the pod is."""
+
+    kind: RefusedKind
+    node: str
+    namespace: str
+    name: str
+    reason: RefusalReason
+    message: str
+
+    @classmethod
+    def of_node(cls, node: str, refusal: Refusal) -> "Refused":
+        """Return the record about a node."""
+        return cls(RefusedKind.NODE, node, "", node, refusal.reason, refusal.message)
+
+    @classmethod
+    def of_pod(cls, node: str, namespace: str, name: str, refusal: Refusal) -> "Refused":
+        """Return the record about a pod."""
+        return cls(RefusedKind.POD, node, namespace, name, refusal.reason, refusal.message)
