@@ -36,6 +36,7 @@ class ReservationReason(StrEnum):
     CREATING_PLACEHOLDERS = "CreatingPlaceholders"
     AWAITING_SCHEDULER = "AwaitingScheduler"
     UNSCHEDULABLE_YET = "UnschedulableYet"
+    AWAITING_NODE = "AwaitingNode"
     SLOTS_HELD = "SlotsHeld"
     HANDING_OVER = "HandingOver"
     OWNERS_RUNNING = "OwnersRunning"
@@ -43,6 +44,7 @@ class ReservationReason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
+    HANDOVER_TIMEOUT = "HandoverTimeout"
     INVALID = "Invalid"
     FORBIDDEN = "Forbidden"
 
@@ -122,7 +124,7 @@ class ReservationSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 class ReservationState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The phase and why."""
 
-    phase: ReservationPhase = ReservationPhase.PENDING
+    phase: ReservationPhase
     reason: str = ""
     message: str = ""
     last_transition_time: str = ""
@@ -144,7 +146,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
     task: str
     index: int
-    state: SlotState = SlotState.PENDING
+    state: SlotState
     node: str = ""
     placeholder: str = ""
     owner: ObjectReference | None = None

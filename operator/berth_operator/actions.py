@@ -1,0 +1,92 @@
+"""Owns the vocabulary of what the operator can do to the cluster, as values.
+
+It does not do any of it: `berth_operator.performer` does.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from berth_core.objects import Pod
+from berth_core.reservations import ReservationTask
+from berth_operator.assignments import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Validate:
+    """Ask the API server whether it would take a pod of each task's template."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePlaceholder:
+    """Hold one slot."""
+
+    task: ReservationTask
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePlaceholder:
+    """Free what a placeholder holds."""
+
+    placeholder: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class AssignSlot:
+    """Give a gated pod a slot: the note, and the toleration of the guard."""
+
+    pod: Pod
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Tell the scheduler which node to try first."""
+
+    pod: Pod
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """Take our gate off a pod whose slot is free for it now."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Take our label and note off a pod that runs in its slot."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let a pod go its own way: gate, label, note and nomination off."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Prove the hand-over path with a dry-run pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Delete a finished Reservation after its retention time."""
+
+
+Action: TypeAlias = (
+    Validate
+    | CreatePlaceholder
+    | DeletePlaceholder
+    | AssignSlot
+    | Nominate
+    | Ungate
+    | Finish
+    | Release
+    | Probe
+    | Collect
+)

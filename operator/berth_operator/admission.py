@@ -1,0 +1,192 @@
+"""Owns the answer to an admission review: gate the pod for a Reservation, or let it be.
+
+It does not own the server (`berth_operator.webhook`) nor who gets which slot (`berth_operator.reconcile`).
+"""
+
+import base64
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, SlotState
+from berth_operator.cache import Cache
+from berth_operator.fitting import choose_task
+from berth_operator.manifests import handover_gate
+
+_PROMISE_SECONDS: Final = 3.0
+"""How long a pod that was gated but not heard of yet counts against the free slots."""
+
+
+class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of a review that is looked at."""
+
+    uid: str
+    namespace: str = ""
+    operation: str = ""
+    dry_run: bool = False
+    object: Pod
+
+
+class AdmissionReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A review as the API server sends it."""
+
+    api_version: str
+    kind: str
+    request: AdmissionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered; `reservation` is the uid of the Reservation that the pod was gated for, "" for none."""
+
+    body: dict[str, Any]
+    reservation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """A pod that was gated at a time (monotonic seconds) and has not been heard of since."""
+
+    since: float
+    pod: Pod
+
+
+_DECODER: Final = msgspec.json.Decoder(AdmissionReview)
+
+
+def read_review(raw: bytes) -> AdmissionReview:
+    """Decode a review; raises InputError where the body is anything else."""
+    try:
+        review = _DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError("body", str(error), "an AdmissionReview of a pod") from error
+    if review.kind != "AdmissionReview" or review.api_version != "admission.k8s.io/v1":
+        raise InputError("kind", f"{review.api_version} {review.kind}", "admission.k8s.io/v1 AdmissionReview")
+    return review
+
+
+class Admission:
+    """Answers reviews from what the operator has heard; thread-safe."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._promises: dict[str, list[_Promise]] = {}
+        cache.on_new_owner(self._keep_promise)
+
+    def answer(self, review: AdmissionReview) -> Answer:
+        """Return the answer: allowed always, patched where the pod is to wait for its slot."""
+        request = review.request
+        pod = request.object
+        if request.operation != "CREATE" or pod.spec.node_name:
+            return _allow(request.uid)
+        probed = pod.metadata.labels.get(PROBE_LABEL)
+        if probed:
+            reservation = self._cache.reservation(probed)
+            ready = reservation is not None and not reservation.phase.terminal
+            return _gate(request.uid, pod, probed) if ready else _allow(request.uid)
+        if pod.spec.scheduling_gates or RESERVATION_LABEL in pod.metadata.labels:
+            return _allow(request.uid)
+        return self._gate_if_owner(request)
+
+    def _gate_if_owner(self, request: AdmissionRequest) -> Answer:
+        pod = _in_namespace(request)
+        with self._lock:
+            reservation = self._find(pod)
+            if reservation is None:
+                return _allow(request.uid)
+            if not request.dry_run:
+                promise = _Promise(time.monotonic(), pod)
+                self._promises.setdefault(reservation.metadata.uid, []).append(promise)
+        return _gate(request.uid, pod, reservation.metadata.uid)
+
+    def _find(self, pod: Pod) -> Reservation | None:
+        """Return the oldest live Reservation with a held slot that the pod may take and nobody was promised."""
+        candidates = [
+            r
+            for r in self._cache.reservations()
+            if r.metadata.namespace == pod.metadata.namespace and not r.phase.terminal
+        ]
+        for reservation in sorted(candidates, key=lambda r: (r.metadata.creation_timestamp or "", r.metadata.uid)):
+            if self._free_for(reservation, pod):
+                return reservation
+        return None
+
+    def _free_for(self, reservation: Reservation, pod: Pod) -> bool:
+        """Tell whether a slot that the pod may take is held, and left over by those that were gated before it."""
+        free = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)
+        if choose_task(reservation, pod, free) is None:
+            return False
+        for earlier in self._waiting(reservation):
+            task = choose_task(reservation, earlier, free)
+            if task is not None:
+                free[task.name] -= 1
+        return choose_task(reservation, pod, free) is not None
+
+    def _waiting(self, reservation: Reservation) -> list[Pod]:
+        """Return the pods that were gated for a Reservation and hold no slot yet, heard of or only promised."""
+        uid = reservation.metadata.uid
+        oldest = time.monotonic() - _PROMISE_SECONDS
+        promises = [promise for promise in self._promises.get(uid, []) if promise.since > oldest]
+        self._promises[uid] = promises
+        served = {slot.owner.uid for slot in reservation.status.slots if slot.owner is not None}
+        _, owners = self._cache.belongings(uid)
+        heard = [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served]
+        return heard + [promise.pod for promise in promises]
+
+    def _keep_promise(self, pod: Pod) -> None:
+        """Count a gated pod no longer as a promise once it was heard of."""
+        with self._lock:
+            promises = self._promises.get(pod.metadata.labels[RESERVATION_LABEL], [])
+            kept = next((p for p in promises if _names(p.pod) == _names(pod)), None)
+            if kept is not None:
+                promises.remove(kept)
+
+
+def _names(pod: Pod) -> tuple[str, str]:
+    """Return by what a pod can be recognised before it has a uid."""
+    return pod.metadata.generate_name, "" if pod.metadata.generate_name else pod.metadata.name
+
+
+def _in_namespace(request: AdmissionRequest) -> Pod:
+    """Return the pod with the namespace of the request, which the object may lack."""
+    pod = request.object
+    if pod.metadata.namespace:
+        return pod
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=request.namespace))
+
+
+def _allow(uid: str) -> Answer:
+    return Answer(_response(uid))
+
+
+def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
+    """Return the answer that adds our gate and label, and nothing else."""
+    label_path = "/metadata/labels/" + RESERVATION_LABEL.replace("~", "~0").replace("/", "~1")
+    operations: list[dict[str, Any]] = []
+    if pod.metadata.labels:
+        operations.append({"op": "add", "path": label_path, "value": reservation_uid})
+    else:
+        operations.append({"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}})
+    operations.append({"op": "add", "path": "/spec/schedulingGates", "value": [handover_gate()]})
+    body = _response(uid)
+    body["response"] |= {
+        "patchType": "JSONPatch",
+        "patch": base64.b64encode(msgspec.json.encode(operations)).decode(),
+    }
+    return Answer(body, reservation_uid)
+
+
+def _response(uid: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": uid, "allowed": True},
+    }

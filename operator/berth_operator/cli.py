@@ -1,0 +1,136 @@
+"""Owns the command line of `berth-operator`: options, environment variables, logging, exit codes.
+
+It does not own what the settings mean: `berth_operator.settings` does.
+"""
+
+import logging
+import sys
+from typing import Any
+
+import click
+import kopf
+import structlog
+
+from berth_core.clock import SystemClock
+from berth_core.errors import BerthError, InputError
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_kube.client import KubeClient, connect
+from berth_kube.configuration import ConfigurationSource, find_source
+from berth_operator.handlers import declare
+from berth_operator.program import Program
+from berth_operator.settings import OperatorSettings, PlaceholderSettings, WebhookSettings, default_identity
+
+
+def configure_logging(level: str) -> None:
+    """Write all logs, ours and the libraries', as JSON lines to standard error."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("kopf", "aiohttp", "urllib3", "kubernetes", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
+    """Return kopf's form of the credentials that the API client uses, read anew."""
+    configuration = source.load()
+    header = next((setting["value"] or "" for setting in configuration.auth_settings().values()), "")
+    scheme, _, token = header.rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        scheme=scheme or None,
+        token=token or None,
+    )
+
+
+@click.command(context_settings={"auto_envvar_prefix": "BERTH_OPERATOR", "show_default": True})
+@click.option(
+    "--kubeconfig", default=None, help="Kubeconfig file; by default KUBECONFIG, the pod's own account, ~/.kube/config."
+)
+@click.option("--context", default=None, help="Context of the kubeconfig.")
+@click.option("--namespace", default=DEFAULT_NAMESPACE, help="Berth's own namespace: placeholders, Secret, Lease.")
+@click.option("--image", default=PlaceholderSettings.image, help="Image of the placeholders.")
+@click.option("--identity", default=None, help="Name of this replica in the Lease; by default unique.")
+@click.option("--webhook-service", default="", help="Service in front of the webhook; needed in a cluster.")
+@click.option("--webhook-url", default="", help="Base address (https://HOST:PORT) instead of a Service.")
+@click.option("--webhook-host", default="127.0.0.1", help="Address that the webhook listens on.")
+@click.option("--webhook-port", default=9443, type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
+@click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz and /metrics.")
+@click.option(
+    "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."
+)
+@click.option("--lease-seconds", default=8, help="How long the Lease holds without renewal.")
+@click.option("--workers", default=16, help="Threads that reconcile.")
+@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once below
+    """Hold, hand over, expire and collect Reservations."""
+    try:
+        settings = read_settings(options)
+        source = find_source(options["kubeconfig"], options["context"])
+        client = connect(kubeconfig=options["kubeconfig"], context=options["context"], user_agent="berth-operator")
+    except InputError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    configure_logging(options["log_level"])
+    try:
+        run(client, source, settings)
+    except BerthError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+def read_settings(options: dict[str, Any]) -> OperatorSettings:
+    """Return the settings that the options ask for; raises InputError naming the option."""
+    host, _, port = options["health_address"].rpartition(":")
+    if not host or not port.isdecimal():
+        raise InputError("--health-address", options["health_address"], "HOST:PORT, for example 0.0.0.0:8080")
+    if options["webhook_url"] and not options["webhook_url"].startswith("https://"):
+        raise InputError("--webhook-url", options["webhook_url"], "an address that begins with https://")
+    return OperatorSettings(
+        placeholders=PlaceholderSettings(namespace=options["namespace"], image=options["image"]),
+        webhook=WebhookSettings(
+            host=options["webhook_host"],
+            port=options["webhook_port"],
+            url=options["webhook_url"],
+            service=options["webhook_service"],
+        ),
+        identity=options["identity"] or default_identity(),
+        lease_seconds=options["lease_seconds"],
+        retention_seconds=options["retention_seconds"],
+        workers=options["workers"],
+        health_host=host,
+        health_port=int(port),
+    )
+
+
+def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSettings) -> None:
+    """Run until a signal or a fatal error ends kopf."""
+    registry = kopf.OperatorRegistry()
+    declare(registry, Program(client, settings, SystemClock()), lambda: connection_info(source))
+    kopf.run(registry=registry, clusterwide=True, standalone=True)

@@ -1,0 +1,286 @@
+"""Owns the running operator: watches that fill the cache, workers that reconcile, the lease, the regular sweep.
+
+It decides nothing (`berth_operator.reconcile`) and does nothing itself (`berth_operator.performer`).
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from berth_core.clock import Clock
+from berth_core.errors import BerthError, RetryableError
+from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL, RESERVATION_NAME_ANNOTATION
+from berth_core.names import OPERATOR_LEASE
+from berth_core.objects import Pod
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.leases import LeaseHolder
+from berth_kube.resources import NODES, PODS, RESERVATIONS
+from berth_kube.watching import Bookmark, Changed, Listed, Removed
+from berth_operator import log_keys, metrics
+from berth_operator.cache import Cache, GuardableNode
+from berth_operator.guards import GuardKeeper
+from berth_operator.performer import Performer
+from berth_operator.reconcile import decide
+from berth_operator.settings import OperatorSettings
+from berth_operator.sweep import Sweep
+from berth_operator.webhook_scope import WebhookScope
+from berth_operator.work_queue import Key, KeyKind, WorkQueue
+
+_FIRST_RETRY_SECONDS: Final = 0.2
+_LONGEST_RETRY_SECONDS: Final = 10.0
+_SYNC_SECONDS: Final = 30.0
+_LEADER_TICK_SECONDS: Final = 0.1
+_LEASE_TRY_SECONDS: Final = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Engine:
+    """Runs everything of the operator but kopf and the webhook's server."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        cache: Cache,
+        queue: WorkQueue,
+        scope: WebhookScope,
+        settings: OperatorSettings,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._queue = queue
+        self._scope = scope
+        self._settings = settings
+        self._clock = clock
+        self._performer = Performer(client, cache, scope, settings, clock)
+        self._guards = GuardKeeper(client, cache)
+        self.sweep = Sweep(client, cache, scope, queue.add)
+        self._stop = threading.Event()
+        self._synced = [threading.Event() for _ in range(3)]
+        self._failures: dict[Key, int] = {}
+        self._lease = LeaseHolder(
+            client,
+            settings.placeholders.namespace,
+            OPERATOR_LEASE,
+            settings.identity,
+            duration_seconds=settings.lease_seconds,
+        )
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
+        self.sweep.list_reservations()
+        own = self._settings.placeholders.namespace
+        self._spawn("placeholders", lambda: self._follow_placeholders(own))
+        self._spawn("owners", self._follow_owners)
+        self._spawn("nodes", self._follow_nodes)
+        deadline = time.monotonic() + _SYNC_SECONDS
+        for event in self._synced:
+            if not event.wait(max(0.0, deadline - time.monotonic())):
+                raise RetryableError(f"the cluster's pods and nodes could not be listed within {_SYNC_SECONDS:g} s")
+        self._spawn("leader", self._lead)
+        for number in range(self._settings.workers):
+            self._spawn(f"worker-{number}", self._work)
+
+    def stop(self) -> None:
+        """Stop working and give the lease back."""
+        self._stop.set()
+        self._queue.stop()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        self._lease.release()
+
+    @property
+    def leading(self) -> bool:
+        """Tell whether this replica acts."""
+        return self._lease.held()
+
+    @property
+    def healthy(self) -> bool:
+        """Tell whether all threads are alive."""
+        return not self._stop.is_set() and all(thread.is_alive() for thread in self._threads)
+
+    def _spawn(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # --- watches
+
+    def _follow_placeholders(self, namespace: str) -> None:
+        for item in self._client.watch(
+            PODS, namespace=namespace, label_selector=PLACEHOLDER_LABEL, type=Pod, stop=self._stop
+        ):
+            match item:
+                case Listed(items):
+                    present = {pod.metadata.uid for pod in items}
+                    for pod in items:
+                        self._cache.put_placeholder(pod)
+                    for pod in self._cache.placeholders():
+                        if pod.metadata.uid not in present:
+                            self._cache.remove_placeholder(pod)
+                    self._synced[0].set()
+                case Changed(pod):
+                    self._cache.put_placeholder(pod)
+                case Removed(pod):
+                    self._cache.remove_placeholder(pod)
+                case Bookmark():
+                    pass
+
+    def _follow_owners(self) -> None:
+        selector = f"{RESERVATION_LABEL},!{PLACEHOLDER_LABEL}"
+        for item in self._client.watch(PODS, label_selector=selector, type=Pod, stop=self._stop):
+            match item:
+                case Listed(items):
+                    present = {pod.metadata.uid for pod in items}
+                    for pod in items:
+                        self._cache.put_owner(pod)
+                    for pod in self._cache.owners():
+                        if pod.metadata.uid not in present:
+                            self._cache.remove_owner(pod, for_good=False)
+                    self._synced[1].set()
+                case Changed(pod):
+                    self._cache.put_owner(pod)
+                case Removed(pod):
+                    self._cache.remove_owner(pod, for_good=False)
+                case Bookmark():
+                    pass
+
+    def _follow_nodes(self) -> None:
+        for item in self._client.watch(NODES, type=GuardableNode, stop=self._stop):
+            match item:
+                case Listed(items):
+                    self._cache.replace_nodes(items)
+                    self._synced[2].set()
+                case Changed(node):
+                    self._cache.put_node(node)
+                case Removed(node):
+                    self._cache.remove_node(node)
+                case Bookmark():
+                    pass
+
+    # --- leading
+
+    def _lead(self) -> None:
+        """Win the lease whenever it is free; sweep when it is won and regularly while it is held."""
+        last_sweep = -math.inf
+        while not self._stop.wait(_LEADER_TICK_SECONDS):
+            if not self._lease.held():
+                last_sweep = -math.inf
+                self._announce_role(leads=self._try_to_lead())
+            elif time.monotonic() - last_sweep >= self._settings.sweep_seconds:
+                self._sweep_once()
+                last_sweep = time.monotonic()
+
+    def _try_to_lead(self) -> bool:
+        """Tell whether the lease could be won now."""
+        try:
+            return self._lease.acquire(timeout=_LEASE_TRY_SECONDS)
+        except BerthError as error:
+            log.warning(log_keys.ACTION_FAILED, **{log_keys.KEY_ACTION: "lease", log_keys.KEY_ERROR: str(error)})
+            self._stop.wait(_LEASE_TRY_SECONDS)
+            return False
+
+    def _announce_role(self, *, leads: bool) -> None:
+        metrics.LEADING.set(int(leads))
+        if leads:
+            log.info(log_keys.LEADING, **{log_keys.KEY_IDENTITY: self._settings.identity})
+
+    def _sweep_once(self) -> None:
+        try:
+            self.sweep.run()
+        except BerthError as error:
+            log.warning(log_keys.SWEEP_FAILED, **{log_keys.KEY_ERROR: str(error)})
+        metrics.QUEUE_LENGTH.set(len(self._queue))
+
+    # --- workers
+
+    def _work(self) -> None:
+        """Reconcile keys until stopped; without the lease they are left for the replica that has it."""
+        while (key := self._queue.take()) is not None:
+            try:
+                if self._lease.held():
+                    self._reconcile(key)
+            finally:
+                self._queue.done(key)
+
+    def _reconcile(self, key: Key) -> None:
+        """Reconcile one key; whatever fails is tried again, later each time."""
+        started = time.monotonic()
+        try:
+            match key.kind:
+                case KeyKind.RESERVATION:
+                    self._reconcile_reservation(key)
+                case KeyKind.NODE:
+                    self._guards.reconcile(key.name, self._clock.now())
+                case KeyKind.SCOPE:
+                    self._scope.reconcile()
+        except BerthError as error:
+            self._retry(key, error)
+            log.info(log_keys.ACTION_FAILED, **{log_keys.KEY_UID: key.name, log_keys.KEY_ERROR: str(error)})
+        except Exception as error:
+            self._retry(key, error)
+            log.exception(log_keys.RECONCILE_CRASHED, **{log_keys.KEY_UID: key.name})
+        else:
+            self._failures.pop(key, None)
+        metrics.RECONCILE_SECONDS.labels(kind=key.kind.value).observe(time.monotonic() - started)
+
+    def _retry(self, key: Key, error: Exception) -> None:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        metrics.ACTION_FAILURES.labels(error=type(error).__name__).inc()
+        delay = min(_FIRST_RETRY_SECONDS * 2**failures, _LONGEST_RETRY_SECONDS)
+        self._queue.add(key, delay)
+
+    def _reconcile_reservation(self, key: Key) -> None:
+        """Write the status first, so that it never promises more than is there, then act."""
+        seen = self._cache.observe(key.name)
+        if seen is None:
+            self._release_orphans(key.name)
+            return
+        decision = decide(seen, self._clock.now(), self._settings)
+        self._performer.write_status(seen.reservation, decision.status)
+        self._performer.perform(seen.reservation, decision.actions)
+        if decision.wake_seconds is not None:
+            self._queue.add(key, decision.wake_seconds)
+
+    def _release_orphans(self, uid: str) -> None:
+        """Release what names a Reservation that is unknown, after asking the API server whether it is gone."""
+        placeholders, owners = self._cache.belongings(uid)
+        if not placeholders and not owners:
+            return
+        if self._exists(uid, placeholders, owners):
+            self.sweep.list_reservations()
+            return
+        for pod in placeholders:
+            if not pod.is_terminating:
+                self._performer.delete_placeholder(pod)
+        for pod in owners:
+            if not pod.is_terminating:
+                self._performer.release(pod)
+        log.info(
+            log_keys.ORPHAN_RELEASED, **{log_keys.KEY_UID: uid, log_keys.KEY_COUNT: len(placeholders) + len(owners)}
+        )
+
+    def _exists(self, uid: str, placeholders: tuple[Pod, ...], owners: tuple[Pod, ...]) -> bool:
+        """Tell whether the API server has a Reservation of this uid in the namespaces that it could be in."""
+        namespaces = {pod.metadata.namespace for pod in owners}
+        for pod in placeholders:
+            namespace, _, name = pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "").partition("/")
+            try:
+                body = self._client.get(RESERVATIONS, name or "-", namespace=namespace or "default")
+            except NotFoundError:
+                continue
+            if body["metadata"]["uid"] == uid:
+                return True
+        return any(
+            item["metadata"]["uid"] == uid
+            for namespace in namespaces
+            for item in self._client.list(RESERVATIONS, namespace=namespace).items
+        )

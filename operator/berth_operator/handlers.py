@@ -1,0 +1,40 @@
+"""Owns the declarations by which kopf calls the operator; their bodies are elsewhere.
+
+kopf watches Reservations and runs the process; it writes nothing to them: no finalizer, no annotation, no status.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from berth_core.reservations import API_VERSION
+from berth_operator.program import Program
+
+_GROUP, _, _VERSION = API_VERSION.partition("/")
+
+
+def declare(registry: kopf.OperatorRegistry, program: Program, login: Callable[[], kopf.ConnectionInfo]) -> None:
+    """Register the handlers of a program."""
+
+    @kopf.on.startup(id="start", registry=registry)
+    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        settings.posting.enabled = False
+        settings.scanning.disabled = True
+        settings.persistence.finalizer = "berth.volcano.sh/unused"
+        settings.watching.server_timeout = 300
+        settings.watching.client_timeout = 330
+        settings.watching.connect_timeout = 10
+        await program.start()
+
+    @kopf.on.cleanup(id="stop", registry=registry)
+    async def stop(**_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        await program.stop()
+
+    @kopf.on.login(id="login", registry=registry)
+    def log_in(**_: Any) -> kopf.ConnectionInfo:  # noqa: ANN401 - kopf's keyword arguments
+        return login()
+
+    @kopf.on.event(_GROUP, _VERSION, "reservations", id="hear", registry=registry)
+    async def hear(event: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        program.hear(event["type"], event["object"])

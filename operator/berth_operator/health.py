@@ -1,0 +1,46 @@
+"""Owns the plain HTTP port with `/healthz`, `/readyz` and `/metrics`.
+
+It does not own what is measured: `berth_operator.metrics` does.
+"""
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from berth_operator.metrics import REGISTRY
+
+
+class HealthServer:
+    """Answers probes and scrapes."""
+
+    def __init__(self, host: str, port: int, *, healthy: Callable[[], bool], leading: Callable[[], bool]) -> None:
+        self._host = host
+        self.port = port
+        self._healthy = healthy
+        self._leading = leading
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        app = web.Application()
+        app.router.add_get("/healthz", self._health)
+        app.router.add_get("/readyz", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self.port).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        healthy = self._healthy()
+        body = {"healthy": healthy, "leading": self._leading()}
+        return web.json_response(body, status=200 if healthy else 503)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})

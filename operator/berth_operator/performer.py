@@ -1,0 +1,337 @@
+"""Owns carrying out actions: each is one or two calls to the API server, whose answers go into the cache at once.
+
+It decides nothing; what fails is raised, and the Reservation is looked at again.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, assert_never
+
+import msgspec
+import structlog
+
+from berth_core.clock import Clock, parse_timestamp
+from berth_core.expiry import expires_at
+from berth_core.labels import RESERVATION_LABEL
+from berth_core.names import priority_class_name
+from berth_core.objects import Pod, PriorityClass
+from berth_core.reservations import (
+    API_VERSION,
+    KIND,
+    ObjectReference,
+    Reservation,
+    ReservationReason,
+    ReservationStatus,
+    ReservationTask,
+)
+from berth_kube.client import KubeClient
+from berth_kube.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    InvalidObjectError,
+    KubeError,
+    NotFoundError,
+    RefusedError,
+)
+from berth_kube.events import record_event
+from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
+from berth_operator import log_keys, manifests, metrics, pod_patches
+from berth_operator.actions import (
+    Action,
+    AssignSlot,
+    Collect,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    Finish,
+    Nominate,
+    Probe,
+    Release,
+    Ungate,
+    Validate,
+)
+from berth_operator.assignments import Assignment
+from berth_operator.cache import Cache
+from berth_operator.observation import ProbeResult, Verdict, holds_our_gate
+from berth_operator.readable import read_reservation
+from berth_operator.settings import OperatorSettings
+from berth_operator.statuses import describe_transition
+from berth_operator.webhook_scope import WebhookScope
+
+_QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
+
+log = structlog.get_logger(__name__)
+
+
+class Performer:
+    """Carries out the actions on one Reservation at a time."""
+
+    def __init__(
+        self, client: KubeClient, cache: Cache, scope: WebhookScope, settings: OperatorSettings, clock: Clock
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._scope = scope
+        self._settings = settings
+        self._clock = clock
+
+    def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
+        """Replace the status where it differs, and tell a change of phase as an event."""
+        if status == reservation.status:
+            return
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": reservation.metadata.uid},
+            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
+        ]
+        body = self._client.json_patch(
+            RESERVATIONS,
+            reservation.metadata.name,
+            operations,
+            namespace=reservation.metadata.namespace,
+            subresource="status",
+        )
+        self._cache.put_reservation(read_reservation(body))
+        self._announce(reservation, status)
+
+    def _announce(self, reservation: Reservation, status: ReservationStatus) -> None:
+        """Log and record a change of phase."""
+        if status.state is None:
+            return
+        told = describe_transition(reservation.status.state, status.state)
+        if told is None:
+            return
+        metrics.PHASE_CHANGES.labels(phase=status.state.phase.value, reason=status.state.reason).inc()
+        log.info(
+            log_keys.PHASE_CHANGED,
+            **{
+                log_keys.KEY_RESERVATION: reservation.key,
+                log_keys.KEY_PHASE: status.state.phase.value,
+                log_keys.KEY_REASON: status.state.reason,
+                log_keys.KEY_MESSAGE: status.state.message,
+            },
+        )
+        type_, reason, message = told
+        record_event(
+            self._client,
+            regarding=_reference(reservation),
+            reason=reason,
+            message=message,
+            type=type_,
+            reporting_component="berth-operator",
+        )
+
+    def perform(self, reservation: Reservation, actions: Sequence[Action]) -> None:
+        """Carry out actions in order; the first that fails is raised and ends the row."""
+        for action in actions:
+            self._perform_one(reservation, action)
+            metrics.ACTIONS.labels(action=type(action).__name__).inc()
+            log.debug(
+                log_keys.ACTION,
+                **{log_keys.KEY_ACTION: type(action).__name__, log_keys.KEY_RESERVATION: reservation.key},
+            )
+
+    def _perform_one(self, reservation: Reservation, action: Action) -> None:
+        match action:
+            case Validate():
+                self._validate(reservation)
+            case CreatePlaceholder(task, index):
+                self._create_placeholder(reservation, task, index)
+            case DeletePlaceholder(placeholder):
+                self.delete_placeholder(placeholder)
+            case AssignSlot(pod, assignment):
+                self._assign(pod, assignment)
+            case Nominate(pod, node):
+                self._nominate(pod, node)
+            case Ungate(pod):
+                self._patch_pod(pod, pod_patches.build_ungating(pod))
+            case Finish(pod):
+                self._patch_pod(pod, pod_patches.build_unlabelling(pod))
+            case Release(pod):
+                self.release(pod)
+            case Probe():
+                self._probe(reservation)
+            case Collect():
+                self._collect(reservation)
+            case _:
+                assert_never(action)
+
+    # --- placeholders
+
+    def _validate(self, reservation: Reservation) -> None:
+        """Put every template to the API server as a dry run; what it refuses is the Reservation's verdict."""
+        raw = self._client.get(RESERVATIONS, reservation.metadata.name, namespace=reservation.metadata.namespace)
+        verdict = None
+        for raw_task, task in zip(raw["spec"]["tasks"], reservation.spec.tasks, strict=True):
+            verdict = verdict or self._refusal(reservation, task, raw_task.get("template") or {})
+        self._cache.put_verdict(reservation.metadata.uid, verdict)
+
+    def _refusal(self, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]) -> Verdict | None:
+        """Return why a template's pod would be refused, None where it would be taken."""
+        body = manifests.build_validation_pod(
+            reservation.metadata.uid, task.name, raw_template, self._settings.placeholders
+        )
+        try:
+            self._priority_of(task)
+            self._client.create(PODS, body, namespace=self._settings.placeholders.namespace, dry_run=True)
+        except (InvalidObjectError, RefusedError) as error:
+            return Verdict(ReservationReason.INVALID, f"task {task.name}: {error.message}")
+        except NotFoundError:
+            text = f'task {task.name}: no PriorityClass is named "{task.template.spec.priority_class_name}"'
+            return Verdict(ReservationReason.INVALID, text)
+        except ForbiddenError:
+            return None  # our own namespace is stricter than the owner's, which is not the template's fault
+        return None
+
+    def _create_placeholder(self, reservation: Reservation, task: ReservationTask, index: int) -> None:
+        """Create the pod that holds one slot; one that is there already is taken as it is."""
+        priority = manifests.placeholder_priority(self._priority_of(task))
+        body = manifests.build_placeholder(
+            reservation,
+            task,
+            index,
+            priority=priority,
+            deadline_seconds=self._deadline_seconds(reservation),
+            settings=self._settings.placeholders,
+        )
+        namespace = self._settings.placeholders.namespace
+        self._ensure_priority_class(priority)
+        try:
+            pod = self._client.create(PODS, body, namespace=namespace, type=Pod)
+        except AlreadyExistsError:
+            pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
+        except (InvalidObjectError, RefusedError) as error:
+            self._cache.put_verdict(
+                reservation.metadata.uid, Verdict(ReservationReason.INVALID, f"task {task.name}: {error.message}")
+            )
+            return
+        except ForbiddenError as error:
+            if not any(words in error.message for words in _QUOTA_WORDS):
+                raise
+            self._cache.put_verdict(
+                reservation.metadata.uid, Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {error.message}")
+            )
+            return
+        self._cache.put_placeholder(pod)
+
+    def _priority_of(self, task: ReservationTask) -> int:
+        """Return the priority that a pod of the template would have; raises NotFoundError for an unknown class."""
+        name = task.template.spec.priority_class_name
+        if name:
+            return self._client.get(PRIORITY_CLASSES, name, type=PriorityClass).value
+        listed = self._client.list(PRIORITY_CLASSES, type=PriorityClass).items
+        return next((item.value for item in listed if item.global_default), 0)
+
+    def _ensure_priority_class(self, value: int) -> None:
+        """Create the placeholders' class of a value where it is missing."""
+        try:
+            self._client.get(PRIORITY_CLASSES, priority_class_name(value))
+        except NotFoundError:
+            try:
+                self._client.create(PRIORITY_CLASSES, manifests.build_priority_class(value))
+            except AlreadyExistsError:
+                return
+
+    def _deadline_seconds(self, reservation: Reservation) -> int | None:
+        """Return after how many seconds the kubelet ends a placeholder made now."""
+        expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+        if expiry is None:
+            return None
+        left = (expiry - self._now()).total_seconds()
+        return int(left) + self._settings.placeholders.deadline_margin_seconds
+
+    def delete_placeholder(self, placeholder: Pod) -> None:
+        """Delete a placeholder, and no other pod of its name."""
+        try:
+            self._client.delete(
+                PODS,
+                placeholder.metadata.name,
+                namespace=placeholder.metadata.namespace,
+                uid=placeholder.metadata.uid,
+            )
+        except NotFoundError:
+            self._cache.remove_placeholder(placeholder)
+
+    # --- owner pods
+
+    def _assign(self, pod: Pod, assignment: Assignment) -> None:
+        self._patch_pod(pod, pod_patches.build_assignment(pod, assignment))
+
+    def _nominate(self, pod: Pod, node: str | None) -> None:
+        """Set or clear the node that the scheduler tries first."""
+        try:
+            patched = self._client.merge_patch(
+                PODS,
+                pod.metadata.name,
+                {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}},
+                namespace=pod.metadata.namespace,
+                subresource="status",
+                type=Pod,
+            )
+        except NotFoundError:
+            self._cache.remove_owner(pod)
+            return
+        self._cache.put_owner(patched)
+
+    def release(self, pod: Pod) -> None:
+        """Let a pod be scheduled as ever: a nomination of ours first, then gate, label and note."""
+        assignment = Assignment.from_pod(pod)
+        nominated_by_us = assignment is not None and pod.status.nominated_node_name == assignment.node
+        if nominated_by_us and not pod.spec.node_name and holds_our_gate(pod):
+            self._nominate(pod, None)
+        self._patch_pod(pod, pod_patches.build_release(pod))
+        if nominated_by_us and not pod.spec.node_name and not holds_our_gate(pod):
+            self._nominate(pod, None)
+
+    def _patch_pod(self, pod: Pod, operations: pod_patches.Operations) -> None:
+        """Patch an owner pod; one that is gone, or is another by now, is forgotten."""
+        if not operations:
+            return
+        try:
+            patched = self._client.json_patch(
+                PODS, pod.metadata.name, operations, namespace=pod.metadata.namespace, type=Pod
+            )
+        except NotFoundError:
+            self._cache.remove_owner(pod)
+            return
+        self._cache.put_owner(patched)
+
+    # --- the rest
+
+    def _probe(self, reservation: Reservation) -> None:
+        """Create a probe pod as a dry run and keep whether it came back gated for this Reservation."""
+        try:
+            self._scope.ensure(reservation.metadata.namespace)
+            body = manifests.build_probe(reservation, self._settings.placeholders)
+            pod = self._client.create(
+                PODS, body, namespace=self._settings.placeholders.namespace, dry_run=True, type=Pod
+            )
+        except KubeError as error:
+            self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=False, message=str(error)))
+            raise
+        gated = holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
+        text = (
+            "a dry-run pod came back gated" if gated else "a dry-run pod came back without the gate; is the webhook up?"
+        )
+        self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=gated, message=text))
+
+    def _collect(self, reservation: Reservation) -> None:
+        try:
+            self._client.delete(
+                RESERVATIONS,
+                reservation.metadata.name,
+                namespace=reservation.metadata.namespace,
+                uid=reservation.metadata.uid,
+            )
+        except NotFoundError:
+            pass
+        else:
+            log.info(log_keys.COLLECTED, **{log_keys.KEY_RESERVATION: reservation.key})
+        self._cache.remove_reservation(reservation.metadata.uid)
+
+    def _now(self) -> datetime:
+        return self._clock.now()
+
+
+def _reference(reservation: Reservation) -> ObjectReference:
+    """Return the reference by which `kubectl describe` finds a Reservation's events."""
+    meta = reservation.metadata
+    return ObjectReference(api_version=API_VERSION, kind=KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid)

@@ -1,0 +1,64 @@
+"""Owns the JSON patches by which owner pods are changed during a hand-over; each tests that it meets the right pod.
+
+It does not send them: `berth_operator.performer` does.
+"""
+
+from typing import Any
+
+from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.objects import Pod
+from berth_operator.assignments import Assignment
+from berth_operator.manifests import handover_toleration
+
+Operations = list[dict[str, Any]]
+
+
+def _pointer(*parts: str) -> str:
+    """Return a JSON pointer (RFC 6901)."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _is_pod(pod: Pod) -> Operations:
+    return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
+
+
+def build_assignment(pod: Pod, assignment: Assignment) -> Operations:
+    """Return the patch that notes a slot on a pod and lets it tolerate the guard."""
+    note = assignment.to_annotation()
+    operations = _is_pod(pod)
+    if pod.metadata.annotations:
+        operations.append({"op": "add", "path": _pointer("metadata", "annotations", SLOT_ANNOTATION), "value": note})
+    else:
+        operations.append({"op": "add", "path": "/metadata/annotations", "value": {SLOT_ANNOTATION: note}})
+    if pod.spec.tolerations:
+        operations.append({"op": "add", "path": "/spec/tolerations/-", "value": handover_toleration()})
+    else:
+        operations.append({"op": "add", "path": "/spec/tolerations", "value": [handover_toleration()]})
+    return operations
+
+
+def build_ungating(pod: Pod) -> Operations:
+    """Return the patch that takes our gate, and only ours, off a pod; empty where it has none."""
+    for index, gate in enumerate(pod.spec.scheduling_gates):
+        if gate.name == HANDOVER_GATE:
+            path = _pointer("spec", "schedulingGates", str(index))
+            test = {"op": "test", "path": f"{path}/name", "value": HANDOVER_GATE}
+            return [*_is_pod(pod), test, {"op": "remove", "path": path}]
+    return []
+
+
+def build_unlabelling(pod: Pod) -> Operations:
+    """Return the patch that takes our label and note off a pod; empty where it has neither."""
+    operations: Operations = []
+    if RESERVATION_LABEL in pod.metadata.labels:
+        operations.append({"op": "remove", "path": _pointer("metadata", "labels", RESERVATION_LABEL)})
+    if SLOT_ANNOTATION in pod.metadata.annotations:
+        operations.append({"op": "remove", "path": _pointer("metadata", "annotations", SLOT_ANNOTATION)})
+    return [*_is_pod(pod), *operations] if operations else []
+
+
+def build_release(pod: Pod) -> Operations:
+    """Return the patch that takes gate, label and note off a pod in one step."""
+    unlabelling = build_unlabelling(pod)
+    ungating = build_ungating(pod)
+    return [*ungating, *(unlabelling[1:] if ungating else unlabelling)]

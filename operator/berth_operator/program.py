@@ -1,0 +1,100 @@
+"""Owns the joining of the operator's parts and their order of starting and stopping.
+
+It owns none of the parts.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+
+from berth_core.clock import Clock
+from berth_kube.client import KubeClient
+from berth_operator import log_keys
+from berth_operator.admission import Admission
+from berth_operator.cache import Cache
+from berth_operator.engine import Engine
+from berth_operator.health import HealthServer
+from berth_operator.readable import read_reservation
+from berth_operator.settings import OperatorSettings
+from berth_operator.webhook import CertificateKeeper, WebhookServer
+from berth_operator.webhook_scope import WebhookScope
+from berth_operator.work_queue import SCOPE_KEY, WorkQueue
+
+_CERTIFICATE_CHECK_SECONDS: Final = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class Program:
+    """The operator: what kopf starts, feeds and stops."""
+
+    def __init__(self, client: KubeClient, settings: OperatorSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._client = client
+        self._queue = WorkQueue()
+        self._cache = Cache(self._queue.add)
+        self._keeper = CertificateKeeper(client, settings)
+        self._webhook = WebhookServer(Admission(self._cache), self._keeper, settings)
+        scope = WebhookScope(
+            client,
+            client_config=self._webhook.client_config,
+            live_namespaces=self._cache.live_namespaces,
+            own_namespace=settings.placeholders.namespace,
+            timeout_seconds=settings.webhook.timeout_seconds,
+        )
+        self._engine = Engine(client, self._cache, self._queue, scope, settings, clock)
+        self._health = HealthServer(
+            settings.health_host,
+            settings.health_port,
+            healthy=lambda: self._engine.healthy,
+            leading=lambda: self._engine.leading,
+        )
+        self._renewal: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start everything: certificate, webhook, picture of the cluster, workers, health port."""
+        await asyncio.to_thread(self._keeper.refresh, self._clock.now())
+        await self._webhook.start()
+        await asyncio.to_thread(self._engine.start)
+        await self._health.start()
+        self._renewal = asyncio.create_task(self._renew_certificates())
+        log.info(
+            log_keys.STARTED,
+            **{
+                log_keys.KEY_IDENTITY: self._settings.identity,
+                log_keys.KEY_ADDRESS: f"{self._settings.health_host}:{self._health.port}",
+            },
+        )
+
+    async def stop(self) -> None:
+        """Stop everything in the opposite order."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+        await self._health.stop()
+        await asyncio.to_thread(self._engine.stop)
+        await self._webhook.stop()
+        self._client.close()
+        log.info(log_keys.STOPPED)
+
+    def hear(self, event_type: str | None, body: Mapping[str, Any]) -> None:
+        """Take in what the watch of Reservations tells; type as the API server names it, None for the first list."""
+        if event_type == "DELETED":
+            self._cache.remove_reservation(body["metadata"]["uid"])
+        else:
+            self._cache.put_reservation(read_reservation(body))
+
+    async def _renew_certificates(self) -> None:
+        """Look at the shared certificate every minute; use and register what is new."""
+        while True:
+            await asyncio.sleep(_CERTIFICATE_CHECK_SECONDS)
+            try:
+                changed = await asyncio.to_thread(self._keeper.refresh, self._clock.now())
+            except Exception:
+                log.exception(log_keys.ACTION_FAILED, **{log_keys.KEY_ACTION: "renew certificate"})
+                continue
+            if changed:
+                self._webhook.reload_certificate()
+                self._queue.add(SCOPE_KEY)

@@ -1,0 +1,46 @@
+"""Owns reading a Reservation from the API when it may be odd: what cannot be read becomes one that says so.
+
+The API server's schema lets templates through whose fields have the wrong type.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.clock import parse_timestamp
+from berth_core.errors import InputError
+from berth_core.expiry import expires_at
+from berth_core.objects import ObjectMeta
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import Reservation, ReservationSpec, ReservationStatus
+
+UNREADABLE_ANNOTATION: Final = "berth.volcano.sh/unreadable"
+"""Only in memory: why the spec of a Reservation cannot be read."""
+
+
+def read_reservation(body: Mapping[str, Any]) -> Reservation:
+    """Decode a Reservation; where its spec cannot be read, return it without tasks and with the reason noted."""
+    try:
+        reservation = Reservation.from_api(body)
+        expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+        for task in reservation.spec.tasks:
+            effective_requests(task.template.spec)
+    except (msgspec.ValidationError, InputError) as error:
+        return _unreadable(body, str(error))
+    return reservation
+
+
+def why_unreadable(reservation: Reservation) -> str:
+    """Return why the spec could not be read, "" where it could."""
+    return reservation.metadata.annotations.get(UNREADABLE_ANNOTATION, "")
+
+
+def _unreadable(body: Mapping[str, Any], reason: str) -> Reservation:
+    meta = msgspec.convert(body["metadata"], ObjectMeta)
+    meta = msgspec.structs.replace(meta, annotations=meta.annotations | {UNREADABLE_ANNOTATION: reason})
+    try:
+        status = msgspec.convert(body.get("status") or {}, ReservationStatus)
+    except msgspec.ValidationError:
+        status = ReservationStatus()
+    return Reservation(metadata=meta, spec=ReservationSpec(tasks=()), status=status)

@@ -1,0 +1,226 @@
+"""Owns the decisions about one Reservation: from what is observed to a status, actions and the next look.
+
+It does no I/O and keeps nothing between two calls: a restarted operator decides the same.
+
+The hand-over of a slot is a row of facts, each of which leads to one next action (numbers as in the protocol):
+
+    1. the pod carries our gate and label              -> 2. give it a slot: note, toleration of the guard
+    2. it has a slot; its node is guarded              -> 2. nominate the node
+    3. nominated, guarded for the settling time        -> 3. delete the placeholder
+    4. the placeholder is gone                         -> 4. take off the gate
+    5. the pod has run for the settling time           -> 5. record it, take off note and label (then the guard goes)
+    ·. past its deadline                               -> let the pod go its own way
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from berth_core.clock import parse_timestamp
+from berth_core.expiry import expires_at
+from berth_core.objects import Pod
+from berth_core.reservations import ReservationPhase, ReservationStatus, SlotState
+from berth_operator.actions import (
+    Action,
+    AssignSlot,
+    Collect,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    Finish,
+    Nominate,
+    Probe,
+    Release,
+    Ungate,
+    Validate,
+)
+from berth_operator.assignments import Assignment
+from berth_operator.fitting import choose_task
+from berth_operator.observation import Observation, has_started, holds_our_gate
+from berth_operator.settings import OperatorSettings
+from berth_operator.slots import SlotView, view_slots
+from berth_operator.statuses import compute_status
+
+_LOOK_AGAIN_SECONDS: Final = 1.0
+"""How soon a hand-over in progress is looked at even if nothing was heard of it."""
+
+_PROBE_AGAIN_SECONDS: Final = 0.5
+"""How soon a proof that failed is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is true, what to do, and when to look again at the latest (seconds; None: only when something changes)."""
+
+    status: ReservationStatus
+    actions: tuple[Action, ...] = ()
+    wake_seconds: float | None = None
+
+
+def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
+    """Return the status and the actions for one Reservation; the status is to be written first."""
+    views = view_slots(seen, now, settle_seconds=settings.handover.settle_seconds)
+    status = compute_status(seen, views, now)
+    phase = status.state.phase if status.state else ReservationPhase.PENDING
+    if phase.terminal:
+        actions = _wind_up(seen, views, settings)
+        actions += _collect(status, now, settings)
+    else:
+        actions = _carry_on(seen, views, now, settings)
+    return Decision(status, tuple(actions), _next_look(seen, views, status, now, settings))
+
+
+def _carry_on(
+    seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings
+) -> list[Action]:
+    """Return what a live Reservation needs."""
+    if not seen.validated and seen.reservation.status.state is None:
+        return [*_release_unassigned(seen, views), Validate()]
+    actions: list[Action] = []
+    for view in views:
+        actions += _tend(seen, view, settings)
+    actions += _give_slots(seen, views, now, settings)
+    held = any(view.slot.state is SlotState.HELD for view in views)
+    if held and not (seen.probe is not None and seen.probe.gated):
+        actions.append(Probe())
+    return actions
+
+
+def _tend(seen: Observation, view: SlotView, settings: OperatorSettings) -> list[Action]:
+    """Return what one slot of a live Reservation needs."""
+    match view.slot.state:
+        case SlotState.PENDING:
+            return _hold(view)
+        case SlotState.HANDING_OVER:
+            return _hand_over(seen, view, settings)
+        case SlotState.TAKEN | SlotState.LOST:
+            return _close(view)
+        case SlotState.HELD | SlotState.RELEASED:
+            return []
+
+
+def _hold(view: SlotView) -> list[Action]:
+    """Return what makes a placeholder run: create it, or clear away one that has ended."""
+    if view.placeholder is None:
+        return [CreatePlaceholder(view.task, view.slot.index)]
+    if view.placeholder.is_terminal and not view.placeholder.is_terminating:
+        return [DeletePlaceholder(view.placeholder)]
+    return []
+
+
+def _hand_over(seen: Observation, view: SlotView, settings: OperatorSettings) -> list[Action]:
+    """Return the next step of a hand-over; none where something has to happen first."""
+    owner, assignment = view.owner, view.assignment
+    if owner is None or assignment is None or not holds_our_gate(owner):
+        return []
+    guard_age = seen.guard_ages.get(assignment.node)
+    if guard_age is None:
+        return []
+    if owner.status.nominated_node_name != assignment.node:
+        return [Nominate(owner, assignment.node)]
+    if view.placeholder is None:
+        return [Ungate(owner)]
+    if view.placeholder.is_terminating or guard_age < settings.handover.settle_seconds:
+        return []
+    return [DeletePlaceholder(view.placeholder)]
+
+
+def _close(view: SlotView) -> list[Action]:
+    """Return what is left to do for a slot that is taken or lost."""
+    actions: list[Action] = []
+    if view.owner is not None:
+        actions.append(Finish(view.owner) if has_started(view.owner) else Release(view.owner))
+    if view.placeholder is not None and not view.placeholder.is_terminating:
+        actions.append(DeletePlaceholder(view.placeholder))
+    return actions
+
+
+def _unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Pod]:
+    """Return labelled pods that no slot knows."""
+    known = {view.owner.metadata.uid for view in views if view.owner is not None}
+    return [pod for pod in seen.owners if pod.metadata.uid not in known and not pod.is_terminating]
+
+
+def _release_unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Action]:
+    return [Release(pod) for pod in _unassigned(seen, views)]
+
+
+def _give_slots(
+    seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings
+) -> list[Action]:
+    """Give each waiting pod a held slot of a task that it matches; release at once those that get none."""
+    held = [view for view in views if view.slot.state is SlotState.HELD]
+    free = Counter(view.task.name for view in held)
+    deadline = int(now.timestamp() + settings.handover.timeout_seconds)
+    actions: list[Action] = []
+    for pod in _unassigned(seen, views):
+        task = choose_task(seen.reservation, pod, free) if holds_our_gate(pod) else None
+        if task is None:
+            actions.append(Release(pod))
+            continue
+        free[task.name] -= 1
+        slot = next(view.slot for view in held if view.task is task)
+        held = [view for view in held if view.slot is not slot]
+        assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
+        actions.append(AssignSlot(pod, assignment))
+    return actions
+
+
+def _wind_up(seen: Observation, views: tuple[SlotView, ...], settings: OperatorSettings) -> list[Action]:
+    """Release everything of a finished Reservation, except for pods that have begun to take their slot."""
+    actions = _release_unassigned(seen, views)
+    for view in views:
+        match view.slot.state:
+            case SlotState.HANDING_OVER:
+                actions += _hand_over(seen, view, settings)
+            case SlotState.TAKEN | SlotState.LOST | SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:
+                actions += _close(view)
+    return actions
+
+
+def _collect(status: ReservationStatus, now: datetime, settings: OperatorSettings) -> list[Action]:
+    """Return the deletion of a Reservation whose retention time is over."""
+    left = _retention_left(status, now, settings)
+    return [Collect()] if left is not None and left <= 0 else []
+
+
+def _retention_left(status: ReservationStatus, now: datetime, settings: OperatorSettings) -> float | None:
+    if not settings.retention_seconds or status.state is None or not status.state.phase.terminal:
+        return None
+    ended = parse_timestamp(status.state.last_transition_time)
+    return settings.retention_seconds - (now - ended).total_seconds()
+
+
+def _next_look(
+    seen: Observation,
+    views: tuple[SlotView, ...],
+    status: ReservationStatus,
+    now: datetime,
+    settings: OperatorSettings,
+) -> float | None:
+    """Return the seconds after which something changes by time alone."""
+    looks: list[float] = []
+    retention = _retention_left(status, now, settings)
+    if retention is not None:
+        looks.append(retention)
+    expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
+    if expiry is not None and status.state is not None and not status.state.phase.terminal:
+        looks.append((expiry - now).total_seconds())
+    if seen.probe is not None and not seen.probe.gated:
+        looks.append(_PROBE_AGAIN_SECONDS)
+    if any(view.slot.state is SlotState.HANDING_OVER for view in views):
+        looks.append(_settling_left(seen, views, settings))
+    return max(0.01, min(looks)) if looks else None
+
+
+def _settling_left(seen: Observation, views: tuple[SlotView, ...], settings: OperatorSettings) -> float:
+    """Return the seconds until the next settling time of a hand-over in progress is over."""
+    ages = [
+        seen.running_ages.get(view.owner.metadata.uid, 0.0)
+        if has_started(view.owner)
+        else seen.guard_ages.get(view.assignment.node, 0.0)
+        for view in views
+        if view.slot.state is SlotState.HANDING_OVER and view.owner is not None and view.assignment is not None
+    ]
+    left = [settings.handover.settle_seconds - age for age in ages]
+    return min((seconds for seconds in left if seconds > 0), default=_LOOK_AGAIN_SECONDS)

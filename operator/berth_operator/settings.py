@@ -1,0 +1,117 @@
+"""Owns the operator's settings: what each means, its unit and its default; validated when made, passed in.
+
+It does not read the command line or the environment: `berth_operator.cli` does.
+"""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_core.errors import InputError
+from berth_core.names import DEFAULT_NAMESPACE
+
+_SHORTEST_SETTLE_SECONDS: Final = 0.3
+
+
+def default_identity() -> str:
+    """Return a name for this process that no other process uses."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _require_positive(name: str, value: float) -> None:
+    if value <= 0:
+        raise InputError(field=name, value=str(value), expected="a number above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverSettings:
+    """The times of a hand-over."""
+
+    settle_seconds: float = _SHORTEST_SETTLE_SECONDS
+    """Between guarding a node and deleting the placeholder, and between Running and taking the guard off.
+    Schedulers see nodes and pods through separate watches; 0.3 s is the shortest that was measured to be safe."""
+
+    timeout_seconds: float = 60.0
+    """From giving a pod its slot until it runs; after that guard, gate and nomination are taken off."""
+
+    def __post_init__(self) -> None:
+        """Refuse times that break the protocol."""
+        if self.settle_seconds < _SHORTEST_SETTLE_SECONDS:
+            raise InputError(
+                field="settle_seconds", value=str(self.settle_seconds), expected="at least 0.3, the shortest safe time"
+            )
+        _require_positive("timeout_seconds", self.timeout_seconds)
+
+
+@dataclass(frozen=True)
+class PlaceholderSettings:
+    """What the placeholder pods are made of."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    """Where placeholders, the webhook's Secret and the Lease live: Berth's own namespace."""
+
+    image: str = "registry.k8s.io/pause:3.10"
+    """An image that does nothing; every node should have it already."""
+
+    deadline_margin_seconds: int = 60
+    """Added to what is left of the TTL: after that the kubelet ends the placeholder even if Berth is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """Where the webhook listens and how the API server reaches it."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` in a cluster."""
+
+    port: int = 9443
+    """Port to listen on; 0 takes a free one."""
+
+    url: str = ""
+    """Base address for an API server that reaches the operator directly (`https://HOST:PORT`); "" means by Service,
+    or, where no Service is named, by the address that it listens on."""
+
+    service: str = ""
+    """Name of the Service in front of the operator in its own namespace."""
+
+    timeout_seconds: int = 2
+    """How long the API server waits; after that the pod is created as if there were no webhook."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """All settings of the operator."""
+
+    handover: HandoverSettings = field(default_factory=HandoverSettings)
+    placeholders: PlaceholderSettings = field(default_factory=PlaceholderSettings)
+    webhook: WebhookSettings = field(default_factory=WebhookSettings)
+
+    identity: str = field(default_factory=default_identity)
+    """Name under which this process holds the Lease."""
+
+    lease_seconds: int = 8
+    """How long the Lease holds without renewal; another replica takes over after that."""
+
+    retention_seconds: float = 3600.0
+    """How long a finished Reservation stays to be looked at; 0 keeps it for ever."""
+
+    sweep_seconds: float = 15.0
+    """Between two passes that compare everything with the API from scratch."""
+
+    workers: int = 16
+    """Threads that reconcile."""
+
+    health_host: str = "127.0.0.1"
+    """Address of `/healthz` and `/metrics`."""
+
+    health_port: int = 8080
+    """Port of `/healthz` and `/metrics`; 0 takes a free one."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work, naming the field."""
+        for name in ("lease_seconds", "sweep_seconds", "workers"):
+            _require_positive(name, getattr(self, name))
+        if self.retention_seconds < 0:
+            raise InputError(field="retention_seconds", value=str(self.retention_seconds), expected="0 or more seconds")

@@ -1,0 +1,248 @@
+"""Owns the computation of a Reservation's status from its slots: phase, reason, counts, conditions, amounts.
+
+It does not write the status: `berth_operator.performer` does.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias, assert_never
+
+from berth_core.clock import format_timestamp, parse_timestamp
+from berth_core.expiry import expires_at, is_expired
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import (
+    Condition,
+    ConditionType,
+    Reservation,
+    ReservationPhase,
+    ReservationReason,
+    ReservationState,
+    ReservationStatus,
+    Slot,
+    SlotState,
+    TaskStatus,
+)
+from berth_core.resources import ResourceAmounts
+from berth_operator.observation import Observation
+from berth_operator.slots import SlotView
+
+EventType: TypeAlias = Literal["Normal", "Warning"]
+
+_OCCUPIED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A phase with its reason and sentence, before it has a time."""
+
+    phase: ReservationPhase
+    reason: ReservationReason
+    message: str
+
+
+def compute_status(seen: Observation, views: tuple[SlotView, ...], now: datetime) -> ReservationStatus:
+    """Return the whole status; times of transition are kept where nothing changed."""
+    reservation = seen.reservation
+    state = _stamp(_terminal_state(reservation) or _live_state(seen, views, now), reservation, now)
+    counts = Counter(view.slot.state for view in views)
+    slots = tuple(_final_slot(view.slot, state.phase) for view in views)
+    expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+    return ReservationStatus(
+        state=state,
+        min_available=reservation.spec.wanted,
+        desired=reservation.spec.replicas,
+        task_status_count=_count_by_task(slots),
+        pending=counts[SlotState.PENDING] if not state.phase.terminal else 0,
+        available=counts[SlotState.HELD] * (not state.phase.terminal) + counts[SlotState.HANDING_OVER],
+        succeeded=counts[SlotState.TAKEN],
+        failed=counts[SlotState.LOST],
+        conditions=_conditions(seen, state, counts, now),
+        current_owner=next((s.owner for s in reversed(slots) if s.owner is not None), None),
+        allocatable=_amounts(views).to_quantities(),
+        allocated=_amounts(v for v in views if v.slot.state is SlotState.TAKEN).to_quantities(),
+        slots=slots,
+        expires_at=format_timestamp(expiry) if expiry else None,
+        observed_generation=reservation.metadata.generation,
+    )
+
+
+def _terminal_state(reservation: Reservation) -> _State | None:
+    """Return the state that never changes again, None while the Reservation lives."""
+    state = reservation.status.state
+    if state is None or not state.phase.terminal:
+        return None
+    return _State(state.phase, ReservationReason(state.reason), state.message)
+
+
+def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -> _State:
+    """Return the state of a Reservation that was not over when it was last looked at."""
+    if seen.verdict is not None:
+        return _State(ReservationPhase.FAILED, seen.verdict.reason, seen.verdict.message)
+    taken = sum(view.slot.state is SlotState.TAKEN for view in views)
+    if taken == len(views):
+        return _State(ReservationPhase.SUCCEEDED, ReservationReason.OWNERS_RUNNING, _taken_text(views))
+    if is_expired(seen.reservation, now):
+        text = f"expired with {taken} of {len(views)} slots taken; what was held has been released"
+        return _State(ReservationPhase.FAILED, ReservationReason.EXPIRED, text)
+    for view in views:
+        if view.failure is not None:
+            return _State(ReservationPhase.FAILED, view.failure, f"slot {_slot_name(view.slot)}: {view.slot.message}")
+    return _open_state(seen, views)
+
+
+def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
+    """Return the state of a Reservation that is neither complete, nor expired, nor hit by a loss."""
+    occupied = sum(view.slot.state in _OCCUPIED for view in views)
+    lost = [view.slot for view in views if view.slot.state is SlotState.LOST]
+    on_the_way = [view.slot for view in views if view.slot.state is SlotState.HANDING_OVER]
+    settled = {SlotState.LOST, SlotState.TAKEN}
+    if lost and all(view.slot.state in settled for view in views):
+        text = f"slot {_slot_name(lost[0])}: {lost[0].message}"
+        return _State(ReservationPhase.FAILED, ReservationReason.HANDOVER_TIMEOUT, text)
+    if occupied >= seen.reservation.spec.wanted:
+        if on_the_way:
+            return _State(ReservationPhase.AVAILABLE, ReservationReason.HANDING_OVER, _handover_text(on_the_way))
+        text = f"{occupied} of {len(views)} slots are held"
+        return _State(ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD, text)
+    return _pending_state(seen, views, occupied)
+
+
+def _pending_state(seen: Observation, views: tuple[SlotView, ...], occupied: int) -> _State:
+    """Return why fewer slots than wanted are held, with the scheduler's words where it has spoken."""
+    waiting = [view for view in views if view.slot.state is SlotState.PENDING]
+    begun = f"{occupied} of {len(views)} slots are held"
+    if any(view.placeholder is None for view in waiting):
+        return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
+    told = next((view.slot.message for view in waiting if view.slot.message), "")
+    if told:
+        return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, f"{begun}; {told}")
+    if any(view.placeholder is not None and view.placeholder.spec.node_name for view in waiting):
+        text = f"{begun}; the others have a node and are starting"
+        return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
+    scheduler = seen.reservation.spec.scheduler_name or "default-scheduler"
+    text = f'{begun}; no scheduler named "{scheduler}" has looked at the placeholders yet'
+    return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_SCHEDULER, text)
+
+
+def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:
+    """Give a state its time: that of the last change of phase or reason."""
+    prior = reservation.status.state
+    unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason.value)
+    return ReservationState(
+        phase=state.phase,
+        reason=state.reason.value,
+        message=state.message,
+        last_transition_time=prior.last_transition_time if prior and unchanged else format_timestamp(now),
+    )
+
+
+def _final_slot(slot: Slot, phase: ReservationPhase) -> Slot:
+    """Return a slot as it stands under a phase: what only a placeholder held is released when all is over."""
+    if phase.terminal and slot.state in {SlotState.PENDING, SlotState.HELD}:
+        return Slot(task=slot.task, index=slot.index, state=SlotState.RELEASED)
+    return slot
+
+
+def _count_by_task(slots: Iterable[Slot]) -> dict[str, TaskStatus]:
+    counts: dict[str, Counter[str]] = {}
+    for slot in slots:
+        counts.setdefault(slot.task, Counter())[slot.state.value] += 1
+    return {task: TaskStatus(phase=dict(sorted(counter.items()))) for task, counter in counts.items()}
+
+
+def _amounts(views: Iterable[SlotView]) -> ResourceAmounts:
+    total = ResourceAmounts.empty()
+    for view in views:
+        total = total.plus(effective_requests(view.task.template.spec))
+    return total
+
+
+def _conditions(
+    seen: Observation, state: ReservationState, counts: Counter[SlotState], now: datetime
+) -> tuple[Condition, ...]:
+    """Return the standard conditions in a fixed order."""
+    occupied = sum(counts[s] for s in _OCCUPIED) if not state.phase.terminal else counts[SlotState.TAKEN]
+    available = occupied >= seen.reservation.spec.wanted
+    told = (state.reason, state.message)
+    return (
+        _condition(seen, ConditionType.AVAILABLE, is_true=available, told=told, now=now),
+        _handover_condition(seen, now),
+        _condition(
+            seen, ConditionType.SUCCEEDED, is_true=state.phase is ReservationPhase.SUCCEEDED, told=told, now=now
+        ),
+        _condition(seen, ConditionType.FAILED, is_true=state.phase is ReservationPhase.FAILED, told=told, now=now),
+    )
+
+
+def _handover_condition(seen: Observation, now: datetime) -> Condition:
+    """Return whether the path was proven: this process's proof, else what an earlier one wrote."""
+    prior = _prior_condition(seen.reservation, ConditionType.HANDOVER_READY)
+    if seen.probe is not None:
+        told = ("ProbeGated" if seen.probe.gated else "ProbeNotGated", seen.probe.message)
+        return _condition(seen, ConditionType.HANDOVER_READY, is_true=seen.probe.gated, told=told, now=now)
+    if prior is not None:
+        return prior
+    told = ("NotProbed", "the hand-over path is proven once a slot is held")
+    return _condition(seen, ConditionType.HANDOVER_READY, is_true=False, told=told, now=now)
+
+
+def _prior_condition(reservation: Reservation, type_: ConditionType) -> Condition | None:
+    return next((c for c in reservation.status.conditions if c.type == type_), None)
+
+
+def _condition(
+    seen: Observation, type_: ConditionType, *, is_true: bool, told: tuple[str, str], now: datetime
+) -> Condition:
+    prior = _prior_condition(seen.reservation, type_)
+    status = "True" if is_true else "False"
+    same = prior is not None and prior.status == status
+    return Condition(
+        type=type_.value,
+        status=status,
+        reason=told[0],
+        message=told[1],
+        last_transition_time=prior.last_transition_time if prior and same else format_timestamp(now),
+        observed_generation=seen.reservation.metadata.generation,
+    )
+
+
+def _slot_name(slot: Slot) -> str:
+    return f"{slot.task}/{slot.index}"
+
+
+def _handover_text(slots: list[Slot]) -> str:
+    owner = slots[0].owner
+    name = f"{owner.namespace}/{owner.name}" if owner else "a pod"
+    more = f" and {len(slots) - 1} more" if len(slots) > 1 else ""
+    return f"{name} is taking slot {_slot_name(slots[0])} on node {slots[0].node}{more}"
+
+
+def _taken_text(views: tuple[SlotView, ...]) -> str:
+    """Return one sentence on who runs where."""
+    match views:
+        case (only,):
+            owner = only.slot.owner
+            name = f"{owner.namespace}/{owner.name}" if owner else "the owner"
+            return f"{name} runs on node {only.slot.node}"
+        case _:
+            return f"all {len(views)} slots were taken by their owners"
+
+
+def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:
+    """Return (type, reason, message) of the event for a change of phase, None where the phase is as before."""
+    if prior is not None and prior.phase is state.phase:
+        return None
+    match state.phase:
+        case ReservationPhase.FAILED:
+            return "Warning", state.reason, state.message
+        case (
+            ReservationPhase.PENDING
+            | ReservationPhase.WAITING
+            | ReservationPhase.AVAILABLE
+            | ReservationPhase.SUCCEEDED
+        ):
+            return "Normal", state.phase.value, state.message
+        case _:
+            assert_never(state.phase)

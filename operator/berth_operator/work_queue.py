@@ -1,0 +1,101 @@
+"""Owns the queue of keys to reconcile: each at most once in it, never worked on twice at a time, some only later.
+
+It does not know what a key means.
+"""
+
+import heapq
+import threading
+import time
+from dataclasses import dataclass
+from enum import Enum
+
+
+class KeyKind(Enum):
+    """What is to be looked at."""
+
+    RESERVATION = "reservation"
+    """Name: the Reservation's uid."""
+    NODE = "node"
+    """Name: the node's name; its guard is compared with the hand-overs on it."""
+    SCOPE = "scope"
+    """The webhook's registration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One thing to reconcile."""
+
+    kind: KeyKind
+    name: str = ""
+
+
+SCOPE_KEY = Key(KeyKind.SCOPE)
+
+
+class WorkQueue:
+    """A thread-safe queue of keys; a key added while it is worked on comes back when that is done."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._serial = 0
+        self._working: set[Key] = set()
+        self._stopped = False
+
+    def add(self, key: Key, delay_seconds: float = 0.0) -> None:
+        """Queue a key; of several times asked for, the earliest counts."""
+        due = time.monotonic() + max(0.0, delay_seconds)
+        with self._condition:
+            if self._due.get(key, float("inf")) <= due:
+                return
+            self._due[key] = due
+            self._serial += 1
+            heapq.heappush(self._heap, (due, self._serial, key))
+            self._condition.notify()
+
+    def take(self) -> Key | None:
+        """Wait for a key that is due and not worked on, and return it; None once the queue is stopped."""
+        with self._condition:
+            while not self._stopped:
+                wait = self._seconds_to_next()
+                key = self._pop_due() if wait == 0.0 else None
+                if key is not None:
+                    self._working.add(key)
+                    return key
+                self._condition.wait(wait or None)
+            return None
+
+    def done(self, key: Key) -> None:
+        """Say that the work on a key is over."""
+        with self._condition:
+            self._working.discard(key)
+            if key in self._due:
+                self._serial += 1
+                heapq.heappush(self._heap, (self._due[key], self._serial, key))
+            self._condition.notify()
+
+    def stop(self) -> None:
+        """Let all waiting takers go."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+
+    def __len__(self) -> int:
+        with self._condition:
+            return len(self._due)
+
+    def _seconds_to_next(self) -> float | None:
+        """Return the seconds until a key is due, 0 if one is, None where none can be taken; drops stale entries."""
+        while self._heap:
+            due, _, key = self._heap[0]
+            if self._due.get(key) != due or key in self._working:
+                heapq.heappop(self._heap)
+                continue
+            return max(0.0, due - time.monotonic())
+        return None
+
+    def _pop_due(self) -> Key | None:
+        _, _, key = heapq.heappop(self._heap)
+        del self._due[key]
+        return key
