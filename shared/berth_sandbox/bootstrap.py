@@ -4,56 +4,89 @@ It does not own those CRDs and rules: they are the ones that a real cluster gets
 """
 
 import importlib.resources
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_kube.client import KubeClient
+from berth_kube.errors import Call, KubeError
+from berth_kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CRDS,
+    MIGRATION_PLANS,
+    NAMESPACES,
+    RESERVATIONS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from berth_kube.retries import Repeatable
+from berth_kube.transport import Request
 from berth_sandbox.errors import SandboxError
-from berth_sandbox.raw_api import RawApi
 
 OPERATOR: Final = "berth-operator"
 DESCHEDULER: Final = "berth-descheduler"
-SERVICE_ACCOUNTS: Final = (OPERATOR, DESCHEDULER)
+BERTH_ACCOUNTS: Final = (OPERATOR, DESCHEDULER)
 
-_RBAC: Final = "rbac.authorization.k8s.io"
+_RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _TOKEN_SECONDS: Final = 365 * 24 * 3600
 
 
-def install_berth(api: RawApi) -> None:
+class _Token(msgspec.Struct, frozen=True):
+    """The part of a TokenRequest's status that is wanted."""
+
+    token: str
+
+
+class _TokenRequest(msgspec.Struct, frozen=True):
+    """A TokenRequest as the server answers it."""
+
+    status: _Token
+
+
+def install_berth(client: KubeClient) -> None:
     """Make Berth's namespace, CRDs, service accounts and rules."""
-    api.create("/api/v1/namespaces", _build("v1", "Namespace", DEFAULT_NAMESPACE))
+    client.create(NAMESPACES, _build(NAMESPACES, DEFAULT_NAMESPACE))
     for manifest in read_custom_resource_definitions():
-        api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", manifest)
-    for account in SERVICE_ACCOUNTS:
-        body = _build("v1", "ServiceAccount", account, DEFAULT_NAMESPACE)
-        api.create(f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts", body)
-        _grant(api, account)
+        client.create(CRDS, manifest)
+    for account in BERTH_ACCOUNTS:
+        client.create(SERVICE_ACCOUNTS, _build(SERVICE_ACCOUNTS, account, DEFAULT_NAMESPACE))
+        rules = read_rules(account)
+        _grant(client, account, rules.get("clusterRules", []), "", (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS))
+        _grant(client, account, rules.get("namespaceRules", []), DEFAULT_NAMESPACE, (ROLES, ROLE_BINDINGS))
 
 
-def is_installed(api: RawApi) -> bool:
-    """Tell whether the CRDs are served and pods can be made in the namespaces that a new cluster has."""
-    paths = (
-        "/apis/batch.volcano.sh/v1alpha1/reservations",
-        "/apis/berth.volcano.sh/v1alpha1/migrationplans",
-        "/api/v1/namespaces/default/serviceaccounts/default",
-        f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/default",
-    )
-    return all(api.serves(path) for path in paths)
+def is_installed(client: KubeClient) -> bool:
+    """Tell whether the CRDs are served and pods can be made in the namespaces that a new cluster has.
+
+    The client must not retry: a CRD's storage answers 429 with a whole second's pause while it begins.
+    """
+    try:
+        client.list(RESERVATIONS)
+        client.list(MIGRATION_PLANS)
+        for namespace in ("default", DEFAULT_NAMESPACE):
+            client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
+    except KubeError:
+        return False
+    return True
 
 
-def request_token(api: RawApi, account: str) -> str:
+def request_token(client: KubeClient, account: str) -> str:
     """Return a token of one of Berth's service accounts that outlives the sandbox."""
-    body = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_SECONDS},
-    }
-    made = api.create(f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/serviceaccounts/{account}/token", body)
-    return str(made["status"]["token"])
+    request = Request(
+        Call("create", f"token of {SERVICE_ACCOUNTS.describe(account, namespace=DEFAULT_NAMESPACE)}"),
+        "POST",
+        SERVICE_ACCOUNTS.path(account, namespace=DEFAULT_NAMESPACE, subresource="token"),
+        body=msgspec.json.encode({"spec": {"expirationSeconds": _TOKEN_SECONDS}}),
+    )
+    return msgspec.json.decode(client.send(request, Repeatable.ALWAYS), type=_TokenRequest).status.token
 
 
 def read_custom_resource_definitions() -> tuple[dict[str, Any], ...]:
@@ -70,26 +103,21 @@ def read_rules(account: str) -> dict[str, Any]:
     return rules
 
 
-def _grant(api: RawApi, account: str) -> None:
-    """Give a service account its rules, in the whole cluster and in Berth's own namespace."""
-    rules = read_rules(account)
+def _grant(
+    client: KubeClient, account: str, rules: Sequence[Any], namespace: str, resources: tuple[Resource, Resource]
+) -> None:
+    """Give a service account rules, in one namespace or ("") in the whole cluster."""
+    roles, bindings = resources
     subject = {"kind": "ServiceAccount", "name": account, "namespace": DEFAULT_NAMESPACE}
-    for kind, granted, namespace in (
-        ("ClusterRole", rules.get("clusterRules", []), ""),
-        ("Role", rules.get("namespaceRules", []), DEFAULT_NAMESPACE),
-    ):
-        below = f"/apis/{_RBAC}/v1" + (f"/namespaces/{namespace}" if namespace else "")
-        role = _build(f"{_RBAC}/v1", kind, account, namespace)
-        api.create(f"{below}/{kind.lower()}s", {**role, "rules": granted})
-        binding = _build(f"{_RBAC}/v1", f"{kind}Binding", account, namespace)
-        reference = {"apiGroup": _RBAC, "kind": kind, "name": account}
-        api.create(f"{below}/{kind.lower()}bindings", {**binding, "roleRef": reference, "subjects": [subject]})
+    reference = {"apiGroup": _RBAC_GROUP, "kind": roles.kind, "name": account}
+    client.create(roles, {**_build(roles, account, namespace), "rules": rules})
+    client.create(bindings, {**_build(bindings, account, namespace), "roleRef": reference, "subjects": [subject]})
 
 
-def _build(api_version: str, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+def _build(resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
     """Return the head of a manifest."""
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
 def _installed_folder(name: str) -> Traversable:

@@ -8,9 +8,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import Node
+from berth_kube.client import KubeClient
+from berth_kube.resources import NODES
 from berth_sandbox import bootstrap, processes, readiness
 from berth_sandbox.binaries import find_binaries
 from berth_sandbox.claims import claim_folder
@@ -20,16 +23,15 @@ from berth_sandbox.errors import SandboxError
 from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder
 from berth_sandbox.nodes import NodeShape, build_node, node_names
 from berth_sandbox.ports import Ports
-from berth_sandbox.raw_api import RawApi
 from berth_sandbox.record import SandboxRecord, read_record
 from berth_sandbox.settings import SandboxSettings
-from berth_sandbox.startup import Progress, bring_up, start_components
+from berth_sandbox.startup import Progress, bring_up, connect_as_admin, start_components
 from berth_sandbox.watchdog import Watchdog
 
 DEFAULT_NAME: Final = "default"
 
 _NODES_AT_ONCE: Final = 8
-_POLL_SECONDS: Final = 0.1
+_CONTROLLERS_TAINT: Final = "node.kubernetes.io/"
 
 
 def _say_nothing(_line: str) -> None:
@@ -135,13 +137,17 @@ class Sandbox:
         """The administrator's kubeconfig."""
         return self._folder.kubeconfig
 
+    def connect(self) -> KubeClient:
+        """Return a client that may do everything, for the caller to close."""
+        return connect_as_admin(self._folder)
+
     def service_account_kubeconfig(self, name: str) -> Path:
         """Return a kubeconfig of `berth-operator` or `berth-descheduler` with exactly the chart's rights."""
-        if name not in bootstrap.SERVICE_ACCOUNTS:
-            raise SandboxError(f"service account {name!r}: expected one of {', '.join(bootstrap.SERVICE_ACCOUNTS)}")
+        if name not in bootstrap.BERTH_ACCOUNTS:
+            raise SandboxError(f"service account {name!r}: expected one of {', '.join(bootstrap.BERTH_ACCOUNTS)}")
         path = self._folder.user_kubeconfig(name)
-        with self._api() as api:
-            token = bootstrap.request_token(api, name)
+        with self.connect() as client:
+            token = bootstrap.request_token(client, name)
         body = build_token_kubeconfig(
             self._folder, self.ports, token=token, namespace=DEFAULT_NAMESPACE, context=self.context
         )
@@ -156,13 +162,12 @@ class Sandbox:
         shape = shape or NodeShape(
             cpu=self.settings.node_cpu, memory=self.settings.node_memory, pods=self.settings.node_pods
         )
-        with self._api() as api, ThreadPoolExecutor(_NODES_AT_ONCE) as pool:
-            present = [node["metadata"]["name"] for node in _list_nodes(api)]
+        with self.connect() as client, ThreadPoolExecutor(_NODES_AT_ONCE) as pool:
+            present = [node.metadata.name for node in client.list(NODES, type=Node).items]
             names = node_names(prefix, sum(name.startswith(prefix) for name in present), count)
-            list(pool.map(lambda name: api.create("/api/v1/nodes", build_node(name, shape)), names))
-            wanted = frozenset(names)
+            list(pool.map(lambda name: client.create(NODES, build_node(name, shape)), names))
             readiness.wait_for(
-                lambda: wanted <= {node["metadata"]["name"] for node in _list_nodes(api) if _is_usable(node)},
+                lambda: set(names) <= _usable_nodes(client),
                 component=Component.KWOK,
                 folder=self._folder,
                 deadline=time.monotonic() + self.settings.timeout_seconds,
@@ -196,10 +201,6 @@ class Sandbox:
         deadline = time.monotonic() + self.settings.timeout_seconds
         readiness.wait_until_ready((wanted,), self._folder, self.ports, deadline=deadline)
 
-    def _api(self) -> RawApi:
-        """Return the API as the administrator sees it."""
-        return RawApi(self._folder, self.ports)
-
 
 def _clean_up(folder: SandboxFolder, watchdog: Watchdog | None) -> None:
     """End every component and remove the folder; Ctrl-C meanwhile leaves the rest to the watchdog."""
@@ -209,15 +210,12 @@ def _clean_up(folder: SandboxFolder, watchdog: Watchdog | None) -> None:
         watchdog.dismiss(keep=False)
 
 
-def _list_nodes(api: RawApi) -> list[dict[str, Any]]:
-    """Return every node."""
-    listed = api.get("/api/v1/nodes") or {}
-    return list(listed.get("items", []))
+def _usable_nodes(client: KubeClient) -> set[str]:
+    """Return the names of the nodes that are ready and no longer carry the controllers' not-ready taint."""
+    return {node.metadata.name for node in client.list(NODES, type=Node).items if _is_usable(node)}
 
 
-def _is_usable(node: dict[str, Any]) -> bool:
-    """Tell whether a node is ready and the controllers have taken their not-ready taint off it."""
-    conditions = node["status"].get("conditions", [])
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    taints = node["spec"].get("taints", [])
-    return ready and not any(taint["key"].startswith("node.kubernetes.io/") for taint in taints)
+def _is_usable(node: Node) -> bool:
+    """Tell whether pods can be scheduled to a node."""
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+    return ready and not any(taint.key.startswith(_CONTROLLERS_TAINT) for taint in node.spec.taints)

@@ -7,13 +7,14 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterable
 
+from berth_kube.client import ClientSettings, KubeClient, connect
+from berth_kube.retries import NO_RETRIES
 from berth_sandbox import bootstrap, processes, readiness
 from berth_sandbox.certificates import write_certificates
 from berth_sandbox.components import Binaries, Component, ComponentPlace, build_command
 from berth_sandbox.configuration import write_configuration
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import PortReservation
-from berth_sandbox.raw_api import RawApi
 from berth_sandbox.record import SandboxRecord, write_record
 from berth_sandbox.settings import SandboxSettings
 
@@ -53,15 +54,21 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
     second = (*_SECOND, Component.SECOND_SCHEDULER) if settings.second_scheduler else _SECOND
     progress("starting " + ", ".join(second))
     start_components(second, place)
-    with RawApi(place.folder, place.ports) as api:
-        bootstrap.install_berth(api)
-        readiness.wait_until_ready(second, place.folder, place.ports, deadline=deadline)
+    with connect_as_admin(place.folder) as client:
+        bootstrap.install_berth(client)
+    readiness.wait_until_ready(second, place.folder, place.ports, deadline=deadline)
+    with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as prober:
         readiness.wait_for(
-            lambda: bootstrap.is_installed(api),
+            lambda: bootstrap.is_installed(prober),
             component=Component.CONTROLLER_MANAGER,
             folder=place.folder,
             deadline=deadline,
         )
+
+
+def connect_as_admin(folder: SandboxFolder, settings: ClientSettings | None = None) -> KubeClient:
+    """Return a client that may do everything."""
+    return connect(kubeconfig=str(folder.kubeconfig), user_agent="berth-sandbox", settings=settings)
 
 
 def start_components(components: Iterable[Component], place: ComponentPlace) -> None:
