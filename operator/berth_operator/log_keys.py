@@ -1,4 +1,7 @@
-"""Owns the names of the operator's log events and their keys; nothing logs under a name spelled elsewhere."""
+"""Owns the names of the operator's log events and their keys; nothing logs under a name spelled elsewhere.
+
+It does not own when something is logged.
+"""
 
 from typing import Final
 
