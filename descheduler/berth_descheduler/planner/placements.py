@@ -98,7 +98,9 @@ class Placements:
             self._unknown[pods.index] = volumes
             volumes = ()
         spec = node_part(pods.example.spec)
-        key = msgspec.json.encode((spec, pods.namespace if volumes else "", [one.claim for one in volumes]), order="sorted")
+        key = msgspec.json.encode(
+            (spec, pods.namespace if volumes else "", [one.claim for one in volumes]), order="sorted"
+        )
         if key not in self._numbers:
             self._numbers[key] = len(self._profiles)
             self._profiles.append(Profile(spec, volumes))

@@ -15,7 +15,7 @@ from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.volumes import VolumeBook
 from berth_descheduler.plugins.movable import Movable
-from berth_descheduler.refusals import Refusal, Refused, RefusalReason
+from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
 
 @dataclass(frozen=True, slots=True)

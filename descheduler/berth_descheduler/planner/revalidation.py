@@ -65,7 +65,7 @@ class _Review:
             self._fall_with(self._moves[index])
 
     def _fall_with(self, fallen: PlannedMove) -> None:
-        """Let every other move of the same source fall, as the node cannot be emptied any more; gone pods do not count."""
+        """Let every other move of the same source fall, as it cannot be emptied; pods that are gone do not count."""
         if fallen.source not in self._emptied or self._pod(fallen) is None:
             return
         text = f"{fallen.namespace}/{fallen.pod} stays, so {fallen.source} cannot be emptied"

@@ -3,9 +3,9 @@
 It does not own pod affinity: that is `neighbours`.
 
 The replacement is scheduled after the old pod's deletion has begun, and kube-scheduler does not count pods that are
-being deleted, so the moved pod is never counted at its source. While a plan runs its source nodes carry a taint of ours.
-For a constraint that leaves tainted nodes out, a node that may become a source is therefore neither surely in nor out:
-its pods count where they are in the way and not where they would help.
+being deleted, so the moved pod is never counted at its source. While a plan runs, its source nodes carry a taint of
+ours. For a constraint that leaves tainted nodes out, a node that may become a source is therefore neither surely in nor
+out: its pods count where they are in the way and not where they would help.
 """
 
 from collections import defaultdict

@@ -3,15 +3,16 @@
 It does not own feasibility (`state`) nor which pods may be moved (`problems`).
 
 The rules, in the words of the proposal:
-- A source's utilisation, the sum of its pods' requests through its allocatable, is below every low threshold; it is not
-  labelled `critical=true` and not cooling down. Sources are taken in ascending order of utilisation.
+- A source's utilisation, the sum of its pods' requests through its allocatable, is below every low threshold; it is
+  not labelled `critical=true` and not cooling down. Sources are taken in ascending order of utilisation.
 - A pod with larger requests is placed before a smaller one.
 - A target's utilisation is above every defragment threshold and below every protection threshold, and a move does not
   take it above one. Targets are tried in descending order of utilisation, as the snapshot has it.
-Comparisons are strict and exact: a node that is just at a threshold is neither below nor above it. A node without one of
-the resources is neither source nor target. A node below the low thresholds is no target, whatever the others say. What
-was not in the proposal: a node is emptied whole or left alone, and nothing is done unless more than `numberOfNodes`
-nodes are low (as the upstream plugin HighNodeUtilization has it; critical and cooling nodes count among the low ones).
+Comparisons are strict and exact: a node that is just at a threshold is neither below nor above it. A node without one
+of the resources is neither source nor target. A node below the low thresholds is no target, whatever the others say.
+What was not in the proposal: a node is emptied whole or left alone, and nothing is done unless more than
+`numberOfNodes` nodes are low (as the upstream plugin HighNodeUtilization has it; critical and cooling nodes count among
+the low ones).
 """
 
 from collections import Counter
@@ -218,7 +219,9 @@ class _Run:
             return Refusal(RefusalReason.NO_TARGET, "no node lies between the defragment and the protection thresholds")
         request = self._problem.cluster.classes[class_index].amounts.to_quantities()
         asked = ", ".join(f"{name} {amount}" for name, amount in request.items()) or "no resources"
-        reasons = "; ".join(f"{count} x {text}" for text, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+        reasons = "; ".join(
+            f"{count} x {text}" for text, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+        )
         return Refusal(RefusalReason.NO_TARGET, f"no target takes a pod of {asked}: {reasons}")
 
     def _refuse_node(self, node: NodeIndex, refusal: Refusal) -> None:

@@ -84,9 +84,7 @@ def _unknown(message: str) -> Refusal:
 
 def _bound_volume(claim: str, volume: PersistentVolume) -> BoundVolume:
     labels = volume.metadata.labels
-    zones = tuple(
-        (key, frozenset(labels[key].split(_ZONE_SEPARATOR))) for key in sorted(ZONE_LABELS) if key in labels
-    )
+    zones = tuple((key, frozenset(labels[key].split(_ZONE_SEPARATOR))) for key in sorted(ZONE_LABELS) if key in labels)
     affinity = volume.spec.node_affinity
     return BoundVolume(claim, zones, None if affinity is None else affinity.required)
 

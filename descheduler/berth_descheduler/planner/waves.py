@@ -8,10 +8,10 @@ Each move goes to the earliest wave that
   such moves are made one by one, in the order in which they were found feasible,
 - has room by the limits: pods of one controller in flight, moves of a wave, disruptions that a budget allows.
 
-Why the waves fit: take the last move in order among those that have come to a node by some wave. When the plan was made,
-every arrival before it was counted on that node, and only departures before it were not. By the first rule all those
-departures are in earlier waves. So during any wave, with none of its own sources released, a node never holds more
-than was found to fit.
+Why the waves fit: take the last move in order among those that have come to a node by some wave. When the plan was
+made, every arrival before it was counted on that node, and only departures before it were not. By the first rule all
+those departures are in earlier waves. So during any wave, with none of its own sources released, a node never holds
+more than was found to fit.
 """
 
 from collections import Counter

@@ -92,13 +92,13 @@ class DefragmentationArgs:
     resource_type: str = CPU
     """The resource by whose utilisation nodes are ordered."""
 
-    low: Thresholds = Thresholds.of(cpu=LOW_DEFAULT)
+    low: Thresholds = field(default_factory=lambda: Thresholds.of(cpu=LOW_DEFAULT))
     """A source is below all of these."""
 
-    defragment: Thresholds = Thresholds.of(cpu=DEFRAGMENT_DEFAULT)
+    defragment: Thresholds = field(default_factory=lambda: Thresholds.of(cpu=DEFRAGMENT_DEFAULT))
     """A target is above all of these."""
 
-    protection: Thresholds = Thresholds.of(cpu=PROTECTION_DEFAULT)
+    protection: Thresholds = field(default_factory=lambda: Thresholds.of(cpu=PROTECTION_DEFAULT))
     """A target is below all of these, and no move takes it above one."""
 
     number_of_nodes: int = 0
@@ -116,7 +116,9 @@ class DefragmentationArgs:
         """Refuse arguments that contradict one another, naming the field."""
         for name, thresholds in self._maps():
             if thresholds.get(self.resource_type) is None:
-                raise InputError(name, thresholds.to_mapping(), f"a percentage for the resourceType {self.resource_type}")
+                raise InputError(
+                    name, thresholds.to_mapping(), f"a percentage for the resourceType {self.resource_type}"
+                )
         if self.number_of_nodes < 0:
             raise InputError("numberOfNodes", self.number_of_nodes, "a whole number from 0 on")
         if self.cool_down < timedelta(0):

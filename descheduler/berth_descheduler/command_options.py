@@ -1,0 +1,123 @@
+"""Owns the command line options that several commands share: which cluster, and how to plan.
+
+It does not own the commands.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+from berth_core.clock import SystemClock, parse_timestamp
+from berth_core.errors import InputError
+from berth_core.resources import CPU
+from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.plugins.defragmentation import (
+    DEFRAGMENT_DEFAULT,
+    LOW_DEFAULT,
+    PROTECTION_DEFAULT,
+    DefragmentationArgs,
+    StrategyName,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ARGS_BY_OPTION: Final = {
+    "low_threshold": ("lowThresholds", LOW_DEFAULT),
+    "defragment_threshold": ("defragmentThresholds", DEFRAGMENT_DEFAULT),
+    "protection_threshold": ("protectionThresholds", PROTECTION_DEFAULT),
+}
+
+
+def cluster_options(command: F) -> F:
+    """Add `--kubeconfig` and `--context`."""
+    options = (
+        click.option("--kubeconfig", metavar="FILE", help="Kubeconfig file; default: KUBECONFIG, the pod's, ~/.kube."),
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one."),
+    )
+    return _with_options(command, options)
+
+
+def planner_options(command: F) -> F:
+    """Add the options from which `planner_settings` makes the settings."""
+    threshold: dict[str, Any] = {"metavar": "[RESOURCE=]PERCENT", "multiple": True}
+    options = (
+        click.option(
+            "--strategy",
+            default=StrategyName.THRESHOLD.value.lower(),
+            show_default=True,
+            help="How moves are chosen.",
+        ),
+        click.option("--resource-type", default=CPU, show_default=True, help="Resource by which nodes are ordered."),
+        click.option("--low-threshold", **threshold, help=f"Empty nodes below this; default {LOW_DEFAULT}."),
+        click.option(
+            "--defragment-threshold", **threshold, help=f"Fill nodes above this; default {DEFRAGMENT_DEFAULT}."
+        ),
+        click.option(
+            "--protection-threshold", **threshold, help=f"Fill no node above this; default {PROTECTION_DEFAULT}."
+        ),
+        click.option("--number-of-nodes", type=int, default=0, help="Only act if more nodes than this are low."),
+        click.option("--max-moves", type=int, help="The most moves of the plan."),
+        click.option("--per-controller", type=int, default=1, show_default=True, help="Pods of a controller at once."),
+        click.option("--per-wave", type=int, default=25, show_default=True, help="Moves at once."),
+        click.option("--include-namespace", multiple=True, metavar="NAME", help="Move only pods of these."),
+        click.option("--exclude-namespace", multiple=True, metavar="NAME", help="Move no pods of these."),
+        click.option("--cool-down", default="0s", metavar="DURATION", help="Leave nodes alone this long after a plan."),
+        click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now."),
+    )
+    return _with_options(command, options)
+
+
+def planner_settings(options: dict[str, Any]) -> PlannerSettings:
+    """Return the settings that the options of `planner_options` ask for; raises `InputError` that names the field."""
+    resource = options["resource_type"]
+    args = DefragmentationArgs.parse(
+        {
+            "strategy": options["strategy"],
+            "resourceType": resource,
+            "numberOfNodes": options["number_of_nodes"],
+            "coolDownTime": options["cool_down"],
+            "evictableNamespaces": _namespaces(options),
+            **{
+                name: _thresholds(options[option], resource, default)
+                for option, (name, default) in _ARGS_BY_OPTION.items()
+            },
+        }
+    )
+    return PlannerSettings(
+        args=args,
+        max_moves=options["max_moves"],
+        waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
+        now=_now(options["at"]),
+    )
+
+
+def _thresholds(given: tuple[str, ...], resource: str, default: int) -> dict[str, str | int]:
+    """Return thresholds given as `PERCENT` (of the resource type) or `RESOURCE=PERCENT`."""
+    found: dict[str, str | int] = {resource: default}
+    for text in given:
+        name, separator, percentage = text.rpartition("=")
+        found[name if separator else resource] = percentage
+    return found
+
+
+def _namespaces(options: dict[str, Any]) -> dict[str, list[str]]:
+    lists = {"include": options["include_namespace"], "exclude": options["exclude_namespace"]}
+    return {name: list(namespaces) for name, namespaces in lists.items() if namespaces}
+
+
+def _now(at: str | None) -> datetime:
+    if at is None:
+        return SystemClock().now()
+    try:
+        return parse_timestamp(at)
+    except InputError as error:
+        raise InputError("--at", at, "an RFC 3339 time such as 2026-11-21T07:15:00Z") from error
+
+
+def _with_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+    """Return a command with options, listed in its help in the order given."""
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -1,0 +1,52 @@
+"""Owns `berth plan`: a plan for a snapshot or for the live cluster, shown and not carried out.
+
+It does not own planning.
+"""
+
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+
+from berth_core.snapshot import Snapshot
+from berth_descheduler.command_options import cluster_options, planner_options, planner_settings
+from berth_descheduler.planner import plan
+from berth_descheduler.report import plan_to_json, print_plan
+from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
+from berth_kube.client import connect
+
+
+@click.command("plan")
+@click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` wrote, - for standard input.")
+@cluster_options
+@planner_options
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for machines.",
+)
+def plan_command(
+    *,
+    snapshot: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+    **options: Any,  # noqa: ANN401
+) -> None:
+    """Show what would be moved where, what that brings, and why not more. Changes nothing."""
+    settings = planner_settings(options)
+    found = plan(_read(snapshot, kubeconfig, context), settings)
+    if output == "json":
+        sys.stdout.write(plan_to_json(found))
+    else:
+        print_plan(found, Console())
+
+
+def _read(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:
+    if snapshot is not None:
+        return read_snapshot_file(snapshot)
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plan") as client:
+        return read_live_snapshot(client)
