@@ -1,0 +1,105 @@
+"""Owns the plain API objects that cluster tests create, and waiting for the cluster to get somewhere.
+
+It does not own typed builders for pure tests: those are in `builders`.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from berth_core.objects import Pod
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import Reservation
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import NAMESPACES, NODES, PODS, RESERVATIONS
+
+
+def eventually(claim: str, check: Callable[[], object], *, seconds: float) -> None:
+    """Wait until a check returns something true; fail with the claim after a bound."""
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {claim}"
+        time.sleep(0.1)
+
+
+def pod_template(labels: Mapping[str, str], *, cpu: str, memory: str = "128Mi", **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+    body = {"terminationGracePeriodSeconds": 1, "containers": [container], **spec}
+    return {"metadata": {"labels": dict(labels)}, "spec": body}
+
+
+def build_deployment(name: str, *, replicas: int, cpu: str, **spec: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": pod_template(labels, cpu=cpu, **spec),
+        },
+    }
+
+
+def build_reservation(
+    name: str, *, cpu: str, owners: list[dict[str, Any]], nodes: list[str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """Return a Reservation of one task "main"; `replicas` and `template` may be given in `spec`."""
+    task = {
+        "name": "main",
+        "replicas": spec.pop("replicas", 1),
+        "template": spec.pop("template", pod_template({}, cpu=cpu)),
+    }
+    if nodes:
+        task["reservationNodeNames"] = nodes
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": name},
+        "spec": {"ttl": "10m", "owners": owners, "tasks": [task], **spec},
+    }
+
+
+def label_owner(**labels: str) -> list[dict[str, Any]]:
+    return [{"labelSelector": {"matchLabels": labels}}]
+
+
+def make_namespace(client: KubeClient, name: str) -> str:
+    """Create a namespace and wait for its default service account, without which no pod can be made."""
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+def read_reservation(client: KubeClient, namespace: str, name: str) -> Reservation:
+    return client.get(RESERVATIONS, name, namespace=namespace, type=Reservation)
+
+
+def reservations(client: KubeClient, namespace: str) -> tuple[Reservation, ...]:
+    return client.list(RESERVATIONS, namespace=namespace, type=Reservation).items
+
+
+def pods(client: KubeClient, namespace: str, **labels: str) -> tuple[Pod, ...]:
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    return client.list(PODS, namespace=namespace, label_selector=selector, type=Pod).items
+
+
+def is_gone(client: KubeClient, resource: Any, name: str, namespace: str | None = None) -> bool:
+    try:
+        client.get(resource, name, namespace=namespace)
+    except NotFoundError:
+        return True
+    return False
+
+
+def overbooked_nodes(client: KubeClient) -> list[str]:
+    """Return the nodes whose running pods ask for more cpu than the node has."""
+    used: dict[str, int] = {}
+    for pod in client.list(PODS, type=Pod).items:
+        if pod.spec.node_name and not pod.is_terminal:
+            used[pod.spec.node_name] = used.get(pod.spec.node_name, 0) + effective_requests(pod.spec).get("cpu")
+    capacity = {
+        node["metadata"]["name"]: int(node["status"]["allocatable"]["cpu"]) * 1000 for node in client.list(NODES).items
+    }
+    return [name for name, cpu_millis in used.items() if cpu_millis > capacity[name]]
