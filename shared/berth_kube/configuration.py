@@ -5,7 +5,7 @@ It does not own the connection itself, nor credentials' formats: those are the o
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -32,30 +32,38 @@ class KubeconfigSource:
 
     def load(self) -> Configuration:
         """Return the official client's configuration; raises InputError naming the file and the context."""
-        context = self._chosen_context()
+        documents = self._documents()
+        context = self._chosen_context(documents)
         configuration = Configuration()
         try:
             load_kube_config(config_file=self.files, context=context, client_configuration=configuration)
         except (ConfigException, LookupError, TypeError, ValueError, AttributeError, OSError) as error:
             raise InputError("kubeconfig", self.files, f"a usable kubeconfig ({error})") from error
+        if not configuration.api_key and not configuration.cert_file and _has_plugin(documents, context):
+            # The official client only logs that a plugin failed, and goes on as nobody.
+            raise InputError("kubeconfig", self.files, f"a credentials plugin that works for the context {context}")
         return _checked(configuration, self.files)
 
-    def _chosen_context(self) -> str:
-        """Return the context's name; raises InputError where the files are missing, unreadable or do not have it.
-
-        Of several files the first that names a current context counts, as for kubectl.
-        """
+    def _documents(self) -> list[Mapping[str, Any]]:
+        """Return the files' contents, without the files that do not exist; raises InputError where none does."""
         paths = [Path(name).expanduser() for name in self.files.split(os.pathsep) if name]
         present = [path for path in paths if path.exists()]
         if not present:
             raise InputError("kubeconfig", self.files, "a file that exists")
-        documents = [_read_yaml(path) for path in present]
-        contexts = [name for document in documents for name in _context_names(document)]
+        return [_read_yaml(path) for path in present]
+
+    def _chosen_context(self, documents: Sequence[Mapping[str, Any]]) -> str:
+        """Return the context's name; raises InputError where the files do not have it.
+
+        Of several files the first that names a current context counts, as for kubectl.
+        """
+        contexts = [name for document in documents for name in _named(document, "contexts")]
         current = next((d["current-context"] for d in documents if d.get("current-context")), None)
         wanted = self.context or current
         if wanted not in contexts:
             known = ", ".join(sorted(contexts)) or "none"
-            raise InputError("context", wanted or "", f"a context of {self.files} (it has: {known})")
+            said = "" if wanted else "not given and the kubeconfig has no current one"
+            raise InputError("context", wanted, f"a context of {self.files} (it has: {known})", said=said)
         return str(wanted)
 
 
@@ -105,12 +113,19 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def _context_names(document: Mapping[str, Any]) -> list[str]:
-    """Return the names of a kubeconfig's contexts, skipping malformed ones."""
-    contexts = document.get("contexts")
-    if not isinstance(contexts, list):
-        return []
-    return [str(entry["name"]) for entry in contexts if isinstance(entry, dict) and "name" in entry]
+def _named(document: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Return the entries of a kubeconfig's section by name, skipping malformed ones."""
+    entries = document.get(section)
+    named = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return {str(entry["name"]): entry for entry in named if "name" in entry}
+
+
+def _has_plugin(documents: Sequence[Mapping[str, Any]], context: str) -> bool:
+    """Tell whether the context's user gets credentials from a program."""
+    contexts = {name: entry for document in reversed(documents) for name, entry in _named(document, "contexts").items()}
+    users = {name: entry for document in reversed(documents) for name, entry in _named(document, "users").items()}
+    user = users.get(contexts[context]["context"].get("user"), {}).get("user")
+    return isinstance(user, dict) and "exec" in user
 
 
 # --- what is set on top of what the official client reads -----------------------------------------------------------
