@@ -172,6 +172,7 @@ def _kwok_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--node-lease-duration-seconds={_NODE_LEASE_SECONDS}",
         "--node-ip=192.0.2.1",
         "--cidr=10.128.0.0/9",
+        "--v=WARN",
         f"--server-address={LOOPBACK}:{place.ports.kwok}",
     )
 

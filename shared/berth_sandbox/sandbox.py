@@ -12,26 +12,27 @@ from typing import Final, Self
 
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node
-from berth_kube.client import KubeClient
+from berth_kube.client import ClientSettings, KubeClient
 from berth_kube.resources import NODES
+from berth_kube.retries import NO_RETRIES
 from berth_sandbox import bootstrap, processes, readiness
 from berth_sandbox.binaries import find_binaries
 from berth_sandbox.claims import claim_folder
 from berth_sandbox.components import Binaries, Component
 from berth_sandbox.configuration import build_token_kubeconfig, context_name, write_kubeconfig
 from berth_sandbox.errors import SandboxError
-from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder
+from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder
+from berth_sandbox.health import SandboxHealth, count_nodes, usable_nodes
 from berth_sandbox.nodes import NodeShape, build_node, node_names
 from berth_sandbox.ports import Ports
 from berth_sandbox.record import SandboxRecord, read_record
 from berth_sandbox.settings import SandboxSettings
-from berth_sandbox.startup import Progress, bring_up, connect_as_admin, start_components
+from berth_sandbox.startup import Progress, bring_up, connect_as_admin, expected_components, start_components
 from berth_sandbox.watchdog import Watchdog
 
 DEFAULT_NAME: Final = "default"
 
 _NODES_AT_ONCE: Final = 8
-_CONTROLLERS_TAINT: Final = "node.kubernetes.io/"
 
 
 def _say_nothing(_line: str) -> None:
@@ -84,6 +85,21 @@ class Sandbox:
         """Return the sandbox that is up under a name; raise `SandboxNameError` when none is."""
         folder = SandboxFolder(named_folder(name))
         return cls(folder, read_record(folder), None)
+
+    @classmethod
+    def stop_named(cls, name: str = DEFAULT_NAME) -> bool:
+        """Stop what is up under a name, or what a failed start left there; return whether there was anything."""
+        folder = SandboxFolder(named_folder(name))
+        if not folder.root.exists():
+            return False
+        _clean_up(folder, None)
+        return True
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Return the names under which sandboxes are up, or were when their machine stopped."""
+        folder = state_folder()
+        return tuple(sorted(entry.name for entry in folder.iterdir())) if folder.is_dir() else ()
 
     def detach(self) -> None:
         """Let the sandbox outlive this process."""
@@ -167,12 +183,22 @@ class Sandbox:
             names = node_names(prefix, sum(name.startswith(prefix) for name in present), count)
             list(pool.map(lambda name: client.create(NODES, build_node(name, shape)), names))
             readiness.wait_for(
-                lambda: set(names) <= _usable_nodes(client),
+                lambda: set(names) <= usable_nodes(client),
                 component=Component.KWOK,
                 folder=self._folder,
                 deadline=time.monotonic() + self.settings.timeout_seconds,
             )
         return names
+
+    def read_health(self) -> SandboxHealth:
+        """Return which components are alive and how many nodes are ready."""
+        live = self.live_components()
+        nodes, ready = 0, 0
+        if Component.API_SERVER in live:
+            with connect_as_admin(self._folder, ClientSettings(retries=NO_RETRIES)) as client:
+                nodes, ready = count_nodes(client)
+        expected = frozenset(expected_components(self.settings))
+        return SandboxHealth(components=live, expected=expected, nodes=nodes, ready_nodes=ready)
 
     # --- disturb ---
 
@@ -208,14 +234,3 @@ def _clean_up(folder: SandboxFolder, watchdog: Watchdog | None) -> None:
     remove_folder(folder.root)
     if watchdog is not None:
         watchdog.dismiss(keep=False)
-
-
-def _usable_nodes(client: KubeClient) -> set[str]:
-    """Return the names of the nodes that are ready and no longer carry the controllers' not-ready taint."""
-    return {node.metadata.name for node in client.list(NODES, type=Node).items if _is_usable(node)}
-
-
-def _is_usable(node: Node) -> bool:
-    """Tell whether pods can be scheduled to a node."""
-    ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
-    return ready and not any(taint.key.startswith(_CONTROLLERS_TAINT) for taint in node.spec.taints)

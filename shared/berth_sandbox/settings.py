@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from berth_sandbox.errors import SandboxNameError
+from berth_core.errors import InputError
+from berth_core.quantity import parse_quantity
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -44,8 +45,17 @@ class SandboxSettings:
     """How long the start of the control plane may take, without building and without filling."""
 
     def __post_init__(self) -> None:
-        """Refuse a name that cannot stand in a context name or a path."""
+        """Refuse what cannot be started; raises InputError naming the field."""
         if self.name is not None and not _NAME.fullmatch(self.name):
-            raise SandboxNameError(
-                f"sandbox name {self.name!r}: expected lower-case letters, digits and dashes, 40 characters at most"
-            )
+            raise InputError("name", self.name, "lower-case letters, digits and dashes, 40 at most")
+        if self.nodes < 0:
+            raise InputError("nodes", self.nodes, "0 or more")
+        if self.node_pods < 1:
+            raise InputError("node pods", self.node_pods, "1 or more")
+        for field, value in (("node cpu", self.node_cpu), ("node memory", self.node_memory)):
+            try:
+                positive = parse_quantity(value).milli() > 0
+            except InputError as error:
+                raise error.within(field, joint=": ") from error
+            if not positive:
+                raise InputError(field, value, "more than nothing")

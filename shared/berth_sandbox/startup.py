@@ -22,7 +22,6 @@ Progress = Callable[[str], None]
 """Takes one line of text for people."""
 
 _FIRST = (Component.ETCD, Component.API_SERVER)
-_SECOND = (Component.CONTROLLER_MANAGER, Component.SCHEDULER, Component.KWOK)
 
 
 def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSettings, progress: Progress) -> SandboxRecord:
@@ -51,7 +50,7 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
     progress("starting etcd and kube-apiserver")
     start_components(_FIRST, place)
     readiness.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
-    second = (*_SECOND, Component.SECOND_SCHEDULER) if settings.second_scheduler else _SECOND
+    second = tuple(component for component in expected_components(settings) if component not in _FIRST)
     progress("starting " + ", ".join(second))
     start_components(second, place)
     with connect_as_admin(place.folder) as client:
@@ -64,6 +63,13 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
             folder=place.folder,
             deadline=deadline,
         )
+
+
+def expected_components(settings: SandboxSettings) -> tuple[Component, ...]:
+    """Return the components that a sandbox of these settings has."""
+    return tuple(
+        component for component in Component if component is not Component.SECOND_SCHEDULER or settings.second_scheduler
+    )
 
 
 def connect_as_admin(folder: SandboxFolder, settings: ClientSettings | None = None) -> KubeClient:
