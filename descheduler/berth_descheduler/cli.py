@@ -7,13 +7,12 @@ Exit codes: 0 done; 1 it failed; 2 the input is wrong, or the cluster cannot be 
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 import click
 
 from berth_core.errors import BerthError, InputError
-from berth_descheduler.plan_command import plan_command
-from berth_descheduler.snapshot_command import snapshot_command
 from berth_kube.errors import ForbiddenError, UnauthorizedError, UnreachableError
 
 FAILED: Final = 1
@@ -23,14 +22,49 @@ INTERRUPTED: Final = 130
 _TO_BE_MENDED: Final = (InputError, UnreachableError, ForbiddenError, UnauthorizedError)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+_COMMANDS: Final = {
+    "demo": "demo_command:demo_command",
+    "plan": "plan_command:plan_command",
+    "run": "run_command:run_command",
+    "sandbox": "sandbox_commands:sandbox",
+    "snapshot": "snapshot_command:snapshot_command",
+}
+"""Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""
+
+
+class LazyCommands(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of all commands."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        """Return a command, None where there is none; without its extra one that says what to install."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        try:
+            found: click.Command = getattr(import_module(f"berth_descheduler.{module}"), attribute)
+        except ModuleNotFoundError as error:
+            return _not_installed(cmd_name, error)
+        return found
+
+
+def _not_installed(name: str, missing: ModuleNotFoundError) -> click.Command:
+    """Return a command that says which extra brings what is missing."""
+
+    def refuse(**_: object) -> None:
+        raise InputError("installation", missing.name, f"pip install 'berth[demo]', which `berth {name}` needs")
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=refuse, help="Needs pip install 'berth[demo]'.", context_settings=settings)
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="berth", prog_name="berth")
 def berth() -> None:
     """Free the nodes of a fragmented cluster without losing a pod on the way."""
-
-
-berth.add_command(plan_command)
-berth.add_command(snapshot_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

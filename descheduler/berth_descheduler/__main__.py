@@ -1,0 +1,5 @@
+"""Runs the descheduler service: `python -m berth_descheduler`."""
+
+from berth_descheduler.service import main
+
+main()

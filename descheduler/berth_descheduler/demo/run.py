@@ -1,0 +1,191 @@
+"""Owns the steps of the demo, from an empty machine to a consolidated cluster.
+
+It does not own how they are shown: it tells a `Narrator`.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.demo.services import Service, free_port
+from berth_descheduler.planner import Fragmentation, PlannerSettings, plan
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube.client import KubeClient, connect
+from berth_kube.resources import MIGRATION_PLANS, PODS
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
+
+_LOW, _DEFRAGMENT, _PROTECTION = 45, 45, 100
+_LONGEST_RUN_SECONDS: Final = 600.0
+_POLL_SECONDS: Final = 0.3
+_SETTLE_SECONDS: Final = 30.0
+
+PLANNER_OPTIONS: Final = (
+    f"--low-threshold={_LOW}",
+    f"--defragment-threshold={_DEFRAGMENT}",
+    f"--protection-threshold={_PROTECTION}",
+)
+
+
+class Narrator(Protocol):
+    """Who tells people how the demo goes."""
+
+    def say(self, line: str) -> None:
+        """Tell that a step has begun or ended."""
+        ...
+
+    def show_nodes(self, title: str, fragmentation: Fragmentation) -> None:
+        """Show a picture of the nodes."""
+        ...
+
+    def show_moves(self, found: MigrationPlan) -> None:
+        """Show how far a plan's moves have come."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """What the demo achieved; `seconds` from the first look at the cluster to the end of the run."""
+
+    nodes: int
+    freed_nodes: int
+    moves: int
+    landed_on_target: int
+    elsewhere: int
+    pending: int
+    lost: int
+    pods: int
+    seconds: float
+    plan: str
+    outcome: str
+
+    @property
+    def all_well(self) -> bool:
+        """Tell whether no pod is pending or lost."""
+        return self.pending == 0 and self.lost == 0
+
+
+def default_settings() -> PlannerSettings:
+    """Return the thresholds that the demo plans with."""
+    args = {
+        "resourceType": "cpu",
+        "lowThresholds": {"cpu": _LOW},
+        "defragmentThresholds": {"cpu": _DEFRAGMENT},
+        "protectionThresholds": {"cpu": _PROTECTION},
+    }
+    return PlannerSettings(args=DefragmentationArgs.parse(args))
+
+
+def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoResult:
+    """Fill a sandbox, run both services on it and return what came of it."""
+    with connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client:
+        filled = fill_cluster(client, seed=seed, progress=narrator.say)
+        started = time.monotonic()
+        before = measure(read_live_snapshot(client))
+        narrator.show_nodes(f"before: {len(before.empty_nodes)} of {len(before.nodes)} nodes are empty", before)
+        found = _run_services(sandbox, client, narrator)
+        seconds = time.monotonic() - started
+        running, pending = _wait_for_pods(client, filled.pods)
+        after = measure(read_live_snapshot(client))
+        narrator.show_nodes(f"after: {len(after.empty_nodes)} of {len(after.nodes)} nodes are empty", after)
+    return _result(before, after, found, wanted=filled.pods, running=running, pending=pending, seconds=seconds)
+
+
+def measure(snapshot: Snapshot) -> Fragmentation:
+    """Return how a cluster's pods lie."""
+    return plan(snapshot, default_settings()).before
+
+
+def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
+    """Run the operator, and the descheduler for one cycle; return the plan, None where nothing was to be done."""
+    port = free_port()
+    with (
+        Service("berth_operator", _operator_options(sandbox, port), sandbox.folder / "berth-operator.log") as operator,
+        Service(
+            "berth_descheduler", _descheduler_options(sandbox), sandbox.folder / "berth-descheduler.log"
+        ) as descheduler,
+    ):
+        operator.wait_until_listening(port)
+        narrator.say("both services are running under their own service accounts")
+        deadline = time.monotonic() + _LONGEST_RUN_SECONDS
+        while descheduler.exit_code is None:
+            operator.require_running()
+            found = _latest_plan(client)
+            if found is not None:
+                narrator.show_moves(found)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        found = _latest_plan(client)
+        if found is None and descheduler.exit_code:
+            descheduler.require_running()
+        if found is not None:
+            narrator.show_moves(found)
+        return found
+
+
+def _operator_options(sandbox: Sandbox, port: int) -> list[str]:
+    return [
+        f"--kubeconfig={sandbox.service_account_kubeconfig('berth-operator')}",
+        "--webhook-port=0",
+        f"--health-address=127.0.0.1:{port}",
+    ]
+
+
+def _descheduler_options(sandbox: Sandbox) -> list[str]:
+    kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
+    return [f"--kubeconfig={kubeconfig}", "--once", "--health-address=127.0.0.1:0", *PLANNER_OPTIONS]
+
+
+def _latest_plan(client: KubeClient) -> MigrationPlan | None:
+    plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    return max(plans, key=lambda found: found.metadata.creation_timestamp or "", default=None)
+
+
+def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
+    """Give the cluster time to settle and return how many of the workload's pods run, and how many are pending."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        pods = [p for p in client.list(PODS, type=Pod).items if p.metadata.namespace in NAMESPACE_NAMES]
+        living = [pod for pod in pods if not pod.is_terminating]
+        running = sum(pod.is_ready for pod in living)
+        pending = len(living) - running
+        if (running, pending) == (wanted, 0) or time.monotonic() > deadline:
+            return running, pending
+        time.sleep(_POLL_SECONDS)
+
+
+def _result(  # noqa: PLR0913 - the result has that many sources
+    before: Fragmentation,
+    after: Fragmentation,
+    found: MigrationPlan | None,
+    *,
+    wanted: int,
+    running: int,
+    pending: int,
+    seconds: float,
+) -> DemoResult:
+    states = [move.state for move in found.status.moves] if found else []
+    return DemoResult(
+        nodes=len(after.nodes),
+        freed_nodes=len(set(after.empty_nodes) - set(before.empty_nodes)),
+        moves=len(found.spec.moves) if found else 0,
+        landed_on_target=sum(state is MoveState.LANDED for state in states),
+        elsewhere=sum(state is MoveState.ELSEWHERE for state in states),
+        pending=pending,
+        lost=max(0, wanted - running - pending),
+        pods=wanted,
+        seconds=round(seconds, 1),
+        plan=found.metadata.name if found else "",
+        outcome=found.status.message if found else "nothing to move",
+    )
+
+
+def log_files(folder: Path) -> tuple[Path, ...]:
+    """Return where the two services' logs are."""
+    return folder / "berth-operator.log", folder / "berth-descheduler.log"

@@ -1,0 +1,110 @@
+"""Owns `berth demo`: its options, what it prints and its exit code.
+
+It does not own the steps of the demo: those are in `berth_descheduler.demo`.
+"""
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.resources import as_file, files
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from berth_descheduler.demo.narration import ConsoleNarrator
+from berth_descheduler.demo.run import DemoResult, default_settings, log_files, run_demo
+from berth_descheduler.planner import plan
+from berth_descheduler.report import describe_plan, print_plan
+from berth_descheduler.snapshots import read_snapshot_file
+from berth_sandbox.errors import SandboxUnavailableError
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+
+_KEPT_NAME = "demo"
+_FAILED = 1
+
+
+@click.command("demo")
+@click.option("--nodes", type=click.IntRange(4, 1000), default=60, show_default=True, help="Nodes of 16 cpu and 64Gi.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Decides sizes and replicas of the workload.")
+@click.option("--keep", is_flag=True, help="Leave the cluster up and say how to look around.")
+@click.option(
+    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or machines."
+)
+def demo_command(*, nodes: int, seed: int, keep: bool, output: str) -> int:
+    """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify.
+
+    Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end.
+    """
+    console = Console(stderr=True)
+    settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
+    with ExitStack() as stack:
+        narrator = stack.enter_context(ConsoleNarrator(console))
+        try:
+            sandbox = stack.enter_context(Sandbox.start(settings, progress=narrator.say))
+        except SandboxUnavailableError as error:
+            narrator.say(f"no real cluster can be started here: {error}")
+            narrator.say("planning on the bundled snapshot instead; nothing is evicted")
+            return _plan_only(output)
+        result = run_demo(sandbox, seed=seed, narrator=narrator)
+        if keep:
+            sandbox.detach()
+            _say_how_to_look(console, sandbox)
+    _print(result, output, console)
+    return 0 if result.all_well else _FAILED
+
+
+def _plan_only(output: str) -> int:
+    """Show the plan for the snapshot that comes with the program."""
+    with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
+        found = plan(read_snapshot_file(str(path)), default_settings())
+    if output == "json":
+        numbers = {
+            "nodes": len(found.before.nodes),
+            "freed_nodes": len(found.freed_nodes),
+            "moves": len(found.moves),
+            "landed_on_target": 0,
+            "pending": 0,
+            "seconds": 0.0,
+            "plan_only": True,
+            "plan": describe_plan(found),
+        }
+        sys.stdout.write(json.dumps(numbers) + "\n")
+    else:
+        print_plan(found, Console())
+    return 0
+
+
+def _print(result: DemoResult, output: str, console: Console) -> None:
+    if output == "json":
+        sys.stdout.write(json.dumps(asdict(result)) + "\n")
+        return
+    table = Table(show_header=False, box=None)
+    rows = (
+        ("nodes freed", f"{result.freed_nodes} of {result.nodes}"),
+        ("moves", str(result.moves)),
+        ("landed on their planned node", f"{result.landed_on_target} of {result.moves}"),
+        ("pods pending / lost", f"{result.pending} / {result.lost} of {result.pods}"),
+        ("seconds", f"{result.seconds:.1f}"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+    console.print(result.outcome, highlight=False, markup=False)
+
+
+def _say_how_to_look(console: Console, sandbox: Sandbox) -> None:
+    lines = (
+        "the cluster stays up; look around with",
+        f"  export KUBECONFIG={sandbox.kubeconfig}",
+        "  kubectl get migrationplans",
+        "  kubectl get reservations --all-namespaces",
+        "  kubectl describe migrationplans",
+        "  kubectl get pods --all-namespaces --output wide",
+        f"the services' logs: {' '.join(str(path) for path in log_files(sandbox.folder))}",
+        f"end it with: berth sandbox down --name {_KEPT_NAME}",
+    )
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,5 @@
+"""Runs the operator: `python -m berth_operator`."""
+
+from berth_operator.cli import main
+
+main()
