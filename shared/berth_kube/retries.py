@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 from typing import TypeVar
 
 from berth_core.clock import Clock
@@ -59,10 +60,15 @@ class RetryPolicy:
     """No call begins later than this after the first one."""
     backoff: Backoff = Backoff()
 
+    def __post_init__(self) -> None:
+        """Refuse a policy under which nothing would be called."""
+        if self.attempts < 1:
+            raise ValueError(f"attempts must be at least 1, got {self.attempts}")
+
     def call(self, action: Callable[[], T], *, repeatable: Repeatable, clock: Clock) -> T:
         """Return what `action` returns, calling it again after failures that allow it; raises its last error."""
         started = clock.monotonic()
-        for attempt in range(1, self.attempts + 1):
+        for attempt in count(1):
             try:
                 return action()
             except KubeError as error:
@@ -71,7 +77,7 @@ class RetryPolicy:
                 if attempt == self.attempts or wait_seconds > left or not may_repeat(error, repeatable):
                     raise
                 clock.sleep(wait_seconds)
-        raise ValueError(f"attempts must be at least 1, got {self.attempts}")
+        raise AssertionError("counting does not end")
 
     def _wait_before_next(self, attempt: int, error: KubeError) -> float:
         """Return the wait after an attempt: what the server asks for, if that is longer than the back-off."""

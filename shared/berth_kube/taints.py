@@ -5,6 +5,7 @@ It does not own which taints: keys are in `berth_core.labels`.
 The API server treats a node's taints as one atomic list (a strategic merge patch replaces it whole), so that each
 change reads the list and writes it back on the condition that the node is as it was read.
 """
+# ruff: noqa: A002 - `type` is what a caller passes: the type of what comes back
 
 from collections.abc import Callable
 from typing import Any, Final

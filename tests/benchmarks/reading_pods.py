@@ -118,6 +118,11 @@ def _managed_fields() -> list[dict[str, Any]]:
     ]
 
 
+def _fields(*names: str) -> dict[str, Any]:
+    """Return fields as a FieldsV1 names them."""
+    return {f"f:{name}": {} for name in names}
+
+
 def _spec(app: str, node: str, index: int) -> dict[str, Any]:
     """Return a pod's spec after admission and scheduling."""
     not_ready, unreachable = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
