@@ -1,0 +1,206 @@
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from berth_core.errors import InputError
+from berth_core.labels import HANDOVER_TAINT
+from berth_core.matching import matching_tasks, owner_matches, template_differences, template_matches
+from berth_core.objects import (
+    Affinity,
+    Container,
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+    Pod,
+    PodTemplate,
+    Toleration,
+)
+from berth_core.reservations import ObjectReference, ReservationOwner
+from builders import bare_pod, container, label_owner, object_owner, owner, pod, pod_spec, reservation, sidecar, task
+
+WEB = pod("web-abc", labels={"app": "web", "tier": "front"}, uid="pod-uid", controller=owner("ReplicaSet", "web"))
+NEW = msgspec.structs.replace(WEB, metadata=msgspec.structs.replace(WEB.metadata, name="", uid=""))
+
+
+@dataclass(frozen=True)
+class Owning:
+    owner: ReservationOwner
+    want: bool
+    pod: Pod = WEB
+
+
+OWNERS = {
+    "the controller by uid": Owning(object_owner(uid="uid-replicaset-web"), want=True),
+    "the pod by uid": Owning(object_owner("Pod", "web-abc", uid="pod-uid"), want=True),
+    "a uid counts more than the names": Owning(object_owner("Job", "other", uid="uid-replicaset-web"), want=True),
+    "another uid, though the names fit": Owning(object_owner(uid="uid-of-an-earlier-one"), want=False),
+    "the controller by kind and name": Owning(object_owner("ReplicaSet", "web"), want=True),
+    "the pod by kind and name": Owning(object_owner("Pod", "web-abc"), want=True),
+    "another kind": Owning(object_owner("StatefulSet", "web"), want=False),
+    "another name": Owning(object_owner("ReplicaSet", "db"), want=False),
+    "the namespace fits": Owning(object_owner(namespace="default"), want=True),
+    "another namespace": Owning(object_owner(namespace="other"), want=False),
+    "the api group fits, whatever the version": Owning(object_owner(api_version="apps/v1beta2"), want=True),
+    "another api group": Owning(object_owner(api_version="batch/v1"), want=False),
+    "the core group fits": Owning(object_owner("Pod", "web-abc", api_version="v1"), want=True),
+    "a kind alone is nobody": Owning(ReservationOwner(object=ObjectReference(kind="ReplicaSet")), want=False),
+    "a name alone is nobody": Owning(ReservationOwner(object=ObjectReference(name="web")), want=False),
+    "an empty object is nobody": Owning(ReservationOwner(object=ObjectReference()), want=False),
+    "nothing said is nobody": Owning(ReservationOwner(), want=False),
+    "a label": Owning(label_owner(app="web"), want=True),
+    "another label": Owning(label_owner(app="db"), want=False),
+    "all labels must match": Owning(label_owner(app="web", tier="back"), want=False),
+    "an empty selector is everybody": Owning(ReservationOwner(label_selector=LabelSelector()), want=True),
+    "object and labels": Owning(
+        ReservationOwner(
+            object=ObjectReference(kind="ReplicaSet", name="web"),
+            label_selector=LabelSelector(match_labels={"app": "web"}),
+        ),
+        want=True,
+    ),
+    "object but not labels": Owning(
+        ReservationOwner(
+            object=ObjectReference(kind="ReplicaSet", name="web"),
+            label_selector=LabelSelector(match_labels={"app": "db"}),
+        ),
+        want=False,
+    ),
+    "labels but not object": Owning(
+        ReservationOwner(
+            object=ObjectReference(kind="ReplicaSet", name="db"),
+            label_selector=LabelSelector(match_labels={"app": "web"}),
+        ),
+        want=False,
+    ),
+    "a pod that has no name and no uid yet, by its controller": Owning(object_owner(), want=True, pod=NEW),
+    "a pod that has no uid yet is not everybody's": Owning(object_owner("Pod", "", uid="x"), want=False, pod=NEW),
+    "a pod that nothing makes again has no controller": Owning(object_owner(), want=False, pod=bare_pod("web")),
+    "an owner that is no controller does not count": Owning(
+        object_owner(),
+        want=False,
+        pod=msgspec.structs.replace(
+            WEB,
+            metadata=msgspec.structs.replace(
+                WEB.metadata, owner_references=(msgspec.structs.replace(owner("ReplicaSet", "web"), controller=False),)
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OWNERS.values(), ids=OWNERS.keys())
+def test_who_may_take_a_slot(case: Owning) -> None:
+    assert owner_matches(case.owner, case.pod) is case.want
+
+
+def on_ssd() -> Affinity:
+    term = NodeSelectorTerm(match_expressions=(LabelSelectorRequirement(key="disk", operator="In", values=("ssd",)),))
+    required = NodeSelector(node_selector_terms=(term,))
+    return Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required))
+
+
+@dataclass(frozen=True)
+class Fit:
+    template: dict[str, Any] = field(default_factory=dict)
+    pod: dict[str, Any] = field(default_factory=dict)
+    scheduler_name: str = ""
+    want: tuple[str, ...] = ()
+
+
+GPU = Toleration(key="gpu", operator="Exists")
+DEFAULTS = tuple(
+    Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect="NoExecute", toleration_seconds=300)
+    for key in ("not-ready", "unreachable")
+)
+FITS = {
+    "the same": Fit(),
+    "the default scheduler is the default": Fit({"scheduler_name": ""}, {"scheduler_name": "default-scheduler"}),
+    "the template's scheduler": Fit({"scheduler_name": "volcano"}, {"scheduler_name": "volcano"}),
+    "the Reservation's scheduler": Fit({"scheduler_name": ""}, {"scheduler_name": "volcano"}, scheduler_name="volcano"),
+    "the template's scheduler before the Reservation's": Fit(
+        {"scheduler_name": "volcano"}, {"scheduler_name": "volcano"}, scheduler_name="other"
+    ),
+    "another scheduler": Fit(
+        {"scheduler_name": "volcano"}, want=("schedulerName is 'default-scheduler', not 'volcano'",)
+    ),
+    "another nodeSelector": Fit({"node_selector": {"disk": "ssd"}}, want=("nodeSelector is {}, not {'disk': 'ssd'}",)),
+    "the same nodeSelector": Fit({"node_selector": {"disk": "ssd"}}, {"node_selector": {"disk": "ssd"}}),
+    "another priority class": Fit(pod={"priority_class_name": "high"}, want=("priorityClassName is 'high', not ''",)),
+    "priorities as numbers do not count": Fit({"priority": None}, {"priority": 100}),
+    "another affinity": Fit({"affinity": on_ssd()}, want=("affinity is not the template's",)),
+    "the same affinity": Fit({"affinity": on_ssd()}, {"affinity": on_ssd()}),
+    "an empty affinity": Fit({"affinity": Affinity()}),
+    "another toleration": Fit(pod={"tolerations": (GPU,)}, want=("tolerations are not the template's",)),
+    "a toleration is missing": Fit({"tolerations": (GPU,)}, want=("tolerations are not the template's",)),
+    "the tolerations that every pod gets": Fit({"tolerations": (GPU,)}, {"tolerations": (*DEFAULTS, GPU)}),
+    "our own toleration": Fit(
+        pod={"tolerations": (Toleration(key=HANDOVER_TAINT, operator="Exists", effect="NoSchedule"),)}
+    ),
+    "less is asked for": Fit({"cpu": "2", "memory": "2Gi"}, {"cpu": "1", "memory": "1Gi"}),
+    "nothing is asked for": Fit({"cpu": "2"}, {"cpu": None, "memory": None}),
+    "more is asked for": Fit(
+        {"cpu": "1"},
+        {"cpu": "1500m", "requests": {"nvidia.com/gpu": "1"}},
+        want=("cpu requested is 1500m, above 1", "nvidia.com/gpu requested is 1, above 0"),
+    ),
+    "a sidecar counts": Fit(
+        {"cpu": "1"},
+        {"cpu": "1", "init_containers": (sidecar(cpu="1m"),)},
+        want=("cpu requested is 1001m, above 1",),
+    ),
+    "several differences": Fit(
+        {"scheduler_name": "volcano", "cpu": "1"},
+        {"cpu": "2"},
+        want=("schedulerName is 'default-scheduler', not 'volcano'", "cpu requested is 2, above 1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FITS.values(), ids=FITS.keys())
+def test_what_looks_the_same_to_the_scheduler_fits(case: Fit) -> None:
+    template, asking = PodTemplate(spec=pod_spec(**case.template)), pod(**case.pod)
+    assert template_differences(template, asking, scheduler_name=case.scheduler_name) == case.want
+    assert template_matches(template, asking, scheduler_name=case.scheduler_name) is (not case.want)
+
+
+def test_images_labels_and_the_number_of_containers_do_not_count() -> None:
+    template = PodTemplate(
+        metadata=ObjectMeta(labels={"version": "1"}), spec=pod_spec(containers=[container(cpu="2", image="app:1")])
+    )
+    rolled_out = pod(
+        labels={"version": "2"},
+        containers=[container("a", cpu="1", image="app:2"), container("b", cpu="1", image="new:1")],
+    )
+    assert template_matches(template, rolled_out, scheduler_name="")
+
+
+def test_a_bad_quantity_in_a_template_is_an_error_of_the_input() -> None:
+    template = PodTemplate(spec=pod_spec(containers=(Container(name="x"), container("app", cpu="much"))))
+    with pytest.raises(InputError, match=r"spec\.containers\[app\]\.resources\.requests\.cpu is 'much'"):
+        template_matches(template, pod(), scheduler_name="")
+
+
+def test_the_tasks_that_a_pod_fits_are_found_in_order() -> None:
+    held = reservation(
+        tasks=[task("small", cpu="1"), task("large", cpu="4"), task("other", cpu="9", scheduler_name="volcano")],
+        owners=[label_owner(app="web"), object_owner("Job", "batch")],
+    )
+    assert [t.name for t in matching_tasks(held, pod(cpu="1", labels={"app": "web"}))] == ["small", "large"]
+    assert [t.name for t in matching_tasks(held, pod(cpu="2", controller=owner("Job", "batch")))] == ["large"]
+    assert matching_tasks(held, pod(cpu="5", labels={"app": "web"})) == ()
+    assert matching_tasks(held, pod(cpu="1", labels={"app": "db"})) == ()
+
+
+def test_the_reservations_scheduler_is_that_of_its_tasks() -> None:
+    held = reservation(scheduler_name="volcano", tasks=[task(cpu="1")])
+    assert matching_tasks(held, pod(cpu="1", scheduler_name="volcano"))
+    assert not matching_tasks(held, pod(cpu="1"))
+
+
+def test_a_reservation_without_owners_is_nobodys() -> None:
+    assert matching_tasks(reservation(owners=[]), pod()) == ()

@@ -1,0 +1,306 @@
+import json
+import random
+from contextlib import suppress
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from berth_core.errors import InputError
+from berth_core.resources import ResourceAmounts
+from berth_core.snapshot import Snapshot
+from builders import (
+    as_api,
+    claim,
+    container,
+    disruption_budget,
+    list_file,
+    namespace,
+    node,
+    pod,
+    priority_class,
+    reservation,
+    volume,
+    workload,
+)
+
+RESERVATION_API = "batch.volcano.sh/v1alpha1"
+
+
+def everything() -> list[dict[str, Any]]:
+    """One or more of each kind, in no order."""
+    return [
+        as_api(pod("web-1", node="node-b", cpu="2")),
+        as_api(node("node-b"), kind="Node"),
+        as_api(pod("web-0", node="node-a", cpu="1", memory="1Gi")),
+        as_api(pod("web-0", namespace="another")),
+        as_api(node("node-a"), kind="Node"),
+        as_api(workload("StatefulSet", "db"), api_version="apps/v1", kind="StatefulSet"),
+        as_api(workload("ReplicaSet", "web"), api_version="apps/v1", kind="ReplicaSet"),
+        as_api(workload("Deployment", "web"), api_version="apps/v1", kind="Deployment"),
+        as_api(workload("DaemonSet", "log"), api_version="apps/v1", kind="DaemonSet"),
+        as_api(workload("Job", "batch"), api_version="batch/v1", kind="Job"),
+        as_api(disruption_budget(), api_version="policy/v1", kind="PodDisruptionBudget"),
+        as_api(claim(volume="pv-a"), kind="PersistentVolumeClaim"),
+        as_api(volume(), kind="PersistentVolume"),
+        as_api(priority_class("high", 100), api_version="scheduling.k8s.io/v1", kind="PriorityClass"),
+        as_api(namespace("another"), kind="Namespace"),
+        as_api(reservation(), api_version=RESERVATION_API, kind="Reservation"),
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "fast"},
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    ]
+
+
+def test_a_list_becomes_objects_in_order() -> None:
+    snapshot = Snapshot.from_json(list_file(*everything()))
+    assert [one.metadata.name for one in snapshot.nodes] == ["node-a", "node-b"]
+    assert [one.key for one in snapshot.pods] == ["another/web-0", "default/web-0", "default/web-1"]
+    assert [(one.kind, one.metadata.name) for one in snapshot.workloads] == [
+        ("DaemonSet", "log"),
+        ("Deployment", "web"),
+        ("Job", "batch"),
+        ("ReplicaSet", "web"),
+        ("StatefulSet", "db"),
+    ]
+    assert snapshot.disruption_budgets[0].status.disruptions_allowed == 1
+    assert snapshot.persistent_volume_claims[0].spec.volume_name == "pv-a"
+    assert snapshot.persistent_volumes[0].metadata.name == "pv-a"
+    assert snapshot.storage_classes[0].volume_binding_mode == "WaitForFirstConsumer"
+    assert snapshot.priority_classes[0].value == 100
+    assert snapshot.namespaces[0].metadata.name == "another"
+    assert snapshot.reservations[0].key == "default/place"
+
+
+def test_the_order_of_the_file_means_nothing() -> None:
+    items = everything()
+    want = Snapshot.from_json(list_file(*items))
+    for seed in range(5):
+        random.Random(seed).shuffle(items)  # noqa: S311 - any order will do
+        again = Snapshot.from_json(list_file(*items))
+        assert again == want
+        assert again.to_json() == want.to_json()
+
+
+def test_all_ways_in_make_the_same() -> None:
+    items = everything()
+    want = Snapshot.from_json(list_file(*items))
+    assert Snapshot.from_api(items) == want
+    assert Snapshot.from_api(iter(items)) == want
+    assert Snapshot.from_api({"apiVersion": "v1", "kind": "List", "items": items}) == want
+    assert Snapshot(**{name: getattr(want, name)[::-1] for name in want.__dataclass_fields__}) == want
+
+
+def test_written_and_read_again_a_snapshot_is_the_same() -> None:
+    snapshot = Snapshot.from_api(everything())
+    raw = snapshot.to_json()
+    assert Snapshot.from_json(raw) == snapshot
+    assert Snapshot.from_json(raw).to_json() == raw
+    assert {one["kind"] for one in json.loads(raw)["items"]} == {one["kind"] for one in everything()}
+
+
+def test_an_empty_snapshot_has_nothing() -> None:
+    empty = Snapshot.empty()
+    assert empty == Snapshot.from_api([])
+    assert (empty.nodes, empty.pods, dict(empty.requests), dict(empty.allocatable)) == ((), (), {}, {})
+    assert empty.pods_on("node-a") == ()
+
+
+def test_kinds_that_nobody_looks_at_are_skipped() -> None:
+    others = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": 1}},
+        {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": {"name": "x"},
+            "spec": {"replicas": "?"},
+        },
+        {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": "x"}},
+    ]
+    assert Snapshot.from_api(others) == Snapshot.empty()
+
+
+def test_amounts_are_there_for_every_pod_and_node() -> None:
+    snapshot = Snapshot.from_api(everything())
+    first, second = snapshot.nodes_by_name["node-a"], snapshot.pods_by_key["default/web-0"]
+    assert snapshot.allocatable_of(first) == ResourceAmounts({"cpu": 16000, "memory": 64 << 30, "pods": 110})
+    assert snapshot.requests_of(second) == ResourceAmounts({"cpu": 1000, "memory": 1 << 30})
+    assert set(snapshot.requests) == {one.key for one in snapshot.pods}
+    assert set(snapshot.allocatable) == {"node-a", "node-b"}
+
+
+def test_a_pod_that_has_ended_holds_nothing_of_its_node() -> None:
+    snapshot = Snapshot(
+        nodes=(node("node-a"),),
+        pods=(
+            pod("running", node="node-a"),
+            pod("leaving", node="node-a", deleted="2026-11-21T12:00:00Z"),
+            pod("done", node="node-a", phase="Succeeded"),
+            pod("broken", node="node-a", phase="Failed"),
+            pod("waiting"),
+        ),
+    )
+    assert [one.metadata.name for one in snapshot.pods_on("node-a")] == ["leaving", "running"]
+
+
+def test_a_pod_that_has_ended_may_name_a_node_that_is_gone() -> None:
+    Snapshot(pods=(pod("done", node="gone", phase="Succeeded"),)).check()
+
+
+def test_a_snapshot_does_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Snapshot.empty().nodes = ()  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Bad:
+    raw: bytes
+    want: str
+
+
+LIST_WANTED = "expected a v1 List in JSON, as `berth snapshot` writes it"
+GOOD = list_file(*everything())
+
+
+def listed(**changes: object) -> bytes:
+    """A List of one pod on its node, with fields of the pod's changed."""
+    return list_file(as_api(node("node-a"), kind="Node"), {**as_api(pod(node="node-a")), **changes})
+
+
+def asking(**requests: object) -> bytes:
+    raw = as_api(pod(node="node-a", containers=[container("app")]))
+    raw["spec"]["containers"][0]["resources"] = {"requests": requests}
+    return list_file(as_api(node("node-a"), kind="Node"), raw)
+
+
+BAD = {
+    "nothing": Bad(b"", f"the snapshot is empty; {LIST_WANTED}"),
+    "blanks": Bad(b" \n", f"the snapshot is empty; {LIST_WANTED}"),
+    "a web page": Bad(
+        b"<html></html>",
+        f"the snapshot is no JSON (JSON is malformed: invalid character (byte 0)); {LIST_WANTED}",
+    ),
+    "YAML": Bad(
+        b"kind: List\n",
+        f"the snapshot is no JSON (JSON is malformed: invalid character (byte 0)); {LIST_WANTED}",
+    ),
+    "a file that ends in the middle": Bad(
+        GOOD[:-40], f"the snapshot is cut off after {len(GOOD) - 40} bytes; {LIST_WANTED}"
+    ),
+    "a file that ends early": Bad(GOOD[:5], f"the snapshot is cut off after 5 bytes; {LIST_WANTED}"),
+    "something behind": Bad(
+        b'{"kind":"List","apiVersion":"v1","items":[]}x',
+        f"the snapshot is no JSON (JSON is malformed: trailing characters (byte 45)); {LIST_WANTED}",
+    ),
+    "an array": Bad(b"[]", f"the snapshot is of JSON type array; {LIST_WANTED}"),
+    "a number": Bad(b"5", f"the snapshot is of JSON type int; {LIST_WANTED}"),
+    "brackets without end": Bad(b'{"items":' + b"[" * 100_000, LIST_WANTED),
+    "bytes that are no text": Bad(b'{"kind":"\xff\xfe"}', LIST_WANTED),
+    "an empty object": Bad(b"{}", f"the snapshot is an object without a kind of apiVersion (none); {LIST_WANTED}"),
+    "a single pod": Bad(json.dumps(as_api(pod())).encode(), f"the snapshot is a Pod of apiVersion v1; {LIST_WANTED}"),
+    "a list of one kind": Bad(
+        b'{"kind":"PodList","apiVersion":"v1","items":[]}', f"the snapshot is a PodList of apiVersion v1; {LIST_WANTED}"
+    ),
+    "a List without items": Bad(
+        b'{"kind":"List","apiVersion":"v1"}', "the snapshot's field items is missing; expected the list of objects"
+    ),
+    "items that are no list": Bad(
+        b'{"kind":"List","apiVersion":"v1","items":{}}', f"the snapshot: items is of JSON type object; {LIST_WANTED}"
+    ),
+    "an item that is no object": Bad(list_file(5), "items[0] is of JSON type int; expected object"),
+    "an item without a kind": Bad(list_file({}), "items[0].kind is missing; expected that of an API object"),
+    "an item without a name": Bad(
+        list_file({"apiVersion": "v1", "kind": "Pod"}),
+        "items[0].metadata.name is missing; expected that of an API object",
+    ),
+    "an item that is no text": Bad(
+        b'{"kind":"List","apiVersion":"v1","items":[{"kind":"\xff"}]}', "expected an API object in JSON"
+    ),
+    "a field of the wrong type": Bad(
+        listed(spec={"nodeName": 5}), "Pod default/web-0: spec.nodeName is of JSON type int; expected str"
+    ),
+    "a null where a list belongs": Bad(
+        listed(spec={"containers": None}), "Pod default/web-0: spec.containers is of JSON type null; expected array"
+    ),
+    "a Reservation without tasks": Bad(
+        list_file({"apiVersion": RESERVATION_API, "kind": "Reservation", "metadata": {"name": "r"}, "spec": {}}),
+        "Reservation r: spec is unreadable (Object missing required field `tasks`); "
+        "expected what the Kubernetes API serves",
+    ),
+    "a pod on an unknown node": Bad(
+        list_file(as_api(pod(node="node-z"))),
+        "Pod default/web-0: spec.nodeName is 'node-z'; expected the name of a Node of the snapshot",
+    ),
+    "a negative request": Bad(
+        asking(cpu="-1"),
+        "Pod default/web-0: spec.containers[app].resources.requests.cpu is '-1'; "
+        "expected a quantity that is not negative",
+    ),
+    "a request that is no quantity": Bad(
+        asking(memory="64GB"),
+        "Pod default/web-0: spec.containers[app].resources.requests.memory is '64GB'; "
+        "expected a quantity such as 500m, 2, 1.5Gi or 1e3",
+    ),
+    "a request of the wrong type": Bad(
+        asking(cpu=[1]),
+        "Pod default/web-0: spec.containers[0].resources.requests[...] is of JSON type array; "
+        "expected int | float | str",
+    ),
+    "a node whose capacity is no quantity": Bad(
+        list_file(as_api(node("node-a", cpu="many"), kind="Node")),
+        "Node node-a: status.allocatable.cpu is 'many'; expected a quantity such as 500m, 2, 1.5Gi or 1e3",
+    ),
+    "a node with less than nothing": Bad(
+        list_file(as_api(node("node-a", cpu="-1"), kind="Node")),
+        "Node node-a: status.allocatable.cpu is '-1'; expected a quantity that is not negative",
+    ),
+    "a pod twice": Bad(
+        list_file(as_api(pod()), as_api(pod(cpu="7"))), "Pod default/web-0 is listed twice; expected each object once"
+    ),
+    "a node twice": Bad(
+        list_file(as_api(node(), kind="Node"), as_api(node(), kind="Node")),
+        "Node node-a is listed twice; expected each object once",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
+def test_bad_input_gets_one_clear_sentence(case: Bad) -> None:
+    with pytest.raises(InputError) as caught:
+        Snapshot.from_json(case.raw)
+    assert str(caught.value).endswith(case.want)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_place_to_cut_a_file_is_an_error_of_the_input() -> None:
+    raw = list_file(*everything()[:3])
+    for length in range(len(raw)):
+        with pytest.raises(InputError):
+            Snapshot.from_json(raw[:length])
+
+
+def test_every_flipped_byte_is_read_or_refused_clearly() -> None:
+    raw = list_file(as_api(node("node-a"), kind="Node"), as_api(pod(node="node-a")))
+    chance = random.Random(7)  # noqa: S311 - any bytes will do
+    for _ in range(2_000):
+        broken = bytearray(raw)
+        broken[chance.randrange(len(raw))] = chance.randrange(256)
+        with suppress(InputError):
+            assert isinstance(Snapshot.from_json(bytes(broken)), Snapshot)
+
+
+def test_two_workloads_of_different_kinds_may_share_a_name() -> None:
+    snapshot = Snapshot(workloads=(workload("ReplicaSet", "web"), workload("Deployment", "web")))
+    snapshot.check()
+    assert [one.kind for one in snapshot.workloads] == ["Deployment", "ReplicaSet"]
+
+
+def test_objects_of_a_live_cluster_need_not_be_checked() -> None:
+    late = pod("late", node="a-node-that-has-just-gone")
+    snapshot = Snapshot(pods=(late,))
+    assert snapshot.pods_on("a-node-that-has-just-gone") == (late,)
+    assert msgspec.json.decode(snapshot.to_json())["kind"] == "List"
