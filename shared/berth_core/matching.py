@@ -8,18 +8,10 @@ from typing import Final
 from berth_core.canonical import canonical_affinity, canonical_tolerations
 from berth_core.objects import Pod, PodSpec, PodTemplate
 from berth_core.pod_requests import effective_requests
-from berth_core.reservations import ObjectReference, Reservation, ReservationOwner, ReservationTask
+from berth_core.reservations import ObjectReference, ReservationOwner
 from berth_core.selectors import matches_labels
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-
-
-def matching_tasks(reservation: Reservation, pod: Pod) -> tuple[ReservationTask, ...]:
-    """Return the tasks whose slots a pod may take, in order; none if no owner of the Reservation matches."""
-    if not any(owner_matches(owner, pod) for owner in reservation.spec.owners):
-        return ()
-    scheduler_name = reservation.spec.scheduler_name
-    return tuple(t for t in reservation.spec.tasks if template_matches(t.template, pod, scheduler_name=scheduler_name))
 
 
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:

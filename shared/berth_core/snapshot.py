@@ -120,11 +120,6 @@ class Snapshot:
         """Return the nodes by name."""
         return {node.metadata.name: node for node in self.nodes}
 
-    @cached_property
-    def pods_by_key(self) -> Mapping[str, Pod]:
-        """Return the pods by `namespace/name`."""
-        return {pod.key: pod for pod in self.pods}
-
     def requests_of(self, pod: Pod) -> ResourceAmounts:
         """Return what a pod of this snapshot takes of a node."""
         return self.requests[pod.key]

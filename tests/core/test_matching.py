@@ -6,7 +6,7 @@ import pytest
 
 from berth_core.errors import InputError
 from berth_core.labels import HANDOVER_TAINT
-from berth_core.matching import matching_tasks, owner_matches, template_differences, template_matches
+from berth_core.matching import owner_matches, template_differences, template_matches
 from berth_core.objects import (
     Affinity,
     Container,
@@ -21,7 +21,7 @@ from berth_core.objects import (
     Toleration,
 )
 from berth_core.reservations import ObjectReference, ReservationOwner
-from builders import bare_pod, container, label_owner, object_owner, owner, pod, pod_spec, reservation, sidecar, task
+from builders import bare_pod, container, label_owner, object_owner, owner, pod, pod_spec, sidecar
 
 WEB = pod("web-abc", labels={"app": "web", "tier": "front"}, uid="pod-uid", controller=owner("ReplicaSet", "web"))
 NEW = msgspec.structs.replace(WEB, metadata=msgspec.structs.replace(WEB.metadata, name="", uid=""))
@@ -183,24 +183,3 @@ def test_a_bad_quantity_in_a_template_is_an_error_of_the_input() -> None:
     template = PodTemplate(spec=pod_spec(containers=(Container(name="x"), container("app", cpu="much"))))
     with pytest.raises(InputError, match=r"spec\.containers\[app\]\.resources\.requests\.cpu is 'much'"):
         template_matches(template, pod(), scheduler_name="")
-
-
-def test_the_tasks_that_a_pod_fits_are_found_in_order() -> None:
-    held = reservation(
-        tasks=[task("small", cpu="1"), task("large", cpu="4"), task("other", cpu="9", scheduler_name="volcano")],
-        owners=[label_owner(app="web"), object_owner("Job", "batch")],
-    )
-    assert [t.name for t in matching_tasks(held, pod(cpu="1", labels={"app": "web"}))] == ["small", "large"]
-    assert [t.name for t in matching_tasks(held, pod(cpu="2", controller=owner("Job", "batch")))] == ["large"]
-    assert matching_tasks(held, pod(cpu="5", labels={"app": "web"})) == ()
-    assert matching_tasks(held, pod(cpu="1", labels={"app": "db"})) == ()
-
-
-def test_the_reservations_scheduler_is_that_of_its_tasks() -> None:
-    held = reservation(scheduler_name="volcano", tasks=[task(cpu="1")])
-    assert matching_tasks(held, pod(cpu="1", scheduler_name="volcano"))
-    assert not matching_tasks(held, pod(cpu="1"))
-
-
-def test_a_reservation_without_owners_is_nobodys() -> None:
-    assert matching_tasks(reservation(owners=[]), pod()) == ()
