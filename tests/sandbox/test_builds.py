@@ -1,0 +1,121 @@
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from berth_sandbox import builds
+from berth_sandbox.binaries import find_binaries, find_kubectl
+from berth_sandbox.errors import SandboxUnavailableError
+from berth_sandbox.go_modules import ETCD, KUBERNETES
+from sandbox.fake_go import FakeGo
+
+UseGo = Callable[..., FakeGo]
+
+
+@pytest.fixture
+def use_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseGo:
+    """Return a function that puts a fake Go on the PATH; builds go to a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def use(**how: object) -> FakeGo:
+        go = FakeGo(tmp_path / "go", **how)  # type: ignore[arg-type]
+        monkeypatch.setenv("PATH", go.path)
+        return go
+
+    return use
+
+
+def say_nothing(_line: str) -> None:
+    """Drop a line."""
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.name != ".lock")
+
+
+def test_programs_are_built_once_and_then_come_from_the_cache(use_go: UseGo) -> None:
+    go = use_go()
+    first = builds.build_programs(KUBERNETES, say_nothing)
+    assert builds.build_programs(KUBERNETES, say_nothing) == first
+    assert len(go.calls("build")) == 1
+    assert {path.read_text() for path in first.values()} == {"built with CGO_ENABLED=0"}
+    assert leftovers(builds.cached_folder(KUBERNETES)) == sorted(first)
+
+
+def test_the_user_sees_modules_packages_and_seconds(use_go: UseGo, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_go()
+    monkeypatch.setattr(builds, "_SAY_EVERY_SECONDS", 0.0)
+    said: list[str] = []
+    builds.build_programs(ETCD, said.append)
+    text = "\n".join(said)
+    version = ETCD.program_version()
+    assert f"building etcd {version}: 2 modules downloaded, 0 s" in text
+    assert f"building etcd {version}: 5 of at most 5 packages compiled" in text
+    assert said[-1].startswith(f"built etcd {version} in ")
+
+
+def test_a_build_that_fails_says_gos_last_words_and_leaves_no_program(use_go: UseGo) -> None:
+    use_go(failure="cannot find module: the proxy is unreachable")
+    with pytest.raises(SandboxUnavailableError) as caught:
+        builds.build_programs(ETCD, say_nothing)
+    text = str(caught.value)
+    assert "cannot find module: the proxy is unreachable" in text
+    assert "KUBEBUILDER_ASSETS" in text
+    assert leftovers(builds.cached_folder(ETCD)) == []
+
+
+def test_a_build_that_failed_can_be_made_good_later(use_go: UseGo) -> None:
+    use_go(failure=1)
+    with pytest.raises(SandboxUnavailableError):
+        builds.build_programs(ETCD, say_nothing)
+    use_go()
+    assert builds.build_programs(ETCD, say_nothing)["etcd"].exists()
+
+
+def test_what_a_killed_build_left_does_no_harm(use_go: UseGo) -> None:
+    use_go()
+    scratch = builds.cached_folder(ETCD) / ".building"
+    (scratch / "bin").mkdir(parents=True)
+    (scratch / "bin" / "etcd").write_text("half")
+    assert builds.build_programs(ETCD, say_nothing)["etcd"].read_text() != "half"
+    assert leftovers(builds.cached_folder(ETCD)) == ["etcd"]
+
+
+def test_several_who_need_the_same_programs_build_them_once(use_go: UseGo) -> None:
+    go = use_go(build_seconds=0.5)
+    said: list[str] = []
+    threads = [threading.Thread(target=builds.build_programs, args=(ETCD, said.append)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(go.calls("build")) == 1
+    assert sum("another process is building etcd" in line for line in said) == 2
+
+
+def test_programs_that_are_not_given_are_built_beside_those_that_are(use_go: UseGo, tmp_path: Path) -> None:
+    go = use_go()
+    given = tmp_path / "given"
+    given.mkdir()
+    for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+        (given / name).touch(mode=0o755)
+    found = find_binaries(say_nothing, {"KUBEBUILDER_ASSETS": str(given)})
+    assert found["etcd"] == (given / "etcd").resolve()
+    assert found["kwok"].parent.parent == tmp_path / "cache" / "berth"
+    assert len(go.calls("build")) == 1
+
+
+def test_a_folder_of_programs_that_does_not_exist_is_said_so() -> None:
+    with pytest.raises(SandboxUnavailableError, match="/does/not/exist"):
+        find_binaries(say_nothing, {"KUBEBUILDER_ASSETS": "/does/not/exist"})
+
+
+def test_kubectl_is_taken_from_the_path_or_built(use_go: UseGo, tmp_path: Path) -> None:
+    go = use_go()
+    assert find_kubectl(say_nothing, {"PATH": str(tmp_path)}).name == "kubectl"
+    assert len(go.calls("build")) == 1
+    mine = tmp_path / "kubectl"
+    mine.touch(mode=0o755)
+    assert find_kubectl(say_nothing, {"PATH": str(tmp_path)}) == mine
+    assert len(go.calls("build")) == 1

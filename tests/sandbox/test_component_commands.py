@@ -1,0 +1,119 @@
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from berth_sandbox.binaries import find_binaries
+from berth_sandbox.certificates import CLIENTS, write_certificates
+from berth_sandbox.components import Component, ComponentPlace, build_command, health_url
+from berth_sandbox.configuration import CONTEXT_PREFIX, build_scheduler_config, write_configuration
+from berth_sandbox.folders import SandboxFolder
+from berth_sandbox.ports import Ports
+from berth_sandbox.settings import SandboxSettings, ScoringStrategy
+
+PORTS = Ports(
+    etcd=2001,
+    etcd_peer=2002,
+    api_server=2003,
+    controller_manager=2004,
+    scheduler=2005,
+    second_scheduler=2006,
+    kwok=2007,
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> ComponentPlace:
+    programs = {component.binary for component in Component}
+    return ComponentPlace({name: Path("/programs", name) for name in programs}, SandboxFolder(tmp_path), PORTS)
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> SandboxFolder:
+    folder = SandboxFolder(tmp_path / "sandbox")
+    folder.make()
+    write_certificates(folder, now=datetime.now(UTC))
+    write_configuration(folder, PORTS, SandboxSettings(name="one", scoring=ScoringStrategy.MOST_ALLOCATED))
+    return folder
+
+
+@pytest.mark.parametrize("component", Component)
+def test_a_component_names_its_folder_so_that_its_process_is_known_as_ours(
+    component: Component, place: ComponentPlace
+) -> None:
+    assert str(place.folder.root) in " ".join(build_command(component, place))
+
+
+@pytest.mark.parametrize("component", Component)
+def test_a_component_listens_on_loopback_only(component: Component, place: ComponentPlace) -> None:
+    command = build_command(component, place)
+    addresses = [argument for argument in command if any(str(port) in argument for port in PORTS.as_dict().values())]
+    assert addresses
+    assert "0.0.0.0" not in " ".join(command)  # noqa: S104 - what must not be there
+    bound = [a for a in command if a.startswith(("--bind-address=", "--listen-", "--server-address="))]
+    assert bound
+    assert all("127.0.0.1" in argument for argument in bound)
+
+
+@pytest.mark.parametrize("component", Component)
+def test_features_are_left_as_they_come(component: Component, place: ComponentPlace) -> None:
+    changed = ("--feature-gates", "--runtime-config", "--enable-admission-plugins", "--disable-admission-plugins")
+    assert not [argument for argument in build_command(component, place) if argument.startswith(changed)]
+
+
+def test_the_api_server_checks_rights(place: ComponentPlace) -> None:
+    assert "--authorization-mode=RBAC" in build_command(Component.API_SERVER, place)
+
+
+def test_the_second_scheduler_is_the_same_program_with_another_configuration(place: ComponentPlace) -> None:
+    first = build_command(Component.SCHEDULER, place)
+    second = build_command(Component.SECOND_SCHEDULER, place)
+    assert first[0] == second[0]
+    assert f"--config={place.folder.scheduler_config(Component.SECOND_SCHEDULER)}" in second
+    assert not {argument for argument in first if argument.startswith(("--config", "--secure-port"))} & set(second)
+
+
+def test_each_component_is_asked_for_its_health_on_a_port_of_its_own() -> None:
+    urls = {health_url(component, PORTS) for component in Component}
+    assert len(urls) == len(Component)
+
+
+@pytest.mark.parametrize("scoring", ScoringStrategy)
+def test_a_scheduler_ranks_nodes_as_asked_and_is_stock_otherwise(scoring: ScoringStrategy) -> None:
+    config = build_scheduler_config("some-scheduler", Path("/k"), scoring)
+    (profile,) = config["profiles"]
+    assert profile["schedulerName"] == "some-scheduler"
+    assert "plugins" not in profile
+    (plugin,) = profile["pluginConfig"]
+    assert plugin["name"] == "NodeResourcesFit"
+    assert plugin["args"]["scoringStrategy"]["type"] == scoring.value
+
+
+def test_every_kubeconfig_names_a_sandbox_context_and_can_be_read_by_its_owner_only(configured: SandboxFolder) -> None:
+    paths = [configured.kubeconfig, *(configured.user_kubeconfig(client.name) for client in CLIENTS)]
+    for path in paths:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        body = yaml.safe_load(path.read_text())
+        assert body["current-context"] == f"{CONTEXT_PREFIX}-one"
+        assert body["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:2003"
+
+
+def test_the_scoring_strategy_reaches_both_schedulers(configured: SandboxFolder) -> None:
+    for scheduler in (Component.SCHEDULER, Component.SECOND_SCHEDULER):
+        assert "type: MostAllocated" in configured.scheduler_config(scheduler).read_text()
+
+
+def test_kwok_gets_the_stages_that_come_with_the_package(configured: SandboxFolder) -> None:
+    stages = [d for d in yaml.safe_load_all(configured.kwok_config.read_text()) if d["kind"] == "Stage"]
+    names = {stage["metadata"]["name"] for stage in stages}
+    assert names == {"node-initialize", "pod-ready", "pod-complete", "pod-deadline", "pod-delete"}
+
+
+def test_programs_that_are_given_are_used_as_they_are(tmp_path: Path) -> None:
+    names = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+    for name in names:
+        (tmp_path / name).touch(mode=0o755)
+    found = find_binaries(lambda _line: None, {"KUBEBUILDER_ASSETS": str(tmp_path)})
+    assert found == {name: (tmp_path / name).resolve() for name in names}
