@@ -6,9 +6,9 @@ It does not own connections, retries, decoding or the meaning of objects: each i
 
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, Self
+from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 import msgspec
 from urllib3.response import BaseHTTPResponse
@@ -31,6 +31,7 @@ from berth_kube.transport import (
 )
 from berth_kube.watching import WatchItem, WatchSettings, follow
 
+R = TypeVar("R")
 Body = Mapping[str, Any]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
@@ -83,12 +84,13 @@ class _Collection(Generic[T]):
         """Return what to call a watch of it in messages."""
         return Call("watch", self.resource.describe(namespace=self.namespace))
 
-    def read_page(self, limit: int, continue_token: str) -> bytes:
-        """Return the body of one page; a limit of 0 means everything."""
+    def read_page(self, limit: int, continue_token: str, read: Callable[[bytes], R]) -> R:
+        """Return what `read` makes of one page; a limit of 0 means everything."""
         paging = [("limit", str(limit))] if limit else []
         paging += [("continue", continue_token)] if continue_token else []
         path = self.resource.path(namespace=self.namespace)
-        return self.client.send(Request(self.list_call, "GET", path, [*self.selectors, *paging]), Repeatable.ALWAYS)
+        request = Request(self.list_call, "GET", path, [*self.selectors, *paging])
+        return self.client.ask(request, Repeatable.ALWAYS, read)
 
     @property
     def list_call(self) -> Call:
@@ -146,11 +148,19 @@ class KubeClient:
         """Close all idle connections."""
         self.transport.close()
 
-    def send(self, request: Request, repeatable: Repeatable) -> bytes:
-        """Return the body of a request's answer, retried as the settings say."""
+    def ask(self, request: Request, repeatable: Repeatable, read: Callable[[bytes], R]) -> R:
+        """Return what `read` makes of the answer's body; asks again as the settings say, also where it is no JSON."""
         return self._settings.retries.call(
-            lambda: self.transport.send(request), repeatable=repeatable, clock=self._clock
+            lambda: read(self.transport.send(request)), repeatable=repeatable, clock=self._clock
         )
+
+    def send(self, request: Request, repeatable: Repeatable) -> bytes:
+        """Return the body of a request's answer, for calls that have no method of their own."""
+        return self.ask(request, repeatable, bytes)
+
+    def _object(self, request: Request, repeatable: Repeatable, type_: type[T]) -> T:
+        """Return the object that a request answers with."""
+        return self.ask(request, repeatable, lambda raw: decode(request.call, raw, type_))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -158,7 +168,7 @@ class KubeClient:
         """Return one object."""
         call = Call("get", resource.describe(name, namespace=namespace))
         request = Request(call, "GET", resource.path(name, namespace=namespace))
-        return decode(call, self.send(request, Repeatable.ALWAYS), type)
+        return self._object(request, Repeatable.ALWAYS, type)
 
     def list(
         self,
@@ -216,7 +226,7 @@ class KubeClient:
         call = Call("create", resource.describe(name, namespace=namespace))
         query = [_DRY_RUN] if dry_run else []
         request = Request(call, "POST", resource.path(namespace=namespace), query, _ENCODER.encode(body))
-        return decode(call, self.send(request, Repeatable.ALWAYS if dry_run else Repeatable.UNLESS_ACTED), type)
+        return self._object(request, Repeatable.ALWAYS if dry_run else Repeatable.UNLESS_ACTED, type)
 
     def merge_patch(
         self,
@@ -230,7 +240,7 @@ class KubeClient:
     ) -> T:
         """Return the object after a JSON merge patch; a `metadata.resourceVersion` in it is a precondition."""
         request = _patch_request(MERGE_PATCH, resource, name, body, namespace, subresource)
-        return decode(request.call, self.send(request, Repeatable.ALWAYS), type)
+        return self._object(request, Repeatable.ALWAYS, type)
 
     def strategic_patch(
         self,
@@ -244,7 +254,7 @@ class KubeClient:
     ) -> T:
         """Return the object after a strategic merge patch, which merges lists by key; not for custom resources."""
         request = _patch_request(STRATEGIC_PATCH, resource, name, body, namespace, subresource)
-        return decode(request.call, self.send(request, Repeatable.ALWAYS), type)
+        return self._object(request, Repeatable.ALWAYS, type)
 
     def json_patch(
         self,
@@ -261,7 +271,7 @@ class KubeClient:
         Not repeated after a failure that may have come too late: adding to a list twice is not adding once.
         """
         request = _patch_request(JSON_PATCH, resource, name, operations, namespace, subresource)
-        return decode(request.call, self.send(request, Repeatable.UNLESS_ACTED), type)
+        return self._object(request, Repeatable.UNLESS_ACTED, type)
 
     def delete(  # noqa: PLR0913 - the API's own options, by name
         self,

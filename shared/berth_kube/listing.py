@@ -5,7 +5,7 @@ It does not own what the objects are.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic
+from typing import Final, Generic, Protocol, TypeVar
 
 from berth_kube.decoding import Page, T, decode_list_meta, decode_page
 from berth_kube.errors import Call, GoneError
@@ -13,8 +13,14 @@ from berth_kube.errors import Call, GoneError
 PAGE_SIZE: Final = 500
 _PAGED_ATTEMPTS: Final = 3
 
-ReadPage = Callable[[int, str], bytes]
-"""Reads one page: its size limit (0: everything) and the continue token ("" for the first)."""
+R = TypeVar("R")
+
+
+class PageReader(Protocol):
+    """Reads one page: at most `limit` objects (0: all), by its token ("" for the first), passing its body to `read`."""
+
+    def __call__(self, limit: int, continue_token: str, read: Callable[[bytes], R]) -> R:
+        """Return what `read` makes of the page; raises a KubeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +31,18 @@ class Listing(Generic[T]):
     resource_version: str
 
 
-def raw_pages(call: Call, read_page: ReadPage, *, page_size: int = PAGE_SIZE) -> Iterator[bytes]:
+def raw_pages(call: Call, read_page: PageReader, *, page_size: int = PAGE_SIZE) -> Iterator[bytes]:
     """Yield the bodies of all pages; raises GoneError if the list changed too much meanwhile to go on."""
     continue_token = ""
     while True:
-        body = read_page(page_size, continue_token)
+        body, meta = read_page(page_size, continue_token, lambda raw: (raw, decode_list_meta(call, raw)))
         yield body
-        continue_token = decode_list_meta(call, body).continue_token
+        continue_token = meta.continue_token
         if not continue_token:
             return
 
 
-def read_all(call: Call, read_page: ReadPage, item_type: type[T], *, page_size: int = PAGE_SIZE) -> Listing[T]:
+def read_all(call: Call, read_page: PageReader, item_type: type[T], *, page_size: int = PAGE_SIZE) -> Listing[T]:
     """Return the whole collection; a token that expired starts it again, at last in one piece.
 
     The server keeps old versions for some minutes only: a slow reader of a large list may never get through in pages.
@@ -49,12 +55,12 @@ def read_all(call: Call, read_page: ReadPage, item_type: type[T], *, page_size: 
     return _read_in_pages(call, read_page, item_type, 0)
 
 
-def _read_in_pages(call: Call, read_page: ReadPage, item_type: type[T], page_size: int) -> Listing[T]:
+def _read_in_pages(call: Call, read_page: PageReader, item_type: type[T], page_size: int) -> Listing[T]:
     """Return the whole collection, decoding each page before the next is read."""
     items: list[T] = []
     continue_token = ""
     while True:
-        page: Page[T] = decode_page(call, read_page(page_size, continue_token), item_type)
+        page: Page[T] = read_page(page_size, continue_token, lambda raw: decode_page(call, raw, item_type))
         items.extend(page.items or ())
         continue_token = page.metadata.continue_token
         if not continue_token:

@@ -1,0 +1,259 @@
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from berth_kube import KubeClient
+from berth_kube.errors import ForbiddenError
+from berth_kube.leases import LeaseHolder
+from builders import FakeClock
+from scripted_server import ScriptedServer, answer, refusal
+
+pytestmark = pytest.mark.timeout(30)
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/berth-system/leases"
+LEASE = f"{LEASES}/berth-operator"
+CONFLICT = refusal(409, "Conflict", "the object has been modified")
+
+
+class LeaseStore:
+    """A reply that keeps one Lease as the API server does, with its resourceVersion as a precondition."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.fault: Any = None
+        self._version = 0
+        self._lock = threading.Lock()
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.lease is not None
+        spec: dict[str, Any] = self.lease["spec"]
+        return spec
+
+    def write(self, **spec: Any) -> None:  # noqa: ANN401 - whatever fields
+        """Write as another process would."""
+        self._version += 1
+        merged = {**(self.lease or {"spec": {}})["spec"], **spec}
+        metadata = {"name": "berth-operator", "resourceVersion": str(self._version)}
+        self.lease = {"metadata": metadata, "spec": {key: value for key, value in merged.items() if value is not None}}
+
+    def send(self, handler: Any) -> bool:  # noqa: ANN401 - the server's handler
+        with self._lock:
+            reply = self.fault or self._reply(handler.command, handler.script.seen[-1].body)
+        sent: bool = reply.send(handler)
+        return sent
+
+    def _reply(self, method: str, raw_body: bytes) -> Any:  # noqa: ANN401 - a reply
+        if method == "GET":
+            return answer(self.lease) if self.lease else refusal(404, "NotFound", "no lease")
+        body = json.loads(raw_body)
+        if method == "POST" and self.lease:
+            return refusal(409, "AlreadyExists", "exists")
+        expected = body["metadata"].get("resourceVersion")
+        if method == "PATCH" and self.lease and expected != self.lease["metadata"]["resourceVersion"]:
+            return CONFLICT
+        self.write(**body["spec"])
+        return answer(self.lease)
+
+
+@pytest.fixture
+def store(server: ScriptedServer) -> LeaseStore:
+    kept = LeaseStore()
+    server.on("GET", LEASE, kept).on("POST", LEASES, kept).on("PATCH", LEASE, kept)
+    return kept
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+class Holders:
+    """Makes holders and lets go of them at the end."""
+
+    def __init__(self, client: KubeClient, clock: FakeClock) -> None:
+        self._client = client
+        self._clock = clock
+        self._made: list[LeaseHolder] = []
+
+    def make(self, identity: str, *, duration_seconds: int = 15, real_time: bool = False) -> LeaseHolder:
+        clock = None if real_time else self._clock
+        holder = LeaseHolder(
+            self._client, "berth-system", "berth-operator", identity, duration_seconds=duration_seconds, clock=clock
+        )
+        self._made.append(holder)
+        return holder
+
+    def release(self) -> None:
+        for holder in self._made:
+            holder.release()
+
+
+@pytest.fixture
+def holders(client: KubeClient, clock: FakeClock, store: LeaseStore) -> Iterator[Holders]:
+    assert store.lease is None
+    made = Holders(client, clock)
+    yield made
+    made.release()
+
+
+def test_a_lease_that_does_not_exist_is_made(holders: Holders, store: LeaseStore) -> None:
+    one = holders.make("one")
+    assert not one.held()
+    assert one.acquire(0)
+    assert one.held()
+    assert store.spec == {
+        "holderIdentity": "one",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-11-21T12:00:00.000000Z",
+        "renewTime": "2026-11-21T12:00:00.000000Z",
+        "leaseTransitions": 0,
+    }
+
+
+def test_a_lease_that_another_holds_is_not_taken(holders: Holders) -> None:
+    assert holders.make("one").acquire(0)
+    two = holders.make("two")
+    assert not two.acquire(0)
+    assert not two.held()
+
+
+def test_a_lease_that_did_not_change_for_its_duration_is_taken(
+    holders: Holders, store: LeaseStore, clock: FakeClock
+) -> None:
+    store.write(holderIdentity="dead", leaseDurationSeconds=20, renewTime="2026-11-21T11:00:00.000000Z")
+    two = holders.make("two")
+    assert not two.acquire(0)
+    clock.advance(19.9)
+    assert not two.acquire(0)
+    clock.advance(0.1)
+    assert two.acquire(0)
+    assert (store.spec["holderIdentity"], store.spec["leaseTransitions"]) == ("two", 0)
+
+
+def test_the_wait_starts_anew_with_every_renewal_that_is_seen(
+    holders: Holders, store: LeaseStore, clock: FakeClock
+) -> None:
+    store.write(holderIdentity="alive", leaseDurationSeconds=15, renewTime="1")
+    two = holders.make("two")
+    assert not two.acquire(0)
+    clock.advance(10)
+    store.write(renewTime="2")
+    assert not two.acquire(0)
+    clock.advance(10)
+    assert not two.acquire(0)
+    clock.advance(5)
+    assert two.acquire(0)
+
+
+def test_the_times_that_another_machine_wrote_do_not_count(holders: Holders, store: LeaseStore) -> None:
+    store.write(holderIdentity="alive", leaseDurationSeconds=15, renewTime="1970-01-01T00:00:00.000000Z")
+    assert not holders.make("two").acquire(0)
+
+
+def test_a_process_that_comes_back_with_its_name_need_not_wait(holders: Holders, store: LeaseStore) -> None:
+    store.write(holderIdentity="one", leaseDurationSeconds=15, renewTime="1", leaseTransitions=4)
+    assert holders.make("one").acquire(0)
+    assert store.spec["leaseTransitions"] == 4
+
+
+def test_a_lease_that_was_given_back_is_free_at_once(holders: Holders, store: LeaseStore) -> None:
+    one, two = holders.make("one"), holders.make("two")
+    assert one.acquire(0)
+    one.release()
+    assert not one.held()
+    assert "holderIdentity" not in store.spec
+    assert two.acquire(0)
+    assert (store.spec["holderIdentity"], store.spec["leaseTransitions"]) == ("two", 1)
+
+
+def test_giving_back_leaves_a_lease_alone_that_another_has_by_now(holders: Holders, store: LeaseStore) -> None:
+    one = holders.make("one")
+    assert one.acquire(0)
+    store.write(holderIdentity="two")
+    one.release()
+    assert store.spec["holderIdentity"] == "two"
+
+
+def test_a_holder_stops_believing_before_anyone_else_may_take_the_lease(holders: Holders, clock: FakeClock) -> None:
+    one, two = holders.make("one"), holders.make("two")
+    assert one.acquire(0)
+    assert not two.acquire(0)
+    clock.advance(9.9)
+    assert one.held()
+    clock.advance(0.2)
+    assert not one.held()
+    assert not two.acquire(0)
+
+
+def test_only_one_of_two_that_write_at_once_wins(holders: Holders, server: ScriptedServer, store: LeaseStore) -> None:
+    store.write(holderIdentity="")
+    server.on("PATCH", LEASE, CONFLICT)
+    assert not holders.make("two").acquire(0)
+
+
+def test_only_one_of_two_that_make_it_at_once_wins(holders: Holders, server: ScriptedServer) -> None:
+    server.on("POST", LEASES, refusal(409, "AlreadyExists", "exists"))
+    assert not holders.make("two").acquire(0)
+
+
+def test_a_missing_right_is_said(holders: Holders, store: LeaseStore) -> None:
+    store.fault = refusal(403, "Forbidden", "you may not get leases")
+    with pytest.raises(ForbiddenError, match="you may not get leases"):
+        holders.make("one").acquire(5)
+
+
+def test_a_server_that_is_down_is_waited_for(holders: Holders, store: LeaseStore) -> None:
+    store.fault = refusal(503, "ServiceUnavailable", "down")
+    one = holders.make("one", duration_seconds=1, real_time=True)
+    assert not one.acquire(0.2)
+    threading.Timer(0.5, lambda: setattr(store, "fault", None)).start()
+    assert one.acquire(5)
+
+
+def test_release_ends_a_wait(holders: Holders, store: LeaseStore) -> None:
+    store.write(holderIdentity="other", leaseDurationSeconds=3600)
+    two = holders.make("two", real_time=True)
+    threading.Timer(0.2, two.release).start()
+    started = time.monotonic()
+    assert not two.acquire()
+    assert time.monotonic() - started < 2
+
+
+def test_a_lease_is_renewed_while_it_is_held(holders: Holders, store: LeaseStore) -> None:
+    one, two = (holders.make(name, duration_seconds=1, real_time=True) for name in ("one", "two"))
+    assert one.acquire(0)
+    assert not two.acquire(2.5)
+    assert one.held()
+    assert not one.lost.is_set()
+    assert store.spec["renewTime"] > store.spec["acquireTime"]
+
+
+def test_a_holder_that_cannot_renew_says_that_it_lost_the_lease(holders: Holders, store: LeaseStore) -> None:
+    one = holders.make("one", duration_seconds=1, real_time=True)
+    assert one.acquire(0)
+    store.fault = refusal(503, "ServiceUnavailable", "down")
+    assert one.lost.wait(3)
+    assert not one.held()
+    store.fault = None
+    assert one.acquire(2)
+    assert not one.lost.is_set()
+
+
+def test_a_holder_whose_lease_was_taken_loses_it_at_the_next_renewal(holders: Holders, store: LeaseStore) -> None:
+    one = holders.make("one", duration_seconds=3, real_time=True)
+    assert one.acquire(0)
+    store.write(holderIdentity="two")
+    assert one.lost.wait(1.9)
+    assert not one.held()
+
+
+def test_taking_twice_is_the_same_as_once(holders: Holders) -> None:
+    one = holders.make("one")
+    assert one.acquire(0)
+    assert one.acquire(0)
+    assert len([t for t in threading.enumerate() if t.name == "lease berth-operator" and t.is_alive()]) == 1

@@ -1,0 +1,265 @@
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from berth_core.objects import Pod
+from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed
+from berth_kube.errors import ForbiddenError, UnexpectedObjectError
+from berth_kube.resources import PODS
+from scripted_server import Reset, ScriptedServer, Silence, Stream, event, page, refusal
+
+pytestmark = pytest.mark.timeout(30)
+
+PATH = "/api/v1/pods"
+GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+
+
+def pod(name: str, version: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+def added(name: str, version: int) -> bytes:
+    return event("ADDED", pod(name, version))
+
+
+def said(item: object) -> str:
+    match item:
+        case Listed(items=items):
+            return "listed " + " ".join(one.metadata.name for one in items)
+        case Changed(item=Pod() as one, added=is_new):
+            return f"{'added' if is_new else 'changed'} {one.metadata.name}"
+        case Removed(item=Pod() as one):
+            return f"removed {one.metadata.name}"
+        case Bookmark(resource_version=version):
+            return f"bookmark {version}"
+    raise AssertionError(item)
+
+
+def first_items(client: KubeClient, count: int) -> list[str]:
+    stop = threading.Event()
+    items = client.watch(PODS, type=Pod, stop=stop)
+    try:
+        return [said(item) for item in itertools.islice(items, count)]
+    finally:
+        stop.set()
+        assert list(items) == []
+
+
+def watch_versions(server: ScriptedServer) -> list[str]:
+    return [seen.query["resourceVersion"] for seen in server.requests("WATCH", PATH)]
+
+
+def eventually_versions(server: ScriptedServer, want: list[str]) -> None:
+    deadline = time.monotonic() + 5
+    while watch_versions(server)[: len(want)] != want and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert watch_versions(server)[: len(want)] == want
+
+
+# --- what is seen ---------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_lists_first_and_then_tells_every_change(client: KubeClient, server: ScriptedServer) -> None:
+    lines = [added("b", 11), event("MODIFIED", pod("b", 12)), event("DELETED", pod("a", 13))]
+    server.on("GET", PATH, page(pod("a", 3))).on("WATCH", PATH, Stream(lines))
+    assert first_items(client, 4) == ["listed a", "added b", "changed b", "removed a"]
+    query = server.requests("WATCH", PATH)[0].query
+    assert (query["resourceVersion"], query["allowWatchBookmarks"]) == ("10", "true")
+    assert 260 <= int(query["timeoutSeconds"]) <= 300
+
+
+def test_selectors_and_namespace_stand_in_list_and_watch(client: KubeClient, server: ScriptedServer) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    server.on("GET", path, page()).on("WATCH", path, Stream([added("a", 11)]))
+    stop = threading.Event()
+    items = client.watch(PODS, stop=stop, namespace="default", label_selector="a=b", field_selector="x=y")
+    assert [type(item) for item in itertools.islice(items, 2)] == [Listed, Changed]
+    stop.set()
+    assert list(items) == []
+    assert {(seen.query["labelSelector"], seen.query["fieldSelector"]) for seen in server.seen} == {("a=b", "x=y")}
+
+
+def test_events_that_arrive_together_or_in_pieces_are_the_same(client: KubeClient, server: ScriptedServer) -> None:
+    text = added("a", 11) + added("b", 12)
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream([text, text[:30], text[30:100], text[100:]]))
+    assert first_items(client, 5) == ["listed ", "added a", "added b", "added a", "added b"]
+
+
+def test_an_event_larger_than_any_buffer_is_read(client: KubeClient, server: ScriptedServer) -> None:
+    large = pod("a", 11)
+    large["metadata"]["annotations"] = {"x": "y" * 1_000_000}
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream([event("ADDED", large)]))
+    assert first_items(client, 2) == ["listed ", "added a"]
+
+
+# --- going on -------------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_that_ended_well_goes_on_where_it_was(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, Stream([added("a", 11)], "well"), Stream([added("b", 12)]))
+    assert first_items(client, 3) == ["listed ", "added a", "added b"]
+    assert watch_versions(server) == ["10", "11"]
+
+
+def test_a_watch_that_was_cut_goes_on_where_it_was(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, Stream([added("a", 11), added("b", 12)[:20]], "cut"), Reset(), Stream([added("b", 12)]))
+    assert first_items(client, 3) == ["listed ", "added a", "added b"]
+    assert watch_versions(server) == ["10", "11", "11"]
+    assert len(server.requests("GET", PATH)) == 1
+
+
+def test_a_bookmark_moves_the_place_to_go_on_from(client: KubeClient, server: ScriptedServer) -> None:
+    bookmark = event("BOOKMARK", {"metadata": {"resourceVersion": "99"}})
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream([bookmark], "cut"), Stream([added("a", 100)]))
+    assert first_items(client, 3) == ["listed ", "bookmark 99", "added a"]
+    assert watch_versions(server) == ["10", "99"]
+
+
+def test_a_line_that_is_no_json_makes_the_connection_anew(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, Stream([added("a", 11), b"{oops\n"]), Stream([added("b", 12)]))
+    assert first_items(client, 3) == ["listed ", "added a", "added b"]
+    assert watch_versions(server) == ["10", "11"]
+
+
+def test_failures_of_the_server_are_waited_out(client: KubeClient, server: ScriptedServer) -> None:
+    busy = refusal(429, "TooManyRequests", "slow", Retry_After="1")
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, refusal(503, "ServiceUnavailable", "down"), busy, Stream([added("a", 11)]))
+    assert first_items(client, 2) == ["listed ", "added a"]
+    times = [seen.at for seen in server.requests("WATCH", PATH)]
+    assert times[2] - times[1] >= 1
+
+
+def test_a_server_that_is_down_at_first_is_waited_for(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, *[Reset()] * 9, page(pod("a", 1))).on("WATCH", PATH, Stream())
+    assert first_items(client, 1) == ["listed a"]
+
+
+# --- starting over --------------------------------------------------------------------------------------------------
+
+
+def test_a_place_that_the_server_forgot_means_a_new_list(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page(pod("a", 1)), page(pod("b", 20), resource_version="20"))
+    server.on("WATCH", PATH, refusal(410, "Expired", "too old"), Stream([added("c", 21)]))
+    assert first_items(client, 3) == ["listed a", "listed b", "added c"]
+    assert watch_versions(server) == ["10", "20"]
+
+
+@pytest.mark.parametrize("status", [GONE, {"kind": "Status", "code": 500, "message": "etcd event is incomplete"}])
+def test_an_error_in_the_stream_means_a_new_list(
+    client: KubeClient, server: ScriptedServer, status: dict[str, Any]
+) -> None:
+    server.on("GET", PATH, page(pod("a", 1)), page(pod("b", 20), resource_version="20"))
+    server.on("WATCH", PATH, Stream([event("ERROR", status)]), Stream([added("c", 21)]))
+    assert first_items(client, 3) == ["listed a", "listed b", "added c"]
+    assert watch_versions(server) == ["10", "20"]
+
+
+def test_a_right_that_is_missing_from_the_start_is_said(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, refusal(403, "Forbidden", "you may not list"))
+    with pytest.raises(ForbiddenError, match=r"cannot list pods: .*you may not list"):
+        first_items(client, 1)
+
+
+def test_a_right_that_is_taken_away_later_is_waited_for(client: KubeClient, server: ScriptedServer) -> None:
+    forbidden = refusal(403, "Forbidden", "not now")
+    server.on("GET", PATH, page(), forbidden, page(pod("a", 20), resource_version="20"))
+    server.on("WATCH", PATH, forbidden, Stream([added("b", 21)]))
+    assert first_items(client, 3) == ["listed ", "listed a", "added b"]
+
+
+def test_objects_of_another_shape_are_said_at_the_first_list(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page({"metadata": {"name": 5}}))
+    with pytest.raises(UnexpectedObjectError):
+        first_items(client, 1)
+
+
+# --- not too often --------------------------------------------------------------------------------------------------
+
+
+def test_waits_grow_while_failures_go_on(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page()).on("WATCH", PATH, *[Reset()] * 6, Stream([added("a", 11)]))
+    assert first_items(client, 2) == ["listed ", "added a"]
+    times = [seen.at for seen in server.requests("WATCH", PATH)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    # The first waits are 10 to 20 ms, the later ones 100 to 200 ms.
+    assert min(gaps[4:]) >= 0.1
+
+
+def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream((), "well"))
+    with watching(client):
+        time.sleep(1)
+    assert 3 <= len(watch_versions(server)) <= 16
+
+
+# --- stopping -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def watching(client: KubeClient) -> Iterator[None]:
+    stop = threading.Event()
+    consumer = threading.Thread(target=lambda: list(client.watch(PODS, type=Pod, stop=stop)))
+    consumer.start()
+    try:
+        yield
+    finally:
+        before = time.monotonic()
+        stop.set()
+        consumer.join(5)
+        assert time.monotonic() - before < 1
+
+
+SILENT: dict[str, Callable[[ScriptedServer], ScriptedServer]] = {
+    "in a stream": lambda s: s.on("GET", PATH, page()).on("WATCH", PATH, Stream()),
+    "before the stream's headers": lambda s: s.on("GET", PATH, page()).on("WATCH", PATH, Silence(20, Stream())),
+    "in the list": lambda s: s.on("GET", PATH, Silence(20, page())),
+    "between tries": lambda s: s.on("GET", PATH, page()).on(
+        "WATCH", PATH, refusal(429, "TooManyRequests", "slow", Retry_After="20")
+    ),
+}
+
+
+@pytest.mark.parametrize("script", SILENT.values(), ids=SILENT)
+def test_stop_ends_a_watch_at_once_while_the_server_is_silent(
+    script: Callable[[ScriptedServer], ScriptedServer], client: KubeClient, server: ScriptedServer
+) -> None:
+    script(server)
+    with watching(client):
+        time.sleep(0.3)
+
+
+def test_a_stopped_watch_leaves_no_thread_behind(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream([added("a", 11)]))
+    first_items(client, 2)
+    deadline = time.monotonic() + 5
+    while [one for one in threading.enumerate() if one.name == "watch pods"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not [one for one in threading.enumerate() if one.name == "watch pods"]
+
+
+def test_a_watch_that_nobody_reads_on_ends_with_its_iterator(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream([added(str(n), 11 + n) for n in range(3_000)]))
+    items = client.watch(PODS, stop=threading.Event())
+    next(items)
+    items.close()  # type: ignore[attr-defined]
+    deadline = time.monotonic() + 5
+    while [one for one in threading.enumerate() if one.name == "watch pods"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not [one for one in threading.enumerate() if one.name == "watch pods"]
+
+
+def test_nothing_is_lost_when_the_reader_is_slow(client: KubeClient, server: ScriptedServer) -> None:
+    names = [f"p{n}" for n in range(2_500)]
+    server.on("GET", PATH, page()).on("WATCH", PATH, Stream([added(name, 11 + n) for n, name in enumerate(names)]))
+    assert first_items(client, 2_501)[1:] == [f"added {name}" for name in names]
