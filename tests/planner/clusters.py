@@ -1,0 +1,125 @@
+"""Owns small builders for the planner's tests beside those of `builders`: affinities, spreads, snapshots, settings.
+
+It does not own the general ones.
+"""
+
+# ruff: noqa: ANN401 - a builder passes on what the case says
+
+from typing import Any
+
+import msgspec
+
+from berth_core.objects import (
+    Affinity,
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PersistentVolumeClaimSource,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    Volume,
+)
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner.cluster import Cluster
+from berth_descheduler.planner.state import State
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.refusals import RefusalReason
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+
+KINDS = {
+    "nodes": ("v1", "Node"),
+    "pods": ("v1", "Pod"),
+    "namespaces": ("v1", "Namespace"),
+    "disruption_budgets": ("policy/v1", "PodDisruptionBudget"),
+    "persistent_volume_claims": ("v1", "PersistentVolumeClaim"),
+    "persistent_volumes": ("v1", "PersistentVolume"),
+}
+
+
+def selector(**match_labels: str) -> LabelSelector:
+    return LabelSelector(match_labels=match_labels)
+
+
+def expression(key: str, operator: str, *values: str) -> LabelSelectorRequirement:
+    return LabelSelectorRequirement(key=key, operator=operator, values=values)
+
+
+def term(key: str = HOSTNAME, *, select: LabelSelector | None = None, **rest: Any) -> PodAffinityTerm:
+    return PodAffinityTerm(topology_key=key, label_selector=select or selector(app="web"), **rest)
+
+
+def company(*terms: PodAffinityTerm) -> Affinity:
+    return Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms))
+
+
+def apart(*terms: PodAffinityTerm) -> Affinity:
+    return Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms))
+
+
+def node_terms(*terms: NodeSelectorTerm) -> NodeSelector:
+    return NodeSelector(node_selector_terms=terms)
+
+
+def tied(*expressions: LabelSelectorRequirement, fields: tuple[LabelSelectorRequirement, ...] = ()) -> Affinity:
+    required = node_terms(NodeSelectorTerm(match_expressions=expressions, match_fields=fields))
+    return Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required))
+
+
+def spread(
+    key: str = ZONE, *, max_skew: int = 1, select: LabelSelector | None = None, **rest: Any
+) -> TopologySpreadConstraint:
+    defaults = {"when_unsatisfiable": "DoNotSchedule", "label_selector": select or selector(app="web")}
+    return TopologySpreadConstraint(max_skew=max_skew, topology_key=key, **{**defaults, **rest})
+
+
+def claimed(name: str = "data") -> Volume:
+    return Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=name))
+
+
+def refusal_of(snapshot: Snapshot, pod: str, target: str) -> RefusalReason | None:
+    """Why the planner does not put a pod (`namespace/name` or a name in `default`) on a node."""
+    cluster = Cluster.from_snapshot(snapshot)
+    namespace, _, name = pod.rpartition("/")
+    index = cluster.pod_numbers[namespace or "default", name]
+    refusal = State(cluster).refusal(index, cluster.node_numbers[target])
+    return None if refusal is None else refusal.reason
+
+
+def settings(
+    low: int | str = 40,
+    defragment: int | str = 70,
+    protection: int | str = 95,
+    *,
+    max_moves: int | None = None,
+    per_controller: int = 1,
+    per_wave: int = 25,
+    now: Any = None,
+    **args: Any,
+) -> PlannerSettings:
+    resource = args.get("resourceType", "cpu")
+    thresholds = {
+        "lowThresholds": {resource: low},
+        "defragmentThresholds": {resource: defragment},
+        "protectionThresholds": {resource: protection},
+    }
+    return PlannerSettings(
+        args=DefragmentationArgs.parse({**thresholds, **args}),
+        max_moves=max_moves,
+        waves=WaveLimits(per_controller=per_controller, per_wave=per_wave),
+        now=now,
+    )
+
+
+def api_items(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The snapshot's objects as plain dictionaries, for the replay."""
+    return [
+        {"apiVersion": api_version, "kind": kind, **msgspec.to_builtins(one)}
+        for field, (api_version, kind) in KINDS.items()
+        for one in getattr(snapshot, field)
+    ]

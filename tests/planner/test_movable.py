@@ -1,0 +1,159 @@
+"""Which pods may be moved at all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from berth_core.objects import OwnerReference, PersistentVolumeClaimSource, Pod, PodDisruptionBudgetStatus, Volume
+from berth_core.snapshot import Snapshot
+from berth_descheduler.plugins.defragmentation import EvictableNamespaces
+from berth_descheduler.plugins.movable import Movable
+from berth_descheduler.refusals import RefusalReason as Reason
+from builders import bare_pod, disruption_budget, owner, pod, workload
+
+WEB = {"app": "web"}
+LATER = "2026-11-21T12:00:00Z"
+BERTH = "berth.volcano.sh"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pod, what else there is, and why it stays (None: it may be moved)."""
+
+    want: Reason | None
+    pod: Pod
+    more: Mapping[str, Any] = field(default_factory=dict)
+    namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+
+
+def running(**rest: Any) -> Pod:  # noqa: ANN401 - a builder passes on what the case says
+    return pod(**{"node": "node-a", "labels": WEB, **rest})
+
+
+def mounted(**source: Any) -> Pod:  # noqa: ANN401 - the same
+    return running(volumes=(Volume(name="data", **source),))
+
+
+def of(api_version: str, kind: str) -> OwnerReference:
+    return OwnerReference(api_version=api_version, kind=kind, name="maker", uid="uid-maker", controller=True)
+
+
+def mirror() -> Pod:
+    return running(annotations={"kubernetes.io/config.mirror": "1"}, controller=owner("Node", "node-a"))
+
+
+def stale_budget() -> Any:  # noqa: ANN401 - the same
+    made = disruption_budget(match_labels=WEB, allowed=1)
+    meta = msgspec.structs.replace(made.metadata, generation=3)
+    return msgspec.structs.replace(
+        made, metadata=meta, status=PodDisruptionBudgetStatus(disruptions_allowed=1, observed_generation=2)
+    )
+
+
+TABLE = {
+    "a pod of a ReplicaSet may": Case(None, running()),
+    "a pod of a StatefulSet may": Case(None, running(controller=owner("StatefulSet"))),
+    "a pod of a ReplicationController may": Case(None, running(controller=of("v1", "ReplicationController"))),
+    "a pod of a Job may": Case(None, running(controller=owner("Job"))),
+    "a pod of a Volcano Job may": Case(None, running(controller=of("batch.volcano.sh/v1alpha1", "Job"))),
+    "a pod of a DaemonSet may not": Case(Reason.DAEMON_POD, running(controller=owner("DaemonSet"))),
+    "a mirror pod may not": Case(Reason.MIRROR_POD, mirror()),
+    "a bare pod may not": Case(Reason.NO_CONTROLLER, bare_pod(node="node-a")),
+    "a pod of a controller of another kind may not": Case(
+        Reason.UNKNOWN_CONTROLLER, running(controller=of("example.com/v1", "Robot"))
+    ),
+    "a ReplicaSet of another group is another kind": Case(
+        Reason.UNKNOWN_CONTROLLER, running(controller=of("example.com/v1", "ReplicaSet"))
+    ),
+    "a pod whose ReplicaSet is there may": Case(None, running(), {"workloads": (workload(),)}),
+    "a pod whose ReplicaSet alone is missing may not": Case(
+        Reason.UNKNOWN_CONTROLLER, running(), {"workloads": (workload(name="other"),)}
+    ),
+    "a pod whose ReplicaSet was made anew may not": Case(
+        Reason.UNKNOWN_CONTROLLER, running(controller=owner(uid="uid-old")), {"workloads": (workload(),)}
+    ),
+    "a pod of a ReplicaSet that shrinks may not": Case(
+        Reason.CONTROLLER_SCALING_DOWN, running(), {"workloads": (workload(replicas=0),)}
+    ),
+    "a pod that is being deleted may not": Case(Reason.TERMINATING, running(deleted=LATER)),
+    "a pending pod may not": Case(Reason.NOT_RUNNING, running(phase="Pending")),
+    "a pod that has ended may not": Case(Reason.NOT_RUNNING, running(phase="Succeeded")),
+    "a gated pod may not": Case(Reason.GATED, pod(gates=("example.com/wait",))),
+    "a pod of high priority may": Case(None, running(priority=1_999_999_999)),
+    "a pod of system priority may not": Case(Reason.SYSTEM_CRITICAL, running(priority=2_000_000_000)),
+    "a pod of a system class may not": Case(
+        Reason.SYSTEM_CRITICAL, running(priority=None, priority_class_name="system-node-critical")
+    ),
+    "a pod with a projected volume may": Case(None, mounted()),
+    "a pod with a claim may": Case(None, mounted(persistent_volume_claim=PersistentVolumeClaimSource(claim_name="a"))),
+    "a pod with an emptyDir may not": Case(Reason.LOCAL_STORAGE, mounted(empty_dir={})),
+    "a pod with a hostPath may not": Case(Reason.LOCAL_STORAGE, mounted(host_path={"path": "/var"})),
+    "a pod with an ephemeral claim may not": Case(Reason.LOCAL_STORAGE, mounted(ephemeral={})),
+    "a pod with an inline disk may not": Case(Reason.UNKNOWN_VOLUME, mounted(iscsi={"iqn": "x"})),
+    "a pod with a resource claim may not": Case(Reason.RESOURCE_CLAIM, running(resource_claims=({"name": "gpu"},))),
+    "a placeholder may not": Case(Reason.PLACEHOLDER, running(labels={f"{BERTH}/placeholder": "true"})),
+    "a pod in its hand-over may not": Case(Reason.HANDING_OVER, running(labels={f"{BERTH}/reservation": "uid"})),
+    "Berth's own pods may not": Case(Reason.NAMESPACE_NOT_EVICTABLE, running(namespace="berth-system")),
+    "a pod of an excluded namespace may not": Case(
+        Reason.NAMESPACE_NOT_EVICTABLE, running(), namespaces=EvictableNamespaces(exclude=frozenset({"default"}))
+    ),
+    "a pod of another namespace may": Case(
+        None, running(), namespaces=EvictableNamespaces(exclude=frozenset({"shop"}))
+    ),
+    "a pod of an included namespace may": Case(
+        None, running(), namespaces=EvictableNamespaces(include=frozenset({"default"}))
+    ),
+    "a pod of none of the included may not": Case(
+        Reason.NAMESPACE_NOT_EVICTABLE, running(), namespaces=EvictableNamespaces(include=frozenset({"shop"}))
+    ),
+    "a pod whose budget allows a disruption may": Case(
+        None, running(), {"disruption_budgets": (disruption_budget(match_labels=WEB, allowed=1),)}
+    ),
+    "a pod whose budget allows none may not": Case(
+        Reason.BUDGET_EXHAUSTED, running(), {"disruption_budgets": (disruption_budget(match_labels=WEB, allowed=0),)}
+    ),
+    "a budget whose status is old allows none": Case(
+        Reason.BUDGET_EXHAUSTED, running(), {"disruption_budgets": (stale_budget(),)}
+    ),
+    "a budget of everybody is one": Case(
+        Reason.BUDGET_EXHAUSTED, running(), {"disruption_budgets": (disruption_budget(allowed=0),)}
+    ),
+    "a budget of others is none": Case(
+        None, running(), {"disruption_budgets": (disruption_budget(match_labels={"app": "db"}, allowed=0),)}
+    ),
+    "a budget of another namespace is none": Case(
+        None,
+        running(),
+        {"disruption_budgets": (disruption_budget(match_labels=WEB, namespace="shop", allowed=0),)},
+    ),
+    "a pod under two budgets may not": Case(
+        Reason.SEVERAL_BUDGETS,
+        running(),
+        {"disruption_budgets": tuple(disruption_budget(name, match_labels=WEB, allowed=5) for name in ("a", "b"))},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
+def test_what_is_not_sure_to_come_back_unharmed_is_not_moved(case: Case) -> None:
+    snapshot = Snapshot(pods=(case.pod,), **case.more)
+
+    refusal = Movable(snapshot, case.namespaces).refusal(case.pod)
+
+    assert (refusal.reason if refusal else None) is case.want
+    assert refusal is None or refusal.message
+
+
+def test_only_as_many_pods_are_said_to_be_too_many_as_the_replica_set_has() -> None:
+    pods = tuple(running(name=f"web-{i}") for i in range(3))
+
+    enough = Movable(Snapshot(pods=pods, workloads=(workload(replicas=3),)))
+    shrinking = Movable(Snapshot(pods=pods, workloads=(workload(replicas=2),)))
+
+    assert enough.refusal(pods[0]) is None
+    refusal = shrinking.refusal(pods[0])
+    assert refusal is not None
+    assert refusal.message == "its ReplicaSet web wants 2 pods and has 3, it would not make it again"

@@ -1,0 +1,187 @@
+"""What holds of every plan, checked by a replay that shares no code with the planner."""
+
+import random
+from collections import Counter
+from fractions import Fraction
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.report import plan_to_json
+from builders import node, owner, pod
+from planner.clusters import api_items, settings
+from planner.random_clusters import clusters
+from planner.replay import amount, name, replay_steps, replay_waves, requests
+
+thoroughly = hypothesis_settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+ways = st.builds(
+    settings,
+    low=st.sampled_from((30, 50, 60)),
+    defragment=st.sampled_from((60, 65)),
+    protection=st.sampled_from((90, 100)),
+    max_moves=st.sampled_from((None, None, 3)),
+    per_controller=st.integers(1, 3),
+    per_wave=st.integers(1, 5),
+)
+generous = settings(low=60, defragment=60, protection=100, per_controller=4)
+
+
+def moves_of(made: Plan) -> list[dict[str, object]]:
+    return [msgspec.to_builtins(move) | {"wave": move.wave} for move in made.moves]
+
+
+def emptying(pod: Pod) -> bool:
+    """Whether a pod has to leave before its node counts as freed."""
+    daemon = any(one.kind == "DaemonSet" for one in pod.metadata.owner_references)
+    return not daemon and pod.status.phase not in ("Succeeded", "Failed")
+
+
+@given(clusters(), ways)
+@thoroughly
+def test_every_step_is_feasible_with_create_before_delete(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
+
+
+@given(clusters(), ways)
+@thoroughly
+def test_every_wave_is_feasible_all_at_once_and_in_any_order(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    assert replay_waves(api_items(snapshot), moves_of(made)) == []
+
+
+@given(clusters(), ways)
+@thoroughly
+def test_a_node_is_emptied_whole_or_left_alone_and_takes_nothing_if_emptied(
+    snapshot: Snapshot, how: PlannerSettings
+) -> None:
+    made = plan(snapshot, how)
+
+    sources, targets = {move.source for move in made.moves}, {move.target for move in made.moves}
+    moved = {(move.namespace, move.pod) for move in made.moves}
+    staying = {
+        one.spec.node_name
+        for one in snapshot.pods
+        if emptying(one) and (one.metadata.namespace, one.metadata.name) not in moved
+    }
+    assert sources.isdisjoint(targets)
+    assert sources.isdisjoint(staying)
+    assert set(made.freed_nodes) == sources
+    assert len(moved) == len(made.moves)
+
+
+@given(clusters(), ways)
+@thoroughly
+def test_only_running_pods_of_a_controller_move_and_no_more_than_allowed(
+    snapshot: Snapshot, how: PlannerSettings
+) -> None:
+    made = plan(snapshot, how)
+
+    pods = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pods}
+    for move in made.moves:
+        found = pods[move.namespace, move.pod]
+        assert found.status.phase == "Running"
+        assert found.metadata.owner_references
+        assert found.metadata.deletion_timestamp is None
+        assert all(one.persistent_volume_claim is None or one.name != "lost" for one in found.spec.volumes)
+    assert how.max_moves is None or len(made.moves) <= how.max_moves
+
+
+@given(clusters(), ways)
+@thoroughly
+def test_no_budget_is_overdrawn_in_a_wave(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    pods = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pods}
+    for budget in snapshot.disruption_budgets:
+        wanted = budget.spec.selector.match_labels if budget.spec.selector else {}
+        hit = Counter(
+            move.wave
+            for move in made.moves
+            if move.namespace == budget.metadata.namespace
+            and wanted.items() <= pods[move.namespace, move.pod].metadata.labels.items()
+        )
+        assert max(hit.values(), default=0) <= budget.status.disruptions_allowed
+
+
+@given(clusters(), ways)
+@thoroughly
+def test_no_target_ends_above_its_protection_threshold(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    items = api_items(snapshot)
+    where = {(move.namespace, move.pod): move.target for move in made.moves}
+    limit = how.args.protection.get("cpu") or Fraction(0)
+    for target in {move.target for move in made.moves}:
+        node = next(one for one in items if one["kind"] == "Node" and name(one) == target)
+        there = [
+            one
+            for one in items
+            if one["kind"] == "Pod"
+            and one["status"]["phase"] not in ("Succeeded", "Failed")
+            and where.get((one["metadata"]["namespace"], name(one)), one["spec"].get("nodeName")) == target
+        ]
+        used = sum((requests(one).get("cpu", Fraction(0)) for one in there), Fraction(0))
+        assert used * 100 <= limit * amount(node["status"]["allocatable"]["cpu"])
+
+
+@given(clusters(), ways, st.randoms(use_true_random=False))
+@thoroughly
+def test_the_same_cluster_in_another_order_gives_the_same_bytes(
+    snapshot: Snapshot, how: PlannerSettings, chance: random.Random
+) -> None:
+    nodes, pods = list(snapshot.nodes), list(snapshot.pods)
+    chance.shuffle(nodes)
+    chance.shuffle(pods)
+    shuffled = Snapshot(
+        nodes=tuple(nodes),
+        pods=tuple(pods),
+        namespaces=snapshot.namespaces[::-1],
+        disruption_budgets=snapshot.disruption_budgets[::-1],
+        persistent_volume_claims=snapshot.persistent_volume_claims[::-1],
+        persistent_volumes=snapshot.persistent_volumes[::-1],
+    )
+
+    assert plan_to_json(plan(shuffled, how)) == plan_to_json(plan(snapshot, how))
+
+
+@given(clusters(), ways)
+@thoroughly
+def test_a_plan_holds_on_the_snapshot_that_it_was_made_from(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    assert revalidate(snapshot, made.moves, how) == {}
+
+
+@given(clusters())
+@thoroughly
+def test_no_node_is_emptier_for_it_than_it_says(snapshot: Snapshot) -> None:
+    made = plan(snapshot, generous)
+
+    assert set(made.after.empty_nodes) == set(made.before.empty_nodes) | set(made.freed_nodes)
+    assert made.after.requested == made.before.requested
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_replay_finds_what_is_wrong(seed: int) -> None:
+    snapshot = Snapshot(
+        nodes=(node("a", cpu="4"), node("b", cpu="4")),
+        pods=tuple(
+            pod(f"p{i}", node="a" if i < 3 else "b", cpu="1500m", controller=owner(name=f"r{i}")) for i in range(4)
+        ),
+    )
+    moves = [{"namespace": "default", "pod": f"p{i}", "source": "a", "target": "b", "wave": 0} for i in range(2)]
+
+    assert replay_steps(api_items(snapshot), moves)
+    assert replay_waves(api_items(snapshot), moves, seed)
+    assert replay_steps(api_items(snapshot), moves[:1]) == []

@@ -1,0 +1,154 @@
+"""Waves are planned so that all moves of one may run together."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import Plan, PlannerSettings, plan
+from berth_descheduler.planner.cluster import NodeIndex
+from berth_descheduler.planner.problems import Problem
+from berth_descheduler.planner.state import State, Step
+from berth_descheduler.planner.waves import assign_waves
+from builders import disruption_budget, node, owner, pod
+from planner.clusters import ZONE, apart, company, selector, settings, spread, term
+
+WEB = {"app": "web"}
+
+
+def webs(count: int) -> tuple[Pod, ...]:
+    return tuple(pod(f"web-{i:02}", node="low", cpu="100m", memory=None, labels=WEB) for i in range(count))
+
+
+HALF = settings(low=49, defragment=49, protection=100)
+
+
+def planned(pods: tuple[Pod, ...], how: PlannerSettings = HALF, **more: Any) -> Plan:  # noqa: ANN401 - as the case says
+    nodes = (node("low", cpu="10"), node("high", cpu="10"))
+    filled = pod("fill", node="high", cpu="5", memory=None, controller=owner(name="fill"))
+    return plan(Snapshot(nodes=nodes, pods=(*pods, filled), **more), how)
+
+
+def wave_sizes(made: Plan) -> list[int]:
+    counts = Counter(move.wave for move in made.moves)
+    return [counts[wave] for wave in range(len(counts))]
+
+
+def test_one_pod_of_a_controller_moves_at_a_time() -> None:
+    assert wave_sizes(planned(webs(3))) == [1, 1, 1]
+
+
+def test_pods_of_different_controllers_move_together() -> None:
+    pods = tuple(pod(f"p{i}", node="low", cpu="1", memory=None, controller=owner(name=f"rs-{i}")) for i in range(3))
+
+    assert wave_sizes(planned(pods)) == [3]
+
+
+def test_more_of_a_controller_move_at_a_time_where_that_is_allowed() -> None:
+    how = settings(low=49, defragment=49, protection=100, per_controller=2)
+
+    assert wave_sizes(planned(webs(5), how)) == [2, 2, 1]
+
+
+def test_a_wave_has_at_most_so_many_moves() -> None:
+    pods = tuple(pod(f"p{i}", node="low", cpu="1", memory=None, controller=owner(name=f"rs-{i}")) for i in range(4))
+    how = settings(low=49, defragment=49, protection=100, per_wave=3)
+
+    assert wave_sizes(planned(pods, how)) == [3, 1]
+
+
+def test_a_budget_limits_what_moves_at_a_time() -> None:
+    pods = tuple(
+        pod(f"p{i}", node="low", cpu="1", memory=None, labels=WEB, controller=owner(name=f"rs-{i}")) for i in range(4)
+    )
+    budgets = (disruption_budget(match_labels=WEB, allowed=2),)
+
+    assert wave_sizes(planned(pods, disruption_budgets=budgets)) == [2, 2]
+
+
+def test_a_later_move_goes_to_an_earlier_wave_that_has_room() -> None:
+    pods = (
+        *webs(3),
+        pod("zz", node="low", cpu="50m", memory=None, controller=owner(name="single")),
+    )
+
+    made = planned(pods)
+
+    assert [(move.pod, move.wave) for move in made.moves] == [("web-00", 0), ("web-01", 1), ("web-02", 2), ("zz", 0)]
+
+
+def test_pods_that_constrain_one_another_move_one_by_one() -> None:
+    shy = apart(term(ZONE))
+    pods = tuple(
+        pod(f"p{i}", node="low", cpu="1", memory=None, labels=WEB, controller=owner(name=f"rs-{i}"), affinity=affinity)
+        for i, affinity in enumerate((shy, None, None))
+    )
+
+    # Nodes without zones: the anti-affinity never bites, but the three are bound up with one another.
+    assert wave_sizes(planned(pods)) == [1, 1, 1]
+
+
+def test_who_needs_company_moves_after_its_company() -> None:
+    follower = company(term(select=selector(app="db")))
+    pods = (
+        pod("friend", node="low", cpu="1", memory=None, labels={"app": "db"}, controller=owner(name="db")),
+        pod("follower", node="low", cpu="500m", memory=None, affinity=follower),
+        pod("stranger", node="low", cpu="100m", memory=None, controller=owner(name="other")),
+    )
+
+    made = planned(pods)
+
+    assert [(move.pod, move.wave) for move in made.moves] == [("friend", 0), ("follower", 1), ("stranger", 0)]
+
+
+def test_pods_that_are_spread_together_move_one_by_one() -> None:
+    even = (spread("kubernetes.io/os", max_skew=5),)
+    nodes = tuple(node(name, cpu="10", labels={"kubernetes.io/os": "linux"}) for name in ("low", "high"))
+    pods = tuple(
+        pod(f"p{i}", node="low", cpu="1", memory=None, labels=WEB, controller=owner(name=f"rs-{i}"), spread=even)
+        for i in range(2)
+    )
+    snapshot = Snapshot(nodes=nodes, pods=(*pods, pod("fill", node="high", cpu="7", memory=None)))
+
+    made = plan(snapshot, HALF)
+
+    assert wave_sizes(made) == [1, 1]
+
+
+def test_room_is_made_in_an_earlier_wave_than_it_is_used() -> None:
+    snapshot = Snapshot(
+        nodes=tuple(node(name, cpu="4") for name in ("a", "b", "c")),
+        pods=(
+            pod("small", node="b", cpu="2", controller=owner(name="s")),
+            pod("big", node="a", cpu="4", controller=owner(name="l")),
+        ),
+    )
+    problem = Problem.from_snapshot(snapshot, settings())
+    state = State(problem.cluster)
+    a, b, c = (NodeIndex(i) for i in range(3))
+    big, small = (problem.cluster.pod_numbers["default", name] for name in ("big", "small"))
+
+    steps = (Step(small, b, c), Step(big, a, b))
+
+    assert assign_waves(problem, state, steps) == (0, 1)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 3), st.integers(1, 4))
+def test_no_wave_goes_beyond_a_limit(makers: list[int], per_controller: int, per_wave: int) -> None:
+    pods = tuple(
+        pod(f"p{i:02}", node="low", cpu="100m", memory=None, controller=owner(name=f"rs-{maker}"))
+        for i, maker in enumerate(makers)
+    )
+    how = settings(low=49, defragment=49, protection=100, per_controller=per_controller, per_wave=per_wave)
+
+    made = planned(pods, how)
+
+    assert len(made.moves) == len(makers)
+    by_wave = Counter(move.wave for move in made.moves)
+    by_maker = Counter((move.wave, move.owner.name) for move in made.moves if move.owner)
+    assert max(by_wave.values()) <= per_wave
+    assert max(by_maker.values()) <= per_controller
+    assert sorted(by_wave) == list(range(len(by_wave)))
