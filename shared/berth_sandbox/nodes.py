@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from berth_kube.client import KubeClient
+from berth_kube.resources import LEASES
+
 _WIDTH: Final = 3
+_LEASE_NAMESPACE: Final = "kube-node-lease"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +64,14 @@ def build_node(name: str, shape: NodeShape) -> dict[str, Any]:
             },
         },
     }
+
+
+def release_leases(client: KubeClient) -> None:
+    """Take the holder off every node's lease.
+
+    A kubelet that starts again takes up its own lease; kwok calls itself something else at each start and would wait
+    until the leases run out.
+    """
+    for lease in client.list(LEASES, namespace=_LEASE_NAMESPACE).items:
+        body = {"spec": {"holderIdentity": None}}
+        client.merge_patch(LEASES, lease["metadata"]["name"], body, namespace=_LEASE_NAMESPACE)

@@ -3,12 +3,18 @@
 It does not own who listens on them.
 """
 
+import random
 import socket
 import sys
 from dataclasses import asdict, dataclass, fields
-from typing import Self
+from typing import Final, Self
 
-LOOPBACK = "127.0.0.1"
+from berth_sandbox.errors import SandboxError
+
+LOOPBACK: Final = "127.0.0.1"
+
+_RANGE: Final = range(20_000, 30_000)
+_ATTEMPTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +37,9 @@ class Ports:
 class PortReservation:
     """Holds free ports until the components listen on them.
 
-    A socket that is bound but does not listen keeps the kernel from giving its port to anyone who asks for a free
-    one, while a listener that names the port and sets SO_REUSEADDR, as Go's do, still gets it. Elsewhere than on
-    Linux the second bind is refused, so there the ports are let go at once and a small window stays.
+    A port is first bound exclusively, so that of two who choose it one fails, and then marked as shareable, so that a
+    listener that names it and sets SO_REUSEADDR, as Go's do, still gets it. Elsewhere than on Linux that second bind
+    is refused, so there the ports are let go at once and a small window stays.
     """
 
     def __init__(self, sockets: tuple[socket.socket, ...], ports: Ports) -> None:
@@ -58,8 +64,18 @@ class PortReservation:
 
 
 def _bind_free_port() -> socket.socket:
-    """Return a socket bound to a free loopback port, not listening and not inherited by children."""
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((LOOPBACK, 0))
-    return bound
+    """Return a socket bound to a free loopback port, not listening and not inherited by children.
+
+    The port lies below those that the kernel gives to outgoing connections: while a component is down, one of these
+    could take its port for good, even by connecting to itself.
+    """
+    for _ in range(_ATTEMPTS):
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            bound.bind((LOOPBACK, random.choice(_RANGE)))  # noqa: S311 - spreads, guards nothing
+        except OSError:
+            bound.close()
+            continue
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return bound
+    raise SandboxError(f"no free loopback port among {_RANGE.start} to {_RANGE.stop - 1}")

@@ -17,6 +17,8 @@ from berth_sandbox.folders import SandboxFolder
 
 _GONE_WITHIN_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
+_NAMED_WITHIN_SECONDS: Final = 0.5
+_NAME_POLL_SECONDS: Final = 0.001
 _TAIL_LINES: Final = 15
 
 
@@ -36,6 +38,14 @@ def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder)
         setsigdef=[signal.SIGPIPE],
     )
     folder.pid_file(component).write_text(str(pid), encoding="ascii")
+    _wait_until_named(component, folder)
+
+
+def _wait_until_named(component: Component, folder: SandboxFolder) -> None:
+    """Wait until a new process shows its command line: for an instant of its start it has none, as if it were gone."""
+    deadline = time.monotonic() + _NAMED_WITHIN_SECONDS
+    while find_pid(component, folder) is None and time.monotonic() < deadline:
+        time.sleep(_NAME_POLL_SECONDS)
 
 
 def _component_environment() -> dict[str, str]:

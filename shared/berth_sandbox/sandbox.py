@@ -23,7 +23,7 @@ from berth_sandbox.configuration import build_token_kubeconfig, context_name, wr
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder
 from berth_sandbox.health import SandboxHealth, count_nodes, usable_nodes
-from berth_sandbox.nodes import NodeShape, build_node, node_names
+from berth_sandbox.nodes import NodeShape, build_node, node_names, release_leases
 from berth_sandbox.ports import Ports
 from berth_sandbox.record import SandboxRecord, read_record
 from berth_sandbox.settings import SandboxSettings
@@ -99,7 +99,8 @@ class Sandbox:
     def names() -> tuple[str, ...]:
         """Return the names under which sandboxes are up, or were when their machine stopped."""
         folder = state_folder()
-        return tuple(sorted(entry.name for entry in folder.iterdir())) if folder.is_dir() else ()
+        entries = folder.iterdir() if folder.is_dir() else ()
+        return tuple(sorted(entry.name for entry in entries if SandboxFolder(entry).record.exists()))
 
     def detach(self) -> None:
         """Let the sandbox outlive this process."""
@@ -223,6 +224,9 @@ class Sandbox:
         """End a component with SIGKILL if it is alive, start it anew and wait until it is ready."""
         wanted = Component(component)
         processes.end((wanted,), self._folder)
+        if wanted is Component.KWOK:
+            with self.connect() as client:
+                release_leases(client)
         start_components((wanted,), self._record.place(self._folder))
         deadline = time.monotonic() + self.settings.timeout_seconds
         readiness.wait_until_ready((wanted,), self._folder, self.ports, deadline=deadline)

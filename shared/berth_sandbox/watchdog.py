@@ -24,7 +24,7 @@ class Watchdog:
 
     def __init__(self, folder: SandboxFolder) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "berth_sandbox.watchdog", str(folder.root)],
+            [sys.executable, "-P", "-m", "berth_sandbox.watchdog", str(folder.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,8 +1,11 @@
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
+from berth_sandbox import ports
+from berth_sandbox.errors import SandboxError
 from berth_sandbox.ports import LOOPBACK, PortReservation
 
 
@@ -18,8 +21,8 @@ def listen(port: int) -> socket.socket:
 def test_sandboxes_chosen_at_the_same_time_never_share_a_port() -> None:
     reservations = [PortReservation.make() for _ in range(30)]
     try:
-        ports = [port for reservation in reservations for port in reservation.ports.as_dict().values()]
-        assert len(set(ports)) == len(ports) == 30 * 7
+        chosen = [port for reservation in reservations for port in reservation.ports.as_dict().values()]
+        assert len(set(chosen)) == len(chosen) == 30 * 7
     finally:
         for reservation in reservations:
             reservation.release()
@@ -36,13 +39,16 @@ def test_a_component_can_listen_while_its_port_is_still_reserved() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a reserved port is let go before it is used")
-def test_nobody_who_asks_for_any_free_port_gets_a_reserved_one() -> None:
+def test_no_outgoing_connection_gets_the_port_of_a_component_that_is_down() -> None:
+    first, _ = (int(text) for text in Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     reservation = PortReservation.make()
-    reserved = set(reservation.ports.as_dict().values())
-    others = [listen(0) for _ in range(300)]
-    try:
-        assert not reserved & {other.getsockname()[1] for other in others}
-    finally:
-        reservation.release()
-        for other in others:
-            other.close()
+    reservation.release()
+    assert all(port < first for port in reservation.ports.as_dict().values())
+
+
+def test_a_port_in_use_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen(0) as used:
+        port = used.getsockname()[1]
+        monkeypatch.setattr(ports, "_RANGE", range(port, port + 1))
+        with pytest.raises(SandboxError, match=f"no free loopback port among {port} to {port}"):
+            PortReservation.make()
