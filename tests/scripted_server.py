@@ -148,6 +148,7 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self.seen: list[Seen] = []
+        self.connections = 0
         self._replies: dict[tuple[str, str], list[Reply]] = {}
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -209,6 +210,10 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     script: ScriptedServer
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        self.script.connections += 1
+        return super().get_request()
 
     def handle_error(self, *_: object) -> None:
         """Keep quiet: clients that go away are part of the tests."""

@@ -7,7 +7,7 @@ It does not own connections, retries, decoding or the meaning of objects: each i
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 import msgspec
@@ -47,6 +47,8 @@ class ClientSettings:
     """Requests in flight at once, from all threads; watches have connections of their own."""
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     watches: WatchSettings = field(default_factory=WatchSettings)
+    silence_seconds: float | None = None
+    """Longest silence of the server within a request; None: as the connection was made for."""
 
 
 def connect(
@@ -148,10 +150,21 @@ class KubeClient:
         """Close all idle connections."""
         self.transport.close()
 
+    def within(self, seconds: float) -> "KubeClient":
+        """Return a client of the same connections that gives a call up after so many seconds, tries and silence alike.
+
+        A call that was begun in time may take as long again.
+        """
+        retries = replace(self._settings.retries, deadline_seconds=seconds)
+        hurried = replace(self._settings, retries=retries, silence_seconds=seconds)
+        return KubeClient(self.transport, settings=hurried, clock=self._clock)
+
     def ask(self, request: Request, repeatable: Repeatable, read: Callable[[bytes], R]) -> R:
         """Return what `read` makes of the answer's body; asks again as the settings say, also where it is no JSON."""
         return self._settings.retries.call(
-            lambda: read(self.transport.send(request)), repeatable=repeatable, clock=self._clock
+            lambda: read(self.transport.send(request, silence_seconds=self._settings.silence_seconds)),
+            repeatable=repeatable,
+            clock=self._clock,
         )
 
     def send(self, request: Request, repeatable: Repeatable) -> bytes:

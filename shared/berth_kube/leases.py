@@ -68,7 +68,8 @@ class LeaseHolder:
         duration_seconds: int = 15,
         clock: Clock | None = None,
     ) -> None:
-        self._client = client
+        # A call that hangs longer than a third of the duration would stand in the way of the next try.
+        self._client = client.within(duration_seconds / _RENEWALS_PER_DURATION)
         self._namespace = namespace
         self._name = name
         self._identity = identity

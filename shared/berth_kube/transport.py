@@ -84,10 +84,12 @@ class Transport:
         """Return the API server's address."""
         return str(self._client.configuration.host)
 
-    def send(self, request: Request) -> bytes:
-        """Return the body of a 2xx answer; raises a KubeError for everything else."""
+    def send(self, request: Request, *, silence_seconds: float | None = None) -> bytes:
+        """Return the body of a 2xx answer; raises a KubeError for everything else, or for too long a silence."""
         with self._slots:
-            return self._renewing(lambda client: self._send_with(client, request))
+            return self._renewing(
+                lambda client: self._send_with(client, request, silence_seconds or self._settings.request_seconds)
+            )
 
     def open_stream(self, request: Request, *, silence_seconds: float) -> BaseHTTPResponse:
         """Return a 2xx answer with its body unread, which the caller closes; raises a KubeError otherwise."""
@@ -101,9 +103,9 @@ class Transport:
         """Close all idle connections."""
         self._client.rest_client.pool_manager.clear()
 
-    def _send_with(self, client: ApiClient, request: Request) -> bytes:
+    def _send_with(self, client: ApiClient, request: Request, silence_seconds: float) -> bytes:
         """Return the body of a 2xx answer."""
-        with self._open_with(client, request, self._settings.request_seconds) as answer:
+        with self._open_with(client, request, silence_seconds) as answer:
             return self._read(request, answer)
 
     def _open_with(self, client: ApiClient, request: Request, silence_seconds: float) -> BaseHTTPResponse:
@@ -125,7 +127,9 @@ class Transport:
                 url,
                 body=request.body,
                 headers=self._headers(client, request),
-                timeout=urllib3.Timeout(connect=self._settings.connect_seconds, read=silence_seconds),
+                timeout=urllib3.Timeout(
+                    connect=min(self._settings.connect_seconds, silence_seconds), read=silence_seconds
+                ),
                 preload_content=False,
                 retries=False,
                 redirect=False,

@@ -20,7 +20,7 @@ from urllib3.response import BaseHTTPResponse
 
 from berth_core.errors import PermanentError
 from berth_kube.decoding import T, WatchEvent, decode, decode_error_status, resource_version_of
-from berth_kube.errors import Call, Failure, KubeError, UnreachableError, error_from_status
+from berth_kube.errors import Call, KubeError, UnreachableError, error_from_status
 from berth_kube.listing import Listing
 from berth_kube.retries import Backoff
 
@@ -188,8 +188,7 @@ class _Feed(Generic[T]):
             self._failures = 0
             seen += 1
         if seen == 0 and time.monotonic() - started < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
-            failure = Failure(message="the server ended the watch at once")
-            raise UnreachableError(self._source.call, failure, url="", acted=True)
+            raise self._source.broken(HTTPError("the server ended the watch at once"))
 
     def _handle(self, line: bytes) -> None:
         """Pass one event on and remember its place."""

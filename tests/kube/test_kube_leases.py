@@ -10,7 +10,7 @@ from berth_kube import KubeClient
 from berth_kube.errors import ForbiddenError
 from berth_kube.leases import LeaseHolder
 from builders import FakeClock
-from scripted_server import ScriptedServer, answer, refusal
+from scripted_server import ScriptedServer, Silence, answer, refusal
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -242,6 +242,14 @@ def test_a_holder_that_cannot_renew_says_that_it_lost_the_lease(holders: Holders
     store.fault = None
     assert one.acquire(2)
     assert not one.lost.is_set()
+
+
+def test_a_server_that_hangs_costs_the_lease_in_time(holders: Holders, store: LeaseStore) -> None:
+    one = holders.make("one", duration_seconds=1, real_time=True)
+    assert one.acquire(0)
+    store.fault = Silence(10, refusal(503, "ServiceUnavailable", "too late"))
+    assert one.lost.wait(3)
+    assert not one.held()
 
 
 def test_a_holder_whose_lease_was_taken_loses_it_at_the_next_renewal(holders: Holders, store: LeaseStore) -> None:

@@ -128,6 +128,17 @@ def test_an_eviction_names_exactly_one_pod(client: KubeClient, server: ScriptedS
     }
 
 
+def test_requests_share_a_connection(client: KubeClient, server: ScriptedServer) -> None:
+    missing = "/api/v1/namespaces/default/pods/missing"
+    server.on("GET", POD, answer(BODY)).on("GET", PODS_OF_DEFAULT, page(BODY)).on("GET", missing, Answer(b"", 404))
+    for _ in range(5):
+        client.get(PODS, "web-0", namespace="default")
+        client.list(PODS, namespace="default")
+        with pytest.raises(NotFoundError):
+            client.get(PODS, "missing", namespace="default")
+    assert server.connections == 1
+
+
 # --- what goes wrong and passes -------------------------------------------------------------------------------------
 
 PASSING: dict[str, Reply] = {
@@ -303,6 +314,14 @@ def test_a_silent_server_is_given_up(server: ScriptedServer, tmp_path: Path) -> 
         started = time.monotonic()
         with pytest.raises(UnreachableError, match="timed out"):
             client.get(PODS, "web-0", namespace="default")
+    assert time.monotonic() - started < 2
+
+
+def test_a_hurried_client_gives_up_sooner(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("GET", POD, Silence(20, answer(BODY)))
+    started = time.monotonic()
+    with pytest.raises(UnreachableError, match="timed out"):
+        client.within(0.2).get(PODS, "web-0", namespace="default")
     assert time.monotonic() - started < 2
 
 
