@@ -1,0 +1,49 @@
+"""Owns the threads in which a loop's calls are made, and the way of their answers back into the loop's own thread.
+
+It does not own the calls. Because answers are taken in only where the loop asks for them, nothing else needs a lock.
+"""
+
+import queue
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class BackgroundCalls:
+    """Makes calls in threads; `wake` is called whenever an answer has come."""
+
+    def __init__(self, workers: int, wake: Callable[[], None]) -> None:
+        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="call")
+        self._wake = wake
+        self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def make(self, call: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Make a call in another thread; `then` gets its answer in the thread that takes it in."""
+
+        def work() -> None:
+            try:
+                answer = call()
+            except Exception as error:  # noqa: BLE001 - raised again in the loop's thread
+                failure = error
+                self._answers.put(lambda: _raise(failure))
+            else:
+                self._answers.put(lambda: then(answer))
+            self._wake()
+
+        self.pool.submit(work)
+
+    def take_answers(self) -> None:
+        """Take in the answers that have come; raises what a call raised."""
+        while not self._answers.empty():
+            self._answers.get()()
+
+    def close(self) -> None:
+        """Wait until every call is answered, and take in the answers."""
+        self.pool.shutdown(wait=True)
+        self.take_answers()
+
+
+def _raise(error: Exception) -> None:
+    raise error

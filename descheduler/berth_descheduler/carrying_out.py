@@ -1,0 +1,201 @@
+"""Owns the carrying out of one published plan: steps 8 to 12 of a cycle, also for a plan that is continued.
+
+It does not own the moves (`executor`) or what comes before (`cycle`).
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from berth_core import migration_plans
+from berth_core.clock import Clock, format_timestamp, parse_timestamp
+from berth_core.errors import BerthError
+from berth_core.migration_plans import (
+    MigrationPlan,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PlannedMove,
+    PlanPhase,
+)
+from berth_core.reservations import ObjectReference
+from berth_descheduler import log_keys
+from berth_descheduler.event_reasons import COMPONENT, EventReason
+from berth_descheduler.executor import Execution, PlanExecutor, Tools
+from berth_descheduler.landing import count_pending, read_freed
+from berth_descheduler.leftovers import release_reservations, status_of_new_run
+from berth_descheduler.observation import Observation
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.outcome import Phase, PlanOutcome, conclude
+from berth_descheduler.plan_objects import PlanIdentity, build_defragmented_patch, build_status_patch
+from berth_descheduler.planner import Invalid
+from berth_descheduler.settings import CycleSettings
+from berth_descheduler.source_taints import taint_sources, untaint_nodes
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.events import EventType, record_event
+from berth_kube.leases import LeaseHolder
+from berth_kube.resources import MIGRATION_PLANS, NODES
+
+_LOG = structlog.get_logger(__name__)
+_MOST_MOVE_EVENTS: Final = 10
+
+Timed = Callable[[Phase], AbstractContextManager[None]]
+Revalidate = Callable[[Sequence[PlannedMove]], Mapping[int, Invalid]]
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What the carrying out of a plan works with."""
+
+    client: KubeClient
+    clock: Clock
+    settings: CycleSettings
+    lease: LeaseHolder
+    stop: threading.Event
+    observer: CycleObserver
+    timed: Timed
+
+
+def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, revalidate: Revalidate) -> PlanOutcome:
+    """Carry out a published plan and return how it went.
+
+    The draining taint is taken off whatever happens, unless another process may hold the Lease by then: taking it off
+    is that one's work.
+    """
+    begun_at = shop.clock.monotonic()
+    with shop.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
+        skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_invalid(plan, revalidate(plan.spec.moves))
+    sources = sorted({move.source for index, move in enumerate(plan.spec.moves) if index not in skipped})
+    plan = _begin(shop, plan, adopted=adopted)
+    try:
+        with shop.timed(Phase.TAINT):  # 9 keep new pods off the sources
+            taint_sources(shop.client, sources, plan.metadata.name)
+        with shop.timed(Phase.MOVE):  # 10 reserve, evict, hand over, wave by wave
+            execution = _execute(shop, plan, skipped, adopted=adopted)
+        with shop.timed(Phase.VERIFY):  # 11 see what came of it, and say so
+            outcome = _verify(shop, plan, execution, shop.clock.monotonic() - begun_at)
+            _conclude(shop, plan, execution, outcome)
+    finally:
+        with shop.timed(Phase.UNTAINT):  # 12 let the sources be used again
+            if not shop.lease.lost.is_set():
+                untaint_nodes(shop.client, sources)
+    return outcome
+
+
+def _skip_invalid(plan: MigrationPlan, invalid: Mapping[int, Invalid]) -> dict[int, MoveStatus]:
+    """Return the states of the moves that do not hold any more."""
+    return {
+        index: MoveStatus(
+            namespace=plan.spec.moves[index].namespace,
+            pod=plan.spec.moves[index].pod,
+            state=MoveState.SKIPPED,
+            reason=why.reason.value,
+            message=why.message,
+        )
+        for index, why in invalid.items()
+    }
+
+
+def _begin(shop: Workshop, plan: MigrationPlan, *, adopted: bool) -> MigrationPlan:
+    """Set a plan Running and return it so; raises NotFoundError where it is gone."""
+    status = status_of_new_run(shop.clock, plan)
+    patch = build_status_patch(status)
+    shop.client.merge_patch(MIGRATION_PLANS, plan.metadata.name, patch, subresource="status")
+    reason = EventReason.ADOPTED if adopted else EventReason.STARTED
+    what = "Continuing what an interrupted run began" if adopted else "Moving"
+    record(shop, plan, reason, f"{what}: {len(plan.spec.moves)} moves")
+    if adopted:
+        _LOG.warning(log_keys.PLAN_ADOPTED, **{log_keys.KEY_PLAN: plan.metadata.name})
+    shop.observer.plan_begun(plan.metadata.name, len(plan.spec.moves))
+    return replace(plan, status=status)
+
+
+def _execute(shop: Workshop, plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> Execution:
+    tools = Tools(
+        client=shop.client,
+        clock=shop.clock,
+        settings=shop.settings.execution,
+        stop=shop.stop,
+        lease_lost=shop.lease.lost,
+        listener=shop.observer,
+    )
+    identity = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
+    with Observation(shop.client, identity, plan.spec.moves) as observation:
+        return PlanExecutor(tools, plan, observation, skipped=skipped, adopted=adopted).run()
+
+
+def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: float) -> PlanOutcome:
+    evicted = [move for move, gone in zip(plan.spec.moves, execution.evicted, strict=True) if gone]
+    since = parse_timestamp(plan.status.start_time) if plan.status.start_time else shop.clock.now()
+    return PlanOutcome(
+        plan=plan.metadata.name,
+        phase=conclude(execution.statuses, interrupted=execution.stop is MoveReason.INTERRUPTED),
+        statuses=execution.statuses,
+        freed_nodes=read_freed(shop.client, {move.source for move in plan.spec.moves}),
+        pending=count_pending(shop.client, evicted, since),
+        seconds=seconds,
+        note=execution.stop_message,
+    )
+
+
+def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome: PlanOutcome) -> None:
+    """Write down what came of a plan: on the plan, in events, on the nodes."""
+    moved = zip(plan.spec.moves, execution.evicted, strict=True)
+    _annotate_sources(shop, {move.source for move, gone in moved if gone})
+    if execution.plan_deleted:
+        release_reservations(shop.client, plan.metadata.name)
+        return
+    status = replace(
+        plan.status,
+        phase=outcome.phase,
+        message=outcome.sentence,
+        completion_time=format_timestamp(shop.clock.now()),
+        moves=outcome.statuses,
+        achieved=outcome.achieved,
+    )
+    try:
+        shop.client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
+    except NotFoundError:
+        return
+    failed = [one for one in outcome.statuses if one.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
+    for one in failed[:_MOST_MOVE_EVENTS]:
+        text = f"{one.namespace}/{one.pod} {one.state.value} {one.reason}: {one.message}"
+        record(shop, plan, EventReason.MOVE_FAILED, text, kind="Warning")
+    reason = EventReason.ABORTED if outcome.phase is PlanPhase.ABORTED else EventReason.FINISHED
+    record(shop, plan, reason, outcome.sentence, kind="Normal" if outcome.clean else "Warning")
+
+
+def _annotate_sources(shop: Workshop, sources: set[str]) -> None:
+    """Record on the nodes that pods were moved off them; the cool-down counts from here."""
+    patch = build_defragmented_patch(shop.clock.now())
+    for source in sorted(sources):
+        try:
+            shop.client.merge_patch(NODES, source, patch)
+        except BerthError as error:
+            _LOG.warning(log_keys.CALL_FAILED, **{log_keys.KEY_NODE: source, log_keys.KEY_ERROR: str(error)})
+
+
+def record(
+    shop: Workshop, plan: MigrationPlan, reason: EventReason, message: str, *, kind: EventType = "Normal"
+) -> None:
+    """Record an event on a plan, for `kubectl describe`."""
+    record_event(
+        shop.client,
+        regarding=ObjectReference(
+            api_version=migration_plans.API_VERSION,
+            kind=migration_plans.KIND,
+            name=plan.metadata.name,
+            uid=plan.metadata.uid,
+        ),
+        reason=reason.value,
+        message=message,
+        type=kind,
+        reporting_component=COMPONENT,
+        clock=shop.clock,
+    )

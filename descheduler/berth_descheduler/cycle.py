@@ -1,0 +1,228 @@
+"""Owns one cycle from the Lease to the last taint, as a numbered list, and returns what it did.
+
+It does not own any of the steps.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from berth_core.clock import Clock
+from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlannedMove, PlanPhase
+from berth_core.names import DESCHEDULER_LEASE, plan_name
+from berth_core.snapshot import Snapshot
+from berth_descheduler import log_keys
+from berth_descheduler.carrying_out import Workshop, carry_out
+from berth_descheduler.leftovers import abort_plan, clear_leftovers
+from berth_descheduler.observers import CycleObserver
+from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
+from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, Verdict
+from berth_descheduler.plan_objects import build_plan, build_status_patch
+from berth_descheduler.planner import Invalid, Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.settings import Approval, CycleSettings
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.leases import LeaseHolder
+from berth_kube.resources import MIGRATION_PLANS
+
+_LOG = structlog.get_logger(__name__)
+_APPROVAL_POLL_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a cycle runs in."""
+
+    client: KubeClient
+    clock: Clock
+    observer: CycleObserver
+    stop: threading.Event
+    """Set to end early: nothing new is begun, what is under way is brought to a safe end."""
+
+
+class Cycle:
+    """One run of the descheduler; made for one `run`."""
+
+    def __init__(self, around: Surroundings, settings: CycleSettings, planner: PlannerSettings) -> None:
+        self._around = around
+        self._client = around.client
+        self._settings = settings
+        self._planner = planner
+        self._phases: dict[str, float] = {}
+        self._begun_at = around.clock.monotonic()
+        self._lease = LeaseHolder(
+            around.client,
+            settings.namespace,
+            DESCHEDULER_LEASE,
+            settings.identity,
+            duration_seconds=settings.lease_seconds,
+            clock=around.clock,
+        )
+
+    def run(self) -> Outcome:
+        """Run the cycle and return what it did; raises `BerthError` where the cluster does not let it go on."""
+        outcome = self._plan_only() if self._settings.dry_run else self._run_alone()
+        self._around.observer.cycle_ended(outcome)
+        _LOG.info(log_keys.CYCLE_ENDED, **{log_keys.KEY_SENTENCE: outcome.sentence})
+        return outcome
+
+    def _run_alone(self) -> Outcome:
+        """Run while no other process does."""
+        with self._timed(Phase.LEASE):  # 1 hold the lease, one run at a time
+            if not self._lease.acquire(self._settings.lease_wait_seconds):
+                return self._outcome(Verdict.LEASE_HELD)
+        execution = self._settings.execution
+        watch = OperatorWatch(
+            self._client,
+            self._around.clock,
+            self._settings.namespace,
+            every=execution.watchdog_seconds,
+            stale=execution.stale_operator_seconds,
+        )
+        try:
+            with watch:
+                return self._run_steps()
+        finally:
+            self._lease.release()
+
+    def _run_steps(self) -> Outcome:
+        with self._timed(Phase.LEFTOVERS):  # 2 undo or adopt what an interrupted run left
+            left = self._clear_leftovers()
+        adopted = tuple(self._carry_out(one, adopted=True) for one in left)
+        if self._around.stop.is_set():
+            return self._outcome(Verdict.STOPPED, adopted=adopted)
+        found = self._find_plan()  # 3 snapshot, 4 score, 5 plan
+        forecast = _forecast(found)
+        if not found.moves:
+            return self._outcome(Verdict.NOTHING_TO_MOVE, adopted=adopted, forecast=forecast)
+        with self._timed(Phase.PUBLISH):  # 6 publish
+            published = self._publish(found)
+        with self._timed(Phase.APPROVAL):  # 7 wait for approval if asked
+            verdict = self._await_approval(published)
+        if verdict is not None:
+            return self._outcome(verdict, adopted=adopted, forecast=forecast)
+        try:
+            done = self._carry_out(published, adopted=False)  # 8 to 12
+        except NotFoundError:
+            return self._outcome(Verdict.PLAN_DELETED, adopted=adopted, forecast=forecast)
+        return self._outcome(Verdict.CARRIED_OUT, plan=done, adopted=adopted, forecast=forecast)
+
+    def _plan_only(self) -> Outcome:
+        return self._outcome(Verdict.DRY_RUN, forecast=_forecast(self._find_plan()))
+
+    # --- the steps --------------------------------------------------------------------------------------------------
+
+    def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
+        stale_seconds = self._settings.execution.stale_operator_seconds
+        release_stale_handovers(self._client, self._around.clock, self._settings.namespace, stale_seconds)
+        return clear_leftovers(self._client, self._around.clock, self._settings.adoption_seconds)
+
+    def _find_plan(self) -> Plan:
+        """Take a snapshot and plan on it; the planner scores on the way, so both have one time."""
+        with self._timed(Phase.SNAPSHOT):
+            snapshot = self._read_snapshot()
+        with self._timed(Phase.PLAN):
+            found = plan(snapshot, self._planner)
+        self._around.observer.planned(found)
+        return found
+
+    def _read_snapshot(self) -> Snapshot:
+        return read_live_snapshot(self._client)
+
+    def _publish(self, found: Plan) -> MigrationPlan:
+        """Create the MigrationPlan; approved at once where nobody is to be asked."""
+        spec = MigrationPlanSpec(
+            trigger=self._settings.trigger,
+            objective=found.objective,
+            approved=self._settings.approval is Approval.AUTO,
+            moves=found.moves,
+            predicted=replace(found.predicted, nodes=len(found.before.nodes)),
+        )
+        name = plan_name(self._around.clock.now().strftime("%Y%m%d-%H%M%S"), self._settings.identity)
+        created = self._client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
+        phase = PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED
+        patch = build_status_patch(MigrationPlanStatus(phase=phase))
+        del patch["status"]["moves"]
+        self._client.merge_patch(MIGRATION_PLANS, name, patch, subresource="status")
+        _LOG.info(log_keys.PLAN_PUBLISHED, **{log_keys.KEY_PLAN: name, log_keys.KEY_MOVES: len(spec.moves)})
+        return created
+
+    def _await_approval(self, published: MigrationPlan) -> Verdict | None:
+        """Wait until the plan may begin; return why it may not."""
+        name, clock = published.metadata.name, self._around.clock
+        deadline = clock.monotonic() + self._settings.approval_seconds
+        approved = published.spec.approved
+        while not approved:
+            if self._around.stop.is_set() or clock.monotonic() >= deadline:
+                abort_plan(self._client, published, clock, "aborted: it was not approved in time")
+                return Verdict.STOPPED if self._around.stop.is_set() else Verdict.NOT_APPROVED
+            self._around.stop.wait(_APPROVAL_POLL_SECONDS)
+            try:
+                approved = self._client.get(MIGRATION_PLANS, name, type=MigrationPlan).spec.approved
+            except NotFoundError:
+                return Verdict.PLAN_DELETED
+        return None
+
+    def _revalidate(self, moves: Sequence[PlannedMove]) -> Mapping[int, Invalid]:
+        return revalidate(self._read_snapshot(), moves, self._planner)
+
+    def _carry_out(self, one: MigrationPlan, *, adopted: bool) -> PlanOutcome:
+        shop = Workshop(
+            client=self._client,
+            clock=self._around.clock,
+            settings=self._settings,
+            lease=self._lease,
+            stop=self._around.stop,
+            observer=self._around.observer,
+            timed=self._timed,
+        )
+        return carry_out(shop, one, adopted=adopted, revalidate=self._revalidate)
+
+    # --- bookkeeping ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _timed(self, phase: Phase) -> Iterator[None]:
+        """Time a phase; phases that come again add up."""
+        self._around.observer.phase_begun(phase)
+        begun_at = self._around.clock.monotonic()
+        try:
+            yield
+        finally:
+            seconds = self._around.clock.monotonic() - begun_at
+            self._phases[phase.value] = self._phases.get(phase.value, 0.0) + seconds
+            self._around.observer.phase_ended(phase, seconds)
+            keys = {log_keys.KEY_PHASE: phase.value, log_keys.KEY_SECONDS: round(seconds, 3)}
+            _LOG.debug(log_keys.PHASE_ENDED, **keys)
+
+    def _outcome(
+        self,
+        verdict: Verdict,
+        *,
+        plan: PlanOutcome | None = None,
+        forecast: Forecast | None = None,
+        adopted: tuple[PlanOutcome, ...] = (),
+    ) -> Outcome:
+        return Outcome(
+            verdict=verdict,
+            plan=plan,
+            forecast=forecast or Forecast(),
+            adopted=adopted,
+            seconds=self._around.clock.monotonic() - self._begun_at,
+            phases=dict(self._phases),
+        )
+
+
+def _forecast(found: Plan) -> Forecast:
+    return Forecast(
+        nodes=len(found.before.nodes),
+        moves=len(found.moves),
+        waves=found.waves,
+        freed_nodes=found.freed_nodes,
+        refused=len(found.refused),
+    )

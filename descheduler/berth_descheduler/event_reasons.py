@@ -1,0 +1,20 @@
+"""Owns the reasons of the Kubernetes events that the descheduler records on a MigrationPlan.
+
+It does not own the reasons of moves: those are the contract's, in `berth_core.migration_plans`.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+COMPONENT: Final = "berth-descheduler"
+
+
+class EventReason(StrEnum):
+    """What happened to a plan."""
+
+    STARTED = "Started"
+    ADOPTED = "Adopted"
+    MOVE_FAILED = "MoveFailed"
+    STOPPED = "Stopped"
+    ABORTED = "Aborted"
+    FINISHED = "Finished"

@@ -1,0 +1,403 @@
+"""Owns the loop that carries a plan out: look at the moves, decide for each, act, until all of them are over.
+
+It does not decide (`moves`), look (`observation`, `facts`) or know what the calls mean (`evictions`).
+
+The loop is driven by what is, not by what happened: it may be killed at any instant and begun again on the same plan.
+Only calls leave the loop's thread; their answers come back to it through a queue.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar, assert_never
+
+import structlog
+
+from berth_core.clock import Clock
+from berth_core.errors import BerthError, RetryableError
+from berth_core.migration_plans import (
+    MigrationPlan,
+    MigrationPlanStatus,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PlanPhase,
+)
+from berth_descheduler import log_keys
+from berth_descheduler.background_calls import BackgroundCalls
+from berth_descheduler.evictions import EvictAnswer, ReserveAnswer, backoff_seconds, evict, reserve
+from berth_descheduler.facts import Look, MoveProgress, derive_facts, look_at, start_progress, was_evicted
+from berth_descheduler.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
+from berth_descheduler.observation import Observation
+from berth_descheduler.plan_objects import PlanIdentity
+from berth_descheduler.settings import ExecutionSettings
+from berth_descheduler.status_writer import PlanStatusWriter
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import RESERVATIONS
+
+_LOG = structlog.get_logger(__name__)
+_COALESCE_SECONDS: Final = 0.02
+
+T = TypeVar("T")
+
+
+class LeaseLostError(RetryableError):
+    """Another process may act now; everything is left as it is for that one."""
+
+
+class MoveListener(Protocol):
+    """Who is told how the moves fare."""
+
+    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
+        """Take note of all moves' states; `wave` is the one under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a plan's moves went, in the order of the plan."""
+
+    statuses: tuple[MoveStatus, ...]
+    evicted: tuple[bool, ...]
+    stop: MoveReason = MoveReason.NONE
+    stop_message: str = ""
+    plan_deleted: bool = False
+
+
+@dataclass(slots=True)
+class _Stop:
+    """Whether nothing new may begin, why, and since when."""
+
+    reason: MoveReason = MoveReason.NONE
+    message: str = ""
+    since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the loop works with."""
+
+    client: KubeClient
+    clock: Clock
+    settings: ExecutionSettings
+    stop: threading.Event
+    """Set from outside, by a signal: begin nothing new."""
+
+    lease_lost: threading.Event
+    """Set when another process may carry the plan on: do nothing more."""
+
+    listener: MoveListener
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What limits how much begins at once."""
+
+    open_moves: int = 0
+    open_sources: set[str] = field(default_factory=set)
+
+
+class PlanExecutor:
+    """Carries out one published plan."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        plan: MigrationPlan,
+        observation: Observation,
+        *,
+        skipped: Mapping[int, MoveStatus] | None = None,
+        adopted: bool = False,
+    ) -> None:
+        self._tools = tools
+        self._plan = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
+        self._start_time = plan.status.start_time
+        self._observation = observation
+        self._moves = _start_moves(plan, skipped or {}, adopted=adopted)
+        self._stop = _Stop()
+        self._plan_deleted = False
+        self._wave = 0
+        self._lost_sources = {
+            one.move.source
+            for one in self._moves
+            if one.finished and keeps_its_node(one.status.state, MoveReason(one.status.reason), evicted=False)
+        }
+        self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)
+        self._writer = PlanStatusWriter(
+            tools.client,
+            self._plan.name,
+            self._calls.pool,
+            interval_seconds=tools.settings.status_interval_seconds,
+            clock=tools.clock,
+        )
+
+    def run(self) -> Execution:
+        """Carry the plan out, wave by wave, and return how it went; every call that it made is answered then."""
+        try:
+            for wave in sorted({progress.move.wave for progress in self._moves}):
+                self._wave = wave
+                self._run_wave([one for one in self._moves if one.move.wave == wave])
+        finally:
+            self._calls.close()
+        return self._execution()
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    def _run_wave(self, wave: Sequence[MoveProgress]) -> None:
+        """Bring all moves of a wave to their end."""
+        while True:
+            self._calls.take_answers()
+            if self._tools.lease_lost.is_set():
+                raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
+            self._note_stop()
+            self._step_all(wave)
+            self._tell()
+            if all(progress.finished for progress in wave):
+                return
+            self._tools.clock.sleep(_COALESCE_SECONDS)
+            self._observation.wait(self._tools.settings.tick_seconds)
+
+    def _step_all(self, wave: Sequence[MoveProgress]) -> None:
+        """Look at a wave once, then decide and act for each of its moves."""
+        now, timeouts = self._tools.clock.monotonic(), self._tools.settings.timeouts
+        observed = self._observation.look()
+        self._plan_deleted = self._plan_deleted or not observed.plan_exists
+        look = look_at(wave, observed, now, timeouts.gap_seconds)
+        counts = _count_open(wave)
+        for progress in wave:
+            if progress.finished or progress.in_flight:
+                continue
+            facts = derive_facts(
+                progress,
+                look,
+                stop=self._stop.reason,
+                stopping_since=self._stop.since,
+                source_lost=progress.move.source in self._lost_sources,
+            )
+            self._act(progress, next_step(facts, timeouts, now), look, counts)
+
+    def _act(self, progress: MoveProgress, step: Step, look: Look, counts: _Counts) -> None:
+        match step:
+            case Reserve():
+                self._begin_reserve(progress, counts)
+            case Evict():
+                self._begin_evict(progress, look)
+            case Wait():
+                self._set_state(progress, look, step.state, message=step.message)
+            case Finish():
+                self._finish(progress, step, look)
+            case _:
+                assert_never(step)
+
+    def _note_stop(self) -> None:
+        """Begin to stop where somebody asks for it or too much has failed; a stop from outside outranks the other."""
+        if self._stop.reason is MoveReason.INTERRUPTED:
+            return
+        if self._plan_deleted:
+            self._begin_stop(MoveReason.INTERRUPTED, "the plan was deleted", log_keys.PLAN_DELETED)
+        elif self._tools.stop.is_set():
+            self._begin_stop(MoveReason.INTERRUPTED, "asked to stop", log_keys.STOPPING)
+        elif not self._stop.reason and self._too_many_failed():
+            failed = sum(has_failed(one.status) for one in self._moves)
+            message = f"{failed} of {len(self._moves)} moves failed"
+            self._begin_stop(MoveReason.PLAN_STOPPED, message, log_keys.PLAN_STOPPED)
+
+    def _begin_stop(self, reason: MoveReason, message: str, event: str) -> None:
+        self._stop = _Stop(reason, message, self._tools.clock.monotonic())
+        _LOG.warning(event, **{log_keys.KEY_PLAN: self._plan.name, log_keys.KEY_REASON: message})
+
+    def _too_many_failed(self) -> bool:
+        failed = sum(has_failed(one.status) for one in self._moves)
+        return failed > max(1, int(self._tools.settings.max_failed_share * len(self._moves)))
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+
+    def _begin_reserve(self, progress: MoveProgress, counts: _Counts) -> None:
+        """Ask for a place, unless enough is under way; the moves of one source begin together."""
+        now = self._tools.clock.monotonic()
+        source = progress.move.source
+        if progress.retry_at is not None and now < progress.retry_at:
+            return
+        if progress.reserving_since is None:
+            if counts.open_moves >= self._tools.settings.max_open_moves and source not in counts.open_sources:
+                return
+            counts.open_moves += 1
+            counts.open_sources.add(source)
+            progress.reserving_since = now
+        client, ttl = self._tools.client, self._tools.settings.ttl
+        self._set_status(progress, MoveState.RESERVING)
+        self._call(
+            progress,
+            lambda: reserve(client, self._plan, progress.index, progress.move, ttl),
+            lambda answer: self._reserved(progress, answer),
+        )
+
+    def _reserved(self, progress: MoveProgress, answer: ReserveAnswer) -> None:
+        if answer.created:
+            progress.asked = True
+            progress.was_ready, progress.grace_seconds = answer.was_ready, answer.grace_seconds
+            progress.attempts, progress.retry_at = 0, None
+            _LOG.info(log_keys.RESERVED, **self._keys(progress))
+            return
+        progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
+        if not answer.refusal:
+            self._back_off(progress, answer.detail, None, log_keys.CALL_FAILED)
+
+    def _begin_evict(self, progress: MoveProgress, look: Look) -> None:
+        """Ask for the eviction; it counts as done for the decisions about its kin until the answer says otherwise."""
+        look.count_eviction(progress)
+        progress.eviction = Eviction.SENT
+        self._call(
+            progress,
+            lambda: evict(self._tools.client, progress.move),
+            lambda answer: self._evicted(progress, answer),
+        )
+
+    def _evicted(self, progress: MoveProgress, answer: EvictAnswer) -> None:
+        now = self._tools.clock.monotonic()
+        progress.eviction, progress.eviction_detail = answer.eviction, answer.detail
+        match answer.eviction:
+            case Eviction.SENT:
+                progress.evicted_since = now
+                self._set_status(progress, MoveState.EVICTED)
+                _LOG.info(log_keys.EVICTED, **self._keys(progress))
+            case Eviction.BLOCKED | Eviction.UNANSWERED:
+                progress.evicted_since = progress.evicted_since or now
+                progress.blocked_since = progress.blocked_since or now
+                self._back_off(progress, answer.detail, answer.retry_after_seconds, log_keys.EVICTION_BLOCKED)
+            case Eviction.REFUSED | Eviction.NOT_SENT:
+                pass
+            case _:
+                assert_never(answer.eviction)
+
+    def _back_off(self, progress: MoveProgress, detail: str, asked_for: float | None, event: str) -> None:
+        wait_seconds = backoff_seconds(progress.attempts, asked_for)
+        progress.attempts += 1
+        progress.retry_at = self._tools.clock.monotonic() + wait_seconds
+        _LOG.info(event, **self._keys(progress), **{log_keys.KEY_MESSAGE: detail})
+
+    def _finish(self, progress: MoveProgress, step: Finish, look: Look) -> None:
+        """End a move; its Reservation is deleted where it is of no use any more."""
+        sight = look.sights[progress.index]
+        if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
+            self._lost_sources.add(progress.move.source)
+        self._set_state(progress, look, step.state, step.reason, step.message)
+        if step.release and (progress.reserving_since is not None or progress.seen):
+            self._call(progress, lambda: self._release(progress), lambda _: None)
+
+    def _release(self, progress: MoveProgress) -> None:
+        """Delete the Reservation; where that fails, its TTL releases the place."""
+        try:
+            self._tools.client.delete(RESERVATIONS, progress.reservation, namespace=progress.move.namespace)
+        except NotFoundError:
+            return
+        except BerthError as error:
+            _LOG.warning(log_keys.RELEASE_FAILED, **self._keys(progress), **{log_keys.KEY_ERROR: str(error)})
+            return
+        _LOG.info(log_keys.RELEASED, **self._keys(progress))
+
+    def _call(self, progress: MoveProgress, call: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Make a call for a move, which is left alone until the answer is taken in."""
+
+        def answered(answer: T) -> None:
+            progress.in_flight = False
+            then(answer)
+
+        progress.in_flight = True
+        self._calls.make(call, answered)
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _set_state(
+        self,
+        progress: MoveProgress,
+        look: Look,
+        state: MoveState,
+        reason: MoveReason = MoveReason.NONE,
+        message: str = "",
+    ) -> None:
+        """Set a move's state and, where it is known by now, who replaced its pod and where."""
+        seen = look.sights[progress.index].replacement
+        known = progress.status
+        self._set_status(
+            progress,
+            state,
+            reason,
+            message,
+            replacement=seen.name if seen else known.replacement,
+            node=seen.node if seen else known.node,
+        )
+
+    def _set_status(
+        self,
+        progress: MoveProgress,
+        state: MoveState,
+        reason: MoveReason = MoveReason.NONE,
+        message: str = "",
+        *,
+        replacement: str = "",
+        node: str = "",
+    ) -> None:
+        before = progress.status
+        progress.status = MoveStatus(
+            namespace=before.namespace,
+            pod=before.pod,
+            state=state,
+            reason=reason.value,
+            message=message,
+            reservation=progress.reservation if progress.asked or progress.seen else "",
+            replacement=replacement,
+            node=node,
+        )
+        if before.state is not state:
+            keys = {log_keys.KEY_STATE: state.value, log_keys.KEY_REASON: reason.value, log_keys.KEY_MESSAGE: message}
+            _LOG.info(log_keys.MOVE_CHANGED, **self._keys(progress), **keys)
+
+    def _tell(self) -> None:
+        """Tell the listener and the plan's status how the moves fare."""
+        statuses = tuple(progress.status for progress in self._moves)
+        self._tools.listener.moves_changed(statuses, self._wave)
+        message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
+        self._writer.offer(
+            MigrationPlanStatus(phase=PlanPhase.RUNNING, message=message, start_time=self._start_time, moves=statuses)
+        )
+
+    def _keys(self, progress: MoveProgress) -> dict[str, str]:
+        return {
+            log_keys.KEY_PLAN: self._plan.name,
+            log_keys.KEY_POD: f"{progress.move.namespace}/{progress.move.pod}",
+            log_keys.KEY_NODE: progress.move.target,
+        }
+
+    def _execution(self) -> Execution:
+        gone = {Eviction.SENT, Eviction.UNANSWERED}
+        return Execution(
+            statuses=tuple(progress.status for progress in self._moves),
+            evicted=tuple(progress.eviction in gone for progress in self._moves),
+            stop=self._stop.reason,
+            stop_message=self._stop.message,
+            plan_deleted=self._plan_deleted,
+        )
+
+
+def _start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> list[MoveProgress]:
+    """Return the progress of all moves; of an adopted plan, what was recorded as over stays over."""
+    recorded = plan.status.moves if adopted else ()
+    moves = []
+    for index, move in enumerate(plan.spec.moves):
+        status = skipped.get(index) or (recorded[index] if index < len(recorded) else None)
+        progress = start_progress(plan.metadata.name, index, move, status)
+        progress.adopted = adopted
+        moves.append(progress)
+    return moves
+
+
+def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
+    """Return how many moves of a wave are under way, and from which sources."""
+    under_way = [one for one in wave if not one.finished and (one.reserving_since is not None or one.seen)]
+    return _Counts(len(under_way), {one.move.source for one in under_way})
+
+
+def has_failed(status: MoveStatus) -> bool:
+    """Tell whether a move counts as a failure of the plan; one that was not begun does not."""
+    return status.state in {MoveState.FAILED, MoveState.ELSEWHERE}

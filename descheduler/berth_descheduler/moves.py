@@ -1,0 +1,333 @@
+"""Owns the life of one move as a pure decision: what is seen of it now, what is to be done next.
+
+It does not look (`facts` derives what is seen) and does not act (`executor` does what is decided).
+
+A move has two halves that the API server holds apart: its pod leaves the source, and its place on the target is taken.
+Pods of one controller are alike, so a replacement may take the place that was made for its sibling. Nothing is lost by
+that as long as no more pods are evicted than places are held; hence every eviction asks for a *spare* place of the
+pod's kind (same controller) and not for its own Reservation alone.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias, assert_never
+
+from berth_core.migration_plans import MoveReason, MoveState
+from berth_descheduler.settings import MoveTimeouts
+
+
+class Presence(Enum):
+    """Where the pod that is to move is, by its UID."""
+
+    ON_SOURCE = auto()
+    LEAVING = auto()
+    """Its deletion has begun."""
+    GONE = auto()
+    """Deleted, or ended by itself."""
+
+
+class Place(Enum):
+    """How far the place on the target is, read off the move's Reservation."""
+
+    UNASKED = auto()
+    """There is no Reservation, and this run has made none."""
+    ASKED = auto()
+    """The Reservation waits for the scheduler, or the watch has not shown it yet."""
+    UNPROVEN = auto()
+    """Held, but the hand-over path is not proven."""
+    HELD = auto()
+    """Held and proven."""
+    CLAIMED = auto()
+    """On its way to an owner."""
+    TAKEN = auto()
+    """An owner runs in it."""
+    LOST = auto()
+    """The Reservation failed or was deleted."""
+
+
+class Eviction(Enum):
+    """What became of the eviction that this run asked for."""
+
+    NOT_SENT = auto()
+    BLOCKED = auto()
+    """Refused for now: a disruption budget allows none."""
+    REFUSED = auto()
+    """Refused for good."""
+    UNANSWERED = auto()
+    """No answer came: taken as accepted if the pod leaves, asked again if it does not."""
+    SENT = auto()
+    """Accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The pod that took the move's place, as last seen."""
+
+    name: str
+    node: str
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """The places and the evicted pods of one controller, over the moves of the running wave."""
+
+    held: int = 0
+    """Places that are held and proven, and nobody's yet."""
+
+    homeless: int = 0
+    """Evicted pods whose replacement has claimed no place yet."""
+
+    staying: int = 0
+    """Pods that this run means to evict and has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """When what is waited for began, in monotonic seconds; None: not begun."""
+
+    reserving: float | None = None
+    blocked: float | None = None
+    evicted: float | None = None
+    gone: float | None = None
+    taken: float | None = None
+    stopping: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveFacts:
+    """All that is known of one move at one instant."""
+
+    target: str
+    presence: Presence = Presence.ON_SOURCE
+    place: Place = Place.UNASKED
+    place_detail: str = ""
+    eviction: Eviction = Eviction.NOT_SENT
+    eviction_detail: str = ""
+    retry_eviction_at: float | None = None
+    refusal: MoveReason = MoveReason.NONE
+    """Set when making the Reservation was refused for good."""
+
+    refusal_detail: str = ""
+    replacement: Replacement | None = None
+    must_be_ready: bool = True
+    """Whether the pod before was Ready, or that is not known."""
+
+    grace_seconds: float = 0.0
+    kin: Kin = Kin()
+    source_ready: bool = True
+    """No other move of the same source and wave still waits for its place."""
+
+    source_lost: bool = False
+    """A pod of the same source stays: the node cannot be emptied any more."""
+
+    stop: MoveReason = MoveReason.NONE
+    """Set when the plan is to begin nothing new: PlanStopped or Interrupted."""
+
+    since: Since = Since()
+
+    @property
+    def evicted(self) -> bool:
+        """Tell whether this run took the pod away."""
+        if self.eviction is Eviction.UNANSWERED:
+            return self.presence is not Presence.ON_SOURCE
+        return self.eviction is Eviction.SENT
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Create the Reservation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask for the pod's eviction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Do nothing; what the move's state is and what it waits for."""
+
+    state: MoveState
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The move is over; with `release` its Reservation is deleted."""
+
+    state: MoveState
+    reason: MoveReason = MoveReason.NONE
+    message: str = ""
+    release: bool = False
+
+
+Step: TypeAlias = Reserve | Evict | Wait | Finish
+
+
+def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    """Decide what is to be done for a move; `now` in the monotonic seconds of `facts.since`."""
+    if facts.evicted:
+        return _after_eviction(facts, timeouts, now)
+    match facts.presence:
+        case Presence.ON_SOURCE:
+            return _before_eviction(facts, timeouts, now)
+        case Presence.LEAVING | Presence.GONE:
+            return _left_by_itself(facts, timeouts, now)
+        case _:
+            assert_never(facts.presence)
+
+
+def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    """Decide for a pod that somebody else took away: if its place is being taken, that is a landing like any other."""
+    if facts.place in {Place.CLAIMED, Place.TAKEN}:
+        return _after_eviction(facts, timeouts, now)
+    message = "the pod was deleted or has ended before its turn"
+    return Finish(MoveState.SKIPPED, MoveReason.POD_GONE, message, release=True)
+
+
+def _before_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    return _given_up(facts) or _by_place(facts, timeouts, now)
+
+
+def _given_up(facts: MoveFacts) -> Step | None:
+    """Return how a move ends that is not to be made any more, None if it still is."""
+    if facts.stop:
+        return Finish(MoveState.SKIPPED, facts.stop, "not begun when the plan was stopped", release=True)
+    if facts.source_lost:
+        message = "another pod has to stay on the source, so emptying it is given up"
+        return Finish(MoveState.SKIPPED, MoveReason.SOURCE_NOT_EMPTIABLE, message, release=True)
+    if facts.refusal:
+        return _refused(facts)
+    if facts.eviction is Eviction.REFUSED:
+        return Finish(MoveState.FAILED, MoveReason.EVICTION_FORBIDDEN, facts.eviction_detail, release=True)
+    return None
+
+
+def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    match facts.place:
+        case Place.UNASKED if not _elapsed(facts.since.reserving, timeouts.reserve_seconds, now):
+            return Reserve()
+        case Place.LOST:
+            return Finish(MoveState.FAILED, MoveReason.RESERVATION_FAILED, facts.place_detail, release=True)
+        case Place.UNASKED | Place.ASKED | Place.UNPROVEN:
+            return _await_place(facts, timeouts, now)
+        case Place.HELD | Place.CLAIMED | Place.TAKEN:
+            return _await_eviction(facts, timeouts, now)
+        case _:
+            assert_never(facts.place)
+
+
+def _refused(facts: MoveFacts) -> Step:
+    untouched = {MoveReason.POD_GONE, MoveReason.POD_CHANGED}
+    state = MoveState.SKIPPED if facts.refusal in untouched else MoveState.FAILED
+    return Finish(state, facts.refusal, facts.refusal_detail, release=True)
+
+
+def _await_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    if not _elapsed(facts.since.reserving, timeouts.reserve_seconds, now):
+        return Wait(MoveState.RESERVING, facts.place_detail)
+    if facts.place is Place.UNPROVEN:
+        reason, what = MoveReason.HANDOVER_NOT_READY, "its hand-over was not proven"
+    else:
+        reason, what = MoveReason.RESERVATION_TIMEOUT, "the place was not held"
+    message = _joined(f"{what} within {timeouts.reserve_seconds:g} s", facts.place_detail)
+    return Finish(MoveState.FAILED, reason, message, release=True)
+
+
+def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    if _elapsed(facts.since.blocked, timeouts.evict_seconds, now):
+        message = _joined(f"the eviction was refused for {timeouts.evict_seconds:g} s", facts.eviction_detail)
+        return Finish(MoveState.FAILED, MoveReason.EVICTION_BLOCKED, message, release=True)
+    if not facts.source_ready:
+        return Wait(MoveState.RESERVED, "waits until every pod of its source has a place")
+    if facts.kin.held <= facts.kin.homeless:
+        return _without_spare_place(facts)
+    if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
+        return Wait(MoveState.RESERVED, facts.eviction_detail)
+    return Evict()
+
+
+def _without_spare_place(facts: MoveFacts) -> Step:
+    if facts.kin.homeless:
+        return Wait(MoveState.RESERVED, "waits until its evicted siblings have their places")
+    if facts.place is Place.HELD:
+        return Wait(MoveState.RESERVED, "waits for a look at its siblings' places")
+    message = "its place went to another pod of the same owner"
+    return Finish(MoveState.SKIPPED, MoveReason.RESERVATION_FAILED, message, release=True)
+
+
+def _after_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    match facts.place:
+        case Place.TAKEN if facts.presence is not Presence.ON_SOURCE:
+            return _await_ready(facts, timeouts, now)
+        case Place.LOST | Place.UNASKED:
+            message = _joined("the pod was evicted, then its Reservation was lost", facts.place_detail)
+            message += "; its replacement is scheduled as ever"
+            return Finish(MoveState.FAILED, MoveReason.RESERVATION_FAILED, message, release=True)
+        case Place.ASKED | Place.UNPROVEN | Place.HELD | Place.CLAIMED | Place.TAKEN:
+            return _await_landing(facts, timeouts, now)
+        case _:
+            assert_never(facts.place)
+
+
+def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    """Decide for a taken place; a Succeeded Reservation holds nothing any more, so it is left for people to see."""
+    seen = facts.replacement
+    if seen is not None and seen.node and (seen.ready or not facts.must_be_ready):
+        return _landed(facts.target, seen.node)
+    if _elapsed(facts.since.taken, timeouts.ready_seconds, now):
+        what = "is not to be seen any more" if seen is None else f"runs on {seen.node or 'no node'} but is not Ready"
+        message = f"the replacement {what} after {timeouts.ready_seconds:g} s"
+        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT, message)
+    if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
+        return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, "stopped before the replacement was Ready")
+    return Wait(MoveState.EVICTED, "waits until the replacement is Ready")
+
+
+def _landed(target: str, node: str) -> Finish:
+    if node == target:
+        return Finish(MoveState.LANDED)
+    return Finish(MoveState.ELSEWHERE, message=f"the replacement runs on {node}, not on {target}")
+
+
+def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
+        message = "stopped while the replacement was on its way; its Reservation stays and is handed over"
+        return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
+    if facts.presence is Presence.GONE and not facts.kin.homeless and facts.place in {Place.HELD, Place.UNPROVEN}:
+        return _place_left_over(facts)
+    if _elapsed(*_landing_clock(facts, timeouts), now):
+        message = _joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.place_detail)
+        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT, message, release=True)
+    return Wait(MoveState.EVICTED, facts.place_detail)
+
+
+def _place_left_over(facts: MoveFacts) -> Step:
+    """Decide for an evicted pod whose replacement took a sibling's place: the sibling will take this one."""
+    if facts.kin.staying:
+        return Wait(MoveState.EVICTED, "its replacement has a sibling's place, the sibling gets this one")
+    message = "its replacement took the place of a sibling that stays where it is"
+    return Finish(MoveState.ELSEWHERE, message=message, release=True)
+
+
+def _landing_clock(facts: MoveFacts, timeouts: MoveTimeouts) -> tuple[float | None, float]:
+    """Return since when and how long a landing is waited for; the pod's own grace period comes before it."""
+    if facts.presence is Presence.GONE and facts.since.gone is not None:
+        return facts.since.gone, timeouts.land_seconds
+    return facts.since.evicted, timeouts.land_seconds + facts.grace_seconds
+
+
+def _elapsed(since: float | None, seconds: float, now: float) -> bool:
+    return since is not None and now - since >= seconds
+
+
+def _joined(what: str, detail: str) -> str:
+    return f"{what}: {detail}" if detail else what
+
+
+def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:
+    """Tell whether a finished move means that its pod stays on the source, which then cannot be emptied."""
+    if evicted or reason is MoveReason.POD_GONE:
+        return False
+    return state in {MoveState.SKIPPED, MoveState.FAILED}

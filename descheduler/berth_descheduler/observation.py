@@ -1,0 +1,167 @@
+"""Owns what is seen of a running plan: its Reservations, the pods concerned and the plan itself, as they were last.
+
+It does not own what that means for a move (`facts`). One watch of the Reservations by label, one of the pods per
+namespace, one of the plan: no move costs a call of its own to be looked at.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
+
+from berth_core.errors import BerthError
+from berth_core.labels import PLAN_LABEL
+from berth_core.migration_plans import MigrationPlan, PlannedMove
+from berth_core.objects import ObjectMeta, Pod
+from berth_core.reservations import Reservation
+from berth_descheduler.plan_objects import PlanIdentity
+from berth_kube.client import KubeClient
+from berth_kube.resources import MIGRATION_PLANS, PODS, RESERVATIONS, Resource
+from berth_kube.watching import Changed, Listed, Removed
+
+_MOST_NAMESPACES_WATCHED: Final = 8
+_JOIN_SECONDS: Final = 5.0
+
+
+class _HasMetadata(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=_HasMetadata)
+Keep: TypeAlias = Callable[[T], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was seen last, all at one instant."""
+
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    """By `namespace/name`."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """By UID; only those that are to move and those of their controllers."""
+
+    plan_exists: bool = True
+
+
+class _Shelf(Generic[T]):
+    """The kept objects of one watch, by UID."""
+
+    def __init__(self, keep: Keep[T]) -> None:
+        self._keep = keep
+        self._objects: dict[str, T] = {}
+        self.listed = threading.Event()
+
+    def put(self, event: object) -> bool:
+        """Take in an event of the watch and tell whether it changed anything kept."""
+        match event:
+            case Listed(items=items):
+                self._objects = {one.metadata.uid: one for one in items if self._keep(one)}
+                self.listed.set()
+                return True
+            case Changed(item=changed):
+                if not self._keep(changed):
+                    return False
+                self._objects = {**self._objects, changed.metadata.uid: changed}
+                return True
+            case Removed(item=removed):
+                if removed.metadata.uid not in self._objects:
+                    return False
+                self._objects = {uid: one for uid, one in self._objects.items() if uid != removed.metadata.uid}
+                return True
+            case _:
+                return False
+
+    def objects(self) -> dict[str, T]:
+        """Return what is kept; the mapping is never changed afterwards."""
+        return self._objects
+
+
+class Observation:
+    """Watches over one plan in threads of its own; use as a context manager."""
+
+    def __init__(self, client: KubeClient, plan: PlanIdentity, moves: Iterable[PlannedMove]) -> None:
+        self._client = client
+        self._plan = plan
+        self._moves = tuple(moves)
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failure: BerthError | None = None
+        self.changed = threading.Event()
+        """Set whenever there is something new to look at, also by those who wait for other things."""
+
+        self._reservations: _Shelf[Reservation] = _Shelf(lambda _: True)
+        self._plans: _Shelf[MigrationPlan] = _Shelf(lambda seen: seen.metadata.uid == plan.uid)
+        self._pods: list[_Shelf[Pod]] = []
+
+    def __enter__(self) -> Self:
+        """Start watching and wait for the first full look; raises what the API server refused."""
+        selector = f"{PLAN_LABEL}={self._plan.name}"
+        self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
+        self._watch(self._plans, MIGRATION_PLANS, MigrationPlan, field_selector=f"metadata.name={self._plan.name}")
+        for namespace in self._namespaces():
+            shelf: _Shelf[Pod] = _Shelf(self._concerned())
+            self._pods.append(shelf)
+            self._watch(shelf, PODS, Pod, namespace=namespace)
+        for listed in [self._reservations.listed, self._plans.listed, *(shelf.listed for shelf in self._pods)]:
+            while not listed.wait(timeout=0.1):
+                self._raise_failure()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_JOIN_SECONDS)
+
+    def look(self) -> Observed:
+        """Return what is seen now; raises the error that ended a watch."""
+        self._raise_failure()
+        pods: dict[str, Pod] = {}
+        for shelf in self._pods:
+            pods |= shelf.objects()
+        reservations = {seen.key: seen for seen in self._reservations.objects().values()}
+        return Observed(reservations=reservations, pods=pods, plan_exists=bool(self._plans.objects()))
+
+    def _namespaces(self) -> list[str | None]:
+        """Return what to watch pods in; [None] is all namespaces at once, where one by one would be too many."""
+        names = sorted({move.namespace for move in self._moves})
+        return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
+
+    def _concerned(self) -> Keep[Pod]:
+        """Return what tells the pods that matter here: those to move and all others of their controllers."""
+        uids = {move.pod_uid for move in self._moves}
+        owners = {(move.namespace, move.owner.kind, move.owner.name) for move in self._moves if move.owner}
+
+        def concerned(pod: Pod) -> bool:
+            if pod.metadata.uid in uids:
+                return True
+            controller = pod.controller
+            return controller is not None and (pod.metadata.namespace, controller.kind, controller.name) in owners
+
+        return concerned
+
+    def _watch(self, shelf: _Shelf[T], resource: Resource, kind: type[T], **selection: str | None) -> None:
+        """Start the thread that keeps one shelf up to date."""
+
+        def run() -> None:
+            try:
+                for event in self._client.watch(resource, type=kind, stop=self._stop, **selection):
+                    if shelf.put(event):
+                        self.changed.set()
+            except BerthError as error:
+                self._failure = error
+                self.changed.set()
+
+        thread = threading.Thread(target=run, name=f"watch-{resource.plural}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something is new, no longer than that."""
+        self.changed.wait(seconds)
+        self.changed.clear()

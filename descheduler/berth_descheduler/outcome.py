@@ -1,0 +1,222 @@
+"""Owns what a cycle returns: what it did, what it did not do and why, as a sentence and as JSON.
+
+It does not own how that is found out: `landing` and `cycle` do.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from berth_core.migration_plans import Achieved, MoveState, MoveStatus, PlanPhase
+
+
+class Phase(StrEnum):
+    """The steps of a cycle, for its times; in their order."""
+
+    LEASE = "lease"
+    LEFTOVERS = "leftovers"
+    SNAPSHOT = "snapshot"
+    PLAN = "plan"
+    PUBLISH = "publish"
+    APPROVAL = "approval"
+    REVALIDATE = "revalidate"
+    TAINT = "taint"
+    MOVE = "move"
+    VERIFY = "verify"
+    UNTAINT = "untaint"
+
+
+class Verdict(StrEnum):
+    """How far a cycle came."""
+
+    CARRIED_OUT = "CarriedOut"
+    NOTHING_TO_MOVE = "NothingToMove"
+    DRY_RUN = "DryRun"
+    LEASE_HELD = "LeaseHeld"
+    NOT_APPROVED = "NotApproved"
+    PLAN_DELETED = "PlanDeleted"
+    STOPPED = "Stopped"
+
+
+_SENTENCES: Mapping[Verdict, str] = {
+    Verdict.NOTHING_TO_MOVE: "Nothing to move: no node can be emptied by these rules.",
+    Verdict.LEASE_HELD: "Another run holds the lease; nothing was done.",
+    Verdict.NOT_APPROVED: "The plan was not approved in time; nothing was moved.",
+    Verdict.PLAN_DELETED: "The plan was deleted before it began; nothing was moved.",
+    Verdict.STOPPED: "Asked to stop before anything was moved.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """How one plan went; `statuses` in the plan's order."""
+
+    plan: str
+    phase: PlanPhase
+    statuses: tuple[MoveStatus, ...] = ()
+    freed_nodes: tuple[str, ...] = ()
+    pending: int = 0
+    seconds: float = 0.0
+    note: str = ""
+    """Why it was stopped, "" if it was not."""
+
+    def count(self, state: MoveState) -> int:
+        """Return how many moves are in a state."""
+        return sum(status.state is state for status in self.statuses)
+
+    @property
+    def landed_on_target(self) -> int:
+        """Return how many replacements run on their planned node."""
+        return self.count(MoveState.LANDED)
+
+    @property
+    def clean(self) -> bool:
+        """Tell whether nothing failed, landed elsewhere or waits for a node."""
+        return not (self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending)
+
+    @property
+    def achieved(self) -> Achieved:
+        """Return the numbers for the plan's status."""
+        return Achieved(
+            moves=len(self.statuses),
+            landed_on_target=self.landed_on_target,
+            elsewhere=self.count(MoveState.ELSEWHERE),
+            skipped=self.count(MoveState.SKIPPED),
+            failed=self.count(MoveState.FAILED),
+            freed_nodes=self.freed_nodes,
+            freed_node_count=len(self.freed_nodes),
+            pending_pods=self.pending,
+            seconds=round(self.seconds, 3),
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Return how it went, for people."""
+        total = len(self.statuses)
+        parts = [
+            f"{self.landed_on_target} of {_count(total, 'pod')} landed on {'its' if total == 1 else 'their'} target"
+        ]
+        parts[0] += "" if total == 1 else "s"
+        for state, word in (
+            (MoveState.ELSEWHERE, "elsewhere"),
+            (MoveState.SKIPPED, "skipped"),
+            (MoveState.FAILED, "failed"),
+        ):
+            if count := self.count(state):
+                parts.append(f"{count} {word}{self._reasons(state)}")
+        if self.pending:
+            parts.append(f"{self.pending} without a node")
+        freed = f"{_count(len(self.freed_nodes), 'node')} freed in {self.seconds:.1f} s"
+        note = f" Stopped: {self.note}." if self.note else ""
+        return f"{', '.join(parts)}; {freed}.{note}"
+
+    def _reasons(self, state: MoveState) -> str:
+        """Return the reasons of a state, the most frequent first, in brackets."""
+        counts = Counter(status.reason for status in self.statuses if status.state is state and status.reason)
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return f" ({', '.join(f'{reason} {count}' for reason, count in ordered)})" if ordered else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What was planned, before anything was done."""
+
+    nodes: int = 0
+    moves: int = 0
+    waves: int = 0
+    freed_nodes: tuple[str, ...] = ()
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a cycle did."""
+
+    verdict: Verdict
+    plan: PlanOutcome | None = None
+    forecast: Forecast = field(default_factory=Forecast)
+    adopted: tuple[PlanOutcome, ...] = ()
+    """Plans of interrupted runs that this cycle brought to their end."""
+
+    seconds: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by phase."""
+
+    @property
+    def clean(self) -> bool:
+        """Tell whether everything that was begun went as planned."""
+        blocked = {Verdict.LEASE_HELD, Verdict.NOT_APPROVED, Verdict.PLAN_DELETED, Verdict.STOPPED}
+        plans = [*self.adopted, *([self.plan] if self.plan else [])]
+        ended_well = all(one.clean and one.phase is not PlanPhase.ABORTED for one in plans)
+        return self.verdict not in blocked and ended_well
+
+    @property
+    def sentence(self) -> str:
+        """Return what was done, for people."""
+        adopted = "".join(f"Continued {one.plan}: {one.sentence} " for one in self.adopted)
+        return f"{adopted}{self._own_sentence()}"
+
+    def _own_sentence(self) -> str:
+        if self.plan is not None and self.verdict is Verdict.CARRIED_OUT:
+            return self.plan.sentence
+        if self.verdict is Verdict.DRY_RUN:
+            planned = self.forecast
+            moves, waves = _count(planned.moves, "move"), _count(planned.waves, "wave")
+            return f"Planned only: {moves} in {waves} would free {_count(len(planned.freed_nodes), 'node')}."
+        return _SENTENCES[self.verdict]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the outcome in builtins; the names are a promise to those who read the JSON."""
+        achieved = self.plan.achieved if self.plan else Achieved()
+        statuses = self.plan.statuses if self.plan else ()
+        return {
+            "plan": self.plan.plan if self.plan else None,
+            "phase": self.plan.phase.value if self.plan else None,
+            "verdict": self.verdict.value,
+            "sentence": self.sentence,
+            "moves": achieved.moves,
+            "landed_on_target": achieved.landed_on_target,
+            "elsewhere": achieved.elsewhere,
+            "skipped": achieved.skipped,
+            "failed": achieved.failed,
+            "freed_nodes": list(achieved.freed_nodes),
+            "pending": achieved.pending_pods,
+            "seconds": round(self.seconds, 3),
+            "phases": {name: round(seconds, 3) for name, seconds in self.phases.items()},
+            "planned": {
+                "nodes": self.forecast.nodes,
+                "moves": self.forecast.moves,
+                "waves": self.forecast.waves,
+                "freed_nodes": list(self.forecast.freed_nodes),
+                "refused": self.forecast.refused,
+            },
+            "not_landed": [_describe(status) for status in statuses if status.state is not MoveState.LANDED],
+            "adopted": [{"plan": one.plan, "phase": one.phase.value, "sentence": one.sentence} for one in self.adopted],
+        }
+
+
+def conclude(statuses: Sequence[MoveStatus], *, interrupted: bool) -> PlanPhase:
+    """Return the phase in which a plan ends."""
+    landed = sum(status.state is MoveState.LANDED for status in statuses)
+    if interrupted:
+        return PlanPhase.ABORTED
+    if landed == len(statuses):
+        return PlanPhase.SUCCEEDED
+    return PlanPhase.PARTIAL if landed else PlanPhase.FAILED
+
+
+def _describe(status: MoveStatus) -> dict[str, str]:
+    return {
+        "namespace": status.namespace,
+        "pod": status.pod,
+        "state": status.state.value,
+        "reason": status.reason,
+        "message": status.message,
+        "node": status.node,
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

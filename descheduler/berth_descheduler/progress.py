@@ -1,0 +1,82 @@
+"""Owns how a run is shown to people while it goes on: a line per step, and the counts of the wave under way.
+
+It does not own the outcome at the end (`run_command`).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, Self
+
+from rich.console import Console
+
+from berth_core.migration_plans import MoveState, MoveStatus
+from berth_descheduler.observers import Unobserved
+from berth_descheduler.outcome import Phase
+from berth_descheduler.planner import Plan
+
+_STEPS: Final[Mapping[Phase, str]] = {
+    Phase.LEASE: "waiting for the lease",
+    Phase.LEFTOVERS: "clearing up after earlier runs",
+    Phase.SNAPSHOT: "reading the cluster",
+    Phase.APPROVAL: "waiting for approval",
+    Phase.VERIFY: "looking at the result",
+}
+_SHOWN: Final = (
+    MoveState.RESERVING,
+    MoveState.RESERVED,
+    MoveState.EVICTED,
+    MoveState.LANDED,
+    MoveState.ELSEWHERE,
+    MoveState.SKIPPED,
+    MoveState.FAILED,
+)
+
+
+class RunProgress(Unobserved):
+    """Shows a run on a console; where that is no terminal, only what changed a move's end is printed."""
+
+    def __init__(self, console: Console, *, asks_for_approval: bool) -> None:
+        self._console = console
+        self._shown = _STEPS if asks_for_approval else {p: s for p, s in _STEPS.items() if p is not Phase.APPROVAL}
+        self._status = console.status("starting")
+        self._last_line = ""
+        self._waves = 0
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def phase_begun(self, phase: Phase) -> None:
+        """Say what is being done."""
+        if phase in self._shown:
+            self._show(self._shown[phase])
+
+    def planned(self, plan: Plan) -> None:
+        """Say what the plan is."""
+        self._waves = plan.waves
+        self._console.print(
+            f"planned: {len(plan.moves)} moves in {plan.waves} waves free {len(plan.freed_nodes)} nodes"
+        )
+
+    def plan_begun(self, name: str, moves: int) -> None:
+        """Say which plan it is, for `kubectl`."""
+        self._console.print(f"carrying out {name}: {moves} moves (kubectl get migrationplan {name})")
+
+    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
+        """Show how many moves are in which state."""
+        counts = Counter(status.state for status in statuses)
+        states = ", ".join(f"{counts[state]} {state.value.lower()}" for state in _SHOWN if counts[state])
+        self._show(f"wave {wave + 1}{f' of {self._waves}' if self._waves else ''}: {states or 'beginning'}")
+
+    def _show(self, line: str) -> None:
+        if line == self._last_line:
+            return
+        self._last_line = line
+        if self._console.is_terminal:
+            self._status.update(line)
+        else:
+            self._console.print(line, highlight=False)

@@ -1,0 +1,84 @@
+"""Owns `berth run`: one cycle on the live cluster, now, with its progress and its outcome shown.
+
+It does not own the cycle.
+"""
+
+import json
+import sys
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from berth_core.clock import SystemClock
+from berth_core.migration_plans import MoveState
+from berth_descheduler.command_options import cluster_options, planner_options
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.logs import configure_logs
+from berth_descheduler.outcome import Outcome
+from berth_descheduler.progress import RunProgress
+from berth_descheduler.run_options import cycle_settings, run_options, run_planner_settings
+from berth_descheduler.stopping import stop_on_signals
+from berth_kube.client import connect
+
+_LISTED_FAILURES: Final = 20
+_FAILED: Final = 1
+
+
+@click.command("run")
+@cluster_options
+@planner_options
+@run_options
+@click.option("--dry-run", is_flag=True, help="Plan only: nothing is written to the cluster.")
+@click.option("--verbose", is_flag=True, help="Log every step to standard error.")
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for machines.",
+)
+def run_command(
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    dry_run: bool,
+    verbose: bool,
+    output: str,
+    **options: Any,  # noqa: ANN401 - read once by the functions that declare them
+) -> int:
+    """Plan, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
+    settings = cycle_settings(options, trigger="Manual", dry_run=dry_run)
+    planner = run_planner_settings(options)
+    configure_logs("info" if verbose else "error", as_json=False)
+    console = Console(stderr=True)
+    with (
+        connect(kubeconfig=kubeconfig, context=context, user_agent="berth-run") as client,
+        stop_on_signals() as stop,
+        RunProgress(console, asks_for_approval=options["approve"]) as progress,
+    ):
+        outcome = Cycle(Surroundings(client, SystemClock(), progress, stop), settings, planner).run()
+    if output == "json":
+        sys.stdout.write(json.dumps(outcome.to_mapping(), indent=2, ensure_ascii=False) + "\n")
+    else:
+        print_outcome(outcome, Console())
+    return 0 if outcome.clean else _FAILED
+
+
+def print_outcome(outcome: Outcome, console: Console) -> None:
+    """Show what a cycle did to people."""
+    console.print(outcome.sentence, highlight=False)
+    if outcome.plan is None:
+        return
+    if outcome.plan.freed_nodes:
+        console.print(f"freed: {', '.join(outcome.plan.freed_nodes)}", highlight=False)
+    others = [status for status in outcome.plan.statuses if status.state is not MoveState.LANDED]
+    if not others:
+        return
+    table = Table("pod", "state", "reason", "message", box=None, padding=(0, 2, 0, 0))
+    for status in others[:_LISTED_FAILURES]:
+        table.add_row(f"{status.namespace}/{status.pod}", status.state.value, status.reason, status.message)
+    console.print(table)
+    if len(others) > _LISTED_FAILURES:
+        console.print(f"... and {len(others) - _LISTED_FAILURES} more: kubectl get migrationplan -o yaml")

@@ -1,0 +1,149 @@
+"""Owns the service `berth-descheduler`: cycles at an interval or once, health, metrics, signals, exit codes.
+
+It does not own the cycle.
+"""
+
+import sys
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import click
+import structlog
+from prometheus_client import CollectorRegistry
+
+from berth_core.clock import Clock, SystemClock
+from berth_core.errors import BerthError, InputError
+from berth_descheduler import log_keys
+from berth_descheduler.command_options import cluster_options, planner_options
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.health import HealthServer
+from berth_descheduler.logs import configure_logs
+from berth_descheduler.metrics import CycleMetrics
+from berth_descheduler.operator_watch import OperatorWatch
+from berth_descheduler.outcome import Outcome
+from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.run_options import cycle_settings, duration_option, run_options, run_planner_settings
+from berth_descheduler.settings import CycleSettings, ServiceSettings
+from berth_descheduler.stopping import stop_on_signals
+from berth_kube.client import KubeClient, connect
+
+_LOG = structlog.get_logger(__name__)
+_FAILED = 1
+_WRONG_INPUT = 2
+_LARGEST_PORT = 65535
+
+
+class DeschedulerService:
+    """Runs cycles until it is asked to stop."""
+
+    def __init__(
+        self, client: KubeClient, clock: Clock, settings: CycleSettings, planner: PlannerSettings, stop: threading.Event
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._settings = settings
+        self._planner = planner
+        self._stop = stop
+        self.registry = CollectorRegistry()
+        self.busy = False
+        self._metrics = CycleMetrics(self.registry, clock)
+
+    def run_once(self) -> Outcome:
+        """Run one cycle; raises `BerthError`."""
+        around = Surroundings(self._client, self._clock, self._metrics, self._stop)
+        planner = replace(self._planner, now=self._clock.now())
+        self.busy = True
+        try:
+            return Cycle(around, self._settings, planner).run()
+        except BerthError:
+            self._metrics.cycle_failed()
+            raise
+        finally:
+            self.busy = False
+
+    def run_at(self, interval: timedelta) -> None:
+        """Run cycles whose starts are an interval apart until asked to stop; a cycle that fails does not end it."""
+        execution = self._settings.execution
+        with OperatorWatch(
+            self._client,
+            self._clock,
+            self._settings.namespace,
+            every=execution.watchdog_seconds,
+            stale=execution.stale_operator_seconds,
+        ):
+            while not self._stop.is_set():
+                next_at = self._clock.monotonic() + interval.total_seconds()
+                try:
+                    self.run_once()
+                except BerthError as error:
+                    _LOG.error(log_keys.CYCLE_FAILED, **{log_keys.KEY_ERROR: str(error)})
+                self._stop.wait(max(0.0, next_at - self._clock.monotonic()))
+
+
+@click.command(
+    "berth-descheduler", context_settings={"auto_envvar_prefix": "BERTH_DESCHEDULER", "max_content_width": 120}
+)
+@cluster_options
+@planner_options
+@run_options
+@click.option("--once", is_flag=True, help="Run one cycle and end; exit code 1 if it did not all go as planned.")
+@click.option("--interval", metavar="DURATION", help="Run a cycle at once and then one every so often.")
+@click.option("--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /metrics.")
+@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  # noqa: ANN401 - read once below
+    """Defragment the cluster: plan, reserve, evict, verify. It first ends what an interrupted run began."""
+    service_settings = read_service_settings(options)
+    settings = cycle_settings(options, trigger="Once" if service_settings.interval is None else "Interval")
+    planner = run_planner_settings(options)
+    configure_logs(options["log_level"], as_json=True)
+    with (
+        connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler") as client,
+        stop_on_signals() as stop,
+    ):
+        service = DeschedulerService(client, SystemClock(), settings, planner, stop)
+        return _serve(service, service_settings, settings)
+
+
+def _serve(service: DeschedulerService, how: ServiceSettings, settings: CycleSettings) -> int:
+    server = HealthServer(how.health_host, how.health_port, service.registry, lambda: service.busy)
+    with server:
+        _LOG.info(
+            log_keys.STARTED,
+            **{log_keys.KEY_IDENTITY: settings.identity, log_keys.KEY_ADDRESS: server.address},
+        )
+        if how.interval is None:
+            code = 0 if service.run_once().clean else _FAILED
+        else:
+            service.run_at(how.interval)
+            code = 0
+        _LOG.info(log_keys.STOPPED)
+    return code
+
+
+def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
+    """Return when to run and where to answer; raises `InputError` naming the option."""
+    if options["once"] == bool(options["interval"]):
+        given = "--once and --interval" if options["once"] else "neither --once nor --interval"
+        raise InputError("options", None, "--once or --interval DURATION", said=given)
+    host, _, port = options["health_address"].rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _LARGEST_PORT:
+        raise InputError("--health-address", options["health_address"], "HOST:PORT, for example 0.0.0.0:8081")
+    interval = None if options["once"] else timedelta(seconds=duration_option(options, "interval"))
+    return ServiceSettings(interval=interval, health_host=host, health_port=int(port))
+
+
+def main() -> None:
+    """Run the service and end the process with its exit code: 2 for wrong options, 1 where a cycle failed."""
+    try:
+        code = serve.main(standalone_mode=False)
+    except click.Abort:
+        sys.exit(_FAILED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BerthError as error:
+        click.echo(f"berth-descheduler: {error}", err=True)
+        sys.exit(_WRONG_INPUT if isinstance(error, InputError) else _FAILED)
+    sys.exit(code if isinstance(code, int) else 0)

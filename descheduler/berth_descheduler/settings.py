@@ -1,0 +1,165 @@
+"""Owns the settings of a run: what each means, its unit and its default; validated when made, passed in.
+
+It does not read the command line (`run_command`, `service` do) and knows nothing of the planner's own settings.
+"""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from berth_core.errors import InputError
+from berth_core.names import DEFAULT_NAMESPACE
+
+
+def default_identity() -> str:
+    """Return a name for this process that no other process uses."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _require_positive(name: str, value: float) -> None:
+    if value <= 0:
+        raise InputError(field=name, value=str(value), expected="a number above 0")
+
+
+class Approval(StrEnum):
+    """Who starts a published plan."""
+
+    AUTO = "Auto"
+    APPROVE = "Approve"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTimeouts:
+    """How long each step of a move may take before it is given up; all in seconds."""
+
+    reserve_seconds: float = 60.0
+    """From creating the Reservation until its place is held and its hand-over proven."""
+
+    evict_seconds: float = 120.0
+    """From the first refused eviction (429, a disruption budget) until no more attempt is made."""
+
+    land_seconds: float = 120.0
+    """From the evicted pod's end until its replacement has its place; the pod's own grace period is added before."""
+
+    ready_seconds: float = 120.0
+    """From the replacement's start until it is Ready, if the pod before it was Ready."""
+
+    gap_seconds: float = 5.0
+    """How long a Reservation that was just created may be unseen by the watch before it counts as deleted."""
+
+    shutdown_seconds: float = 15.0
+    """After the request to stop: how long pods already evicted are waited for."""
+
+    def __post_init__(self) -> None:
+        """Refuse times that are no times."""
+        for name in ("reserve_seconds", "evict_seconds", "land_seconds", "ready_seconds", "gap_seconds"):
+            _require_positive(name, getattr(self, name))
+        if self.shutdown_seconds < 0:
+            raise InputError(field="shutdown_seconds", value=str(self.shutdown_seconds), expected="0 or more seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSettings:
+    """How a plan is carried out."""
+
+    timeouts: MoveTimeouts = field(default_factory=MoveTimeouts)
+
+    max_failed_share: float = 0.2
+    """Share of the plan's moves that may fail or land elsewhere; one more, and the plan stops. One failure never stops
+    a plan. 1 means never."""
+
+    max_open_moves: int = 64
+    """Moves that are under way at once; a source node's moves of one wave begin together even if that is more."""
+
+    reservation_ttl: timedelta = timedelta(minutes=10)
+    """The least TTL of a Reservation; it is longer where the timeouts need more."""
+
+    workers: int = 8
+    """Threads that call the API."""
+
+    tick_seconds: float = 0.2
+    """The longest time between two looks at the moves; what the watches report wakes the loop at once."""
+
+    status_interval_seconds: float = 0.5
+    """The shortest time between two writes of the plan's status."""
+
+    watchdog_seconds: float = 10.0
+    """Between two looks at the operator's Lease."""
+
+    stale_operator_seconds: float = 30.0
+    """How long an operator's Lease must be expired before the gates and guards that it left are taken off."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work, naming the field."""
+        for name in ("max_open_moves", "workers", "tick_seconds", "watchdog_seconds", "stale_operator_seconds"):
+            _require_positive(name, getattr(self, name))
+        if not 0 <= self.max_failed_share <= 1:
+            raise InputError(field="max_failed_share", value=str(self.max_failed_share), expected="a share from 0 to 1")
+        if self.status_interval_seconds < 0:
+            raise InputError(
+                field="status_interval_seconds", value=str(self.status_interval_seconds), expected="0 or more seconds"
+            )
+
+    @property
+    def ttl(self) -> timedelta:
+        """Return the TTL of a Reservation: never shorter than all that its move may wait for."""
+        waits = self.timeouts
+        # A move may also wait for the other moves of its source, which wait no longer than it does itself.
+        needed = 2 * waits.reserve_seconds + waits.evict_seconds + waits.land_seconds + waits.ready_seconds
+        return max(self.reservation_ttl, timedelta(seconds=needed))
+
+
+@dataclass(frozen=True, slots=True)
+class CycleSettings:
+    """How one cycle runs."""
+
+    execution: ExecutionSettings = field(default_factory=ExecutionSettings)
+
+    namespace: str = DEFAULT_NAMESPACE
+    """Berth's own namespace, where the Leases are."""
+
+    identity: str = field(default_factory=default_identity)
+    """Name under which this process holds the Lease."""
+
+    lease_seconds: int = 15
+    """How long the Lease holds without renewal."""
+
+    lease_wait_seconds: float = 20.0
+    """How long to wait for the Lease: a little more than a killed run keeps it."""
+
+    approval: Approval = Approval.AUTO
+    """Whether the plan starts by itself or waits for `spec.approved`."""
+
+    approval_seconds: float = 600.0
+    """How long to wait for the approval."""
+
+    adoption_seconds: float = 1800.0
+    """A plan that an interrupted run left is continued up to this age; an older one is aborted."""
+
+    dry_run: bool = False
+    """Plan only: nothing is written to the cluster."""
+
+    trigger: str = "Manual"
+    """What started the cycle, for the plan's spec."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work, naming the field."""
+        for name in ("lease_seconds", "lease_wait_seconds", "approval_seconds", "adoption_seconds"):
+            _require_positive(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """How the long-running service behaves."""
+
+    interval: timedelta | None = None
+    """Between the starts of two cycles; None runs one cycle and ends."""
+
+    health_host: str = "127.0.0.1"
+    """Address of `/healthz` and `/metrics`; `0.0.0.0` in a cluster."""
+
+    health_port: int = 8081
+    """Port of `/healthz` and `/metrics`; 0 takes a free one."""
