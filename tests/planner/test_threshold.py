@@ -321,8 +321,8 @@ def test_the_order_of_moves_is_that_in_which_they_were_found_and_waves_are_plann
     made = plan(Snapshot(nodes=ten("low", "high"), pods=pods), settings())
 
     assert [(move.pod, move.wave) for move in made.moves] == [("web-0", 0), ("web-1", 1), ("web-2", 2)]
-    assert made.predicted.nodes == 1
-    assert made.predicted.waves == 3
+    assert (made.predicted.nodes, made.predicted.moves, made.predicted.waves) == (2, 3, 3)
+    assert made.predicted.freed_nodes == ("low",)
 
 
 def test_a_move_says_who_owns_the_pod_and_what_it_asks_for() -> None:

@@ -41,7 +41,7 @@ class Plan:
     def predicted(self) -> Predicted:
         """Return what the plan brings if every move lands."""
         return Predicted(
-            nodes=len(self.freed_nodes), moves=len(self.moves), waves=self.waves, freed_nodes=self.freed_nodes
+            nodes=len(self.before.nodes), moves=len(self.moves), waves=self.waves, freed_nodes=self.freed_nodes
         )
 
     @property

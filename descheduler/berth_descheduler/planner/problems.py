@@ -6,8 +6,9 @@ It does not own a strategy's choice; strategies stand behind the protocol here.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Final, Protocol
 
+from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.placements import node_refusal
@@ -16,6 +17,8 @@ from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.volumes import VolumeBook
 from berth_descheduler.plugins.movable import Movable
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
+
+_SHOWN_NAMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Problem:
     def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings) -> "Problem":
         """Return the problem of a snapshot; raises `InputError` that names what is wrong with it."""
         args = settings.args
+        _check_namespaces(snapshot, args.evictable_namespaces.named)
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace)
         return cls(Cluster.from_snapshot(snapshot), settings, allowed)
 
@@ -81,6 +85,19 @@ class Problem:
         count = f"{len(blocked)} pod{'s' if len(blocked) > 1 else ''} may not be moved"
         name = self.cluster.pods[blocked[0]].pod.key
         return Refusal(RefusalReason.HOLDS_IMMOVABLE_PODS, f"{count}, such as {name}: {first.message}")
+
+
+def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:
+    """Raise `InputError` for a namespace that is named and that nobody has heard of."""
+    known = {one.metadata.name for one in snapshot.namespaces} | {one.metadata.namespace for one in snapshot.pods}
+    unknown = sorted(named - known)
+    if unknown:
+        raise InputError("evictableNamespaces", unknown[0], f"a namespace of the cluster, such as {_some(known)}")
+
+
+def _some(names: set[str]) -> str:
+    shown = sorted(names)[:_SHOWN_NAMES]
+    return ", ".join(shown) if shown else "(it has none)"
 
 
 class Strategy(Protocol):

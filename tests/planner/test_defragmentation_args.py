@@ -1,0 +1,151 @@
+"""The plugin's arguments, as a policy gives them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from berth_core.errors import InputError
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import PlannerSettings, WaveLimits, plan
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName
+from builders import namespace, node, pod
+from planner.clusters import settings
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a field that is not known": (
+        {"lowTresholds": {"cpu": 40}},
+        "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, lowThresholds,"
+        " numberOfNodes, protectionThresholds, resourceType, strategy",
+    ),
+    "a percentage above 100": (
+        {"protectionThresholds": {"cpu": 101}},
+        "protectionThresholds.cpu is 101; expected a percentage from 0 to 100",
+    ),
+    "a percentage below 0": (
+        {"lowThresholds": {"cpu": -1}},
+        "lowThresholds.cpu is -1; expected a percentage from 0 to 100",
+    ),
+    "a percentage that is no number": (
+        {"lowThresholds": {"cpu": "half"}},
+        "lowThresholds.cpu is 'half'; expected a percentage from 0 to 100",
+    ),
+    "a percentage that is a truth": (
+        {"lowThresholds": {"cpu": True}},
+        "lowThresholds.cpu is True; expected a percentage from 0 to 100",
+    ),
+    "a percentage that is not finite": (
+        {"lowThresholds": {"cpu": float("nan")}},
+        "lowThresholds.cpu is nan; expected a percentage from 0 to 100",
+    ),
+    "thresholds that are no mapping": (
+        {"lowThresholds": 40},
+        "lowThresholds is 40; expected a mapping from resource to percentage, such as {cpu: 40}",
+    ),
+    "thresholds without the resource type": (
+        {"lowThresholds": {"memory": 40}},
+        "lowThresholds is {'memory': 40}; expected a percentage for the resourceType cpu",
+    ),
+    "low above defragment": (
+        {"lowThresholds": {"cpu": 75}},
+        "lowThresholds.cpu is '75'; expected at most defragmentThresholds.cpu, which is 70",
+    ),
+    "defragment as high as protection": (
+        {"defragmentThresholds": {"cpu": 95}},
+        "defragmentThresholds.cpu is '95'; expected less than protectionThresholds.cpu, which is 95",
+    ),
+    "a resource type that is no text": (
+        {"resourceType": 7},
+        "resourceType is 7; expected a resource such as cpu, memory or nvidia.com/gpu",
+    ),
+    "a number of nodes below 0": ({"numberOfNodes": -1}, "numberOfNodes is -1; expected a whole number from 0 on"),
+    "half a node": ({"numberOfNodes": 1.5}, "numberOfNodes is 1.5; expected a whole number from 0 on"),
+    "a cool-down that is no time": (
+        {"coolDownTime": "soon"},
+        "coolDownTime is 'soon'; expected seconds, or a duration such as 30m",
+    ),
+    "a cool-down below 0": ({"coolDownTime": -5}, "coolDownTime is '-5s'; expected a length of time from 0 on"),
+    "namespaces that are a list": (
+        {"evictableNamespaces": ["a"]},
+        "evictableNamespaces is ['a']; expected a mapping with a list include or a list exclude",
+    ),
+    "namespaces both included and excluded": (
+        {"evictableNamespaces": {"include": ["a"], "exclude": ["b"]}},
+        "evictableNamespaces is {'include': ['a'], 'exclude': ['b']}; expected include or exclude, not both",
+    ),
+    "namespaces that are no names": (
+        {"evictableNamespaces": {"include": "a"}},
+        "evictableNamespaces.include is 'a'; expected a list of names of namespaces",
+    ),
+    "a strategy that is not known": ({"strategy": "Luck"}, "strategy is 'Luck'; expected one of Threshold"),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_is_said_in_one_sentence(raw: dict[str, Any], want: str) -> None:
+    with pytest.raises(InputError) as caught:
+        DefragmentationArgs.parse(raw)
+
+    assert str(caught.value) == want
+
+
+def test_without_arguments_the_recommended_values_hold() -> None:
+    assert DefragmentationArgs.parse({}) == DefragmentationArgs()
+    assert DefragmentationArgs().to_mapping() == {
+        "resourceType": "cpu",
+        "lowThresholds": {"cpu": 40},
+        "defragmentThresholds": {"cpu": 70},
+        "protectionThresholds": {"cpu": 95},
+        "numberOfNodes": 0,
+        "evictableNamespaces": {},
+        "coolDownTime": "0s",
+        "strategy": "Threshold",
+    }
+
+
+def test_the_defaults_are_those_of_the_resource_type() -> None:
+    args = DefragmentationArgs.parse({"resourceType": "nvidia.com/gpu"})
+
+    assert args.low.to_mapping() == {"nvidia.com/gpu": 40}
+
+
+def test_arguments_read_back_as_they_were() -> None:
+    args = DefragmentationArgs.parse(
+        {
+            "resourceType": "memory",
+            "lowThresholds": {"memory": "33.3%", "cpu": 20},
+            "defragmentThresholds": {"memory": 60.5},
+            "protectionThresholds": {"memory": 90},
+            "numberOfNodes": 2,
+            "evictableNamespaces": {"exclude": ["kube-system", "a"]},
+            "coolDownTime": "1h30m",
+        }
+    )
+
+    assert DefragmentationArgs.parse(args.to_mapping()) == args
+    assert args.cool_down == timedelta(minutes=90)
+
+
+@pytest.mark.parametrize("written", ["threshold", "Threshold", "THRESHOLD"])
+def test_a_strategy_is_known_however_it_is_written(written: str) -> None:
+    assert StrategyName.parse(written) is StrategyName.THRESHOLD
+
+
+def test_limits_that_allow_nothing_are_refused() -> None:
+    with pytest.raises(InputError, match="per_controller is 0; expected a whole number from 1 on"):
+        WaveLimits(per_controller=0)
+    with pytest.raises(InputError, match="maxMoves is -1; expected a whole number from 0 on"):
+        PlannerSettings(max_moves=-1)
+
+
+def test_a_namespace_that_nobody_has_heard_of_is_refused() -> None:
+    snapshot = Snapshot(nodes=(node("a"),), pods=(pod(node="a"),), namespaces=(namespace("empty"),))
+
+    plan(snapshot, settings(evictableNamespaces={"include": ["default"]}))
+    plan(snapshot, settings(evictableNamespaces={"exclude": ["empty"]}))
+    with pytest.raises(InputError) as caught:
+        plan(snapshot, settings(evictableNamespaces={"exclude": ["defualt"]}))
+    assert (
+        str(caught.value)
+        == "evictableNamespaces is 'defualt'; expected a namespace of the cluster, such as default, empty"
+    )
