@@ -134,10 +134,12 @@ def _unpacked(name: str, raw: bytes) -> bytes:
 
 
 def _list(client: KubeClient, resource: Resource, item_type: type[T]) -> tuple[T, ...]:
-    """Return all objects of a kind; none where the cluster does not have the kind."""
+    """Return all objects of a kind; none where the kind is Berth's own and the cluster does not have it."""
     try:
         return client.list(resource, type=item_type).items
     except NotFoundError:
+        if resource is not RESERVATIONS:
+            raise
         return ()
 
 

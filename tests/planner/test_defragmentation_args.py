@@ -15,8 +15,8 @@ from planner.clusters import settings
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a field that is not known": (
         {"lowTresholds": {"cpu": 40}},
-        "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, lowThresholds,"
-        " numberOfNodes, protectionThresholds, resourceType, strategy",
+        "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, "
+         "lowThresholds, numberOfNodes, protectionThresholds, resourceType, strategy",
     ),
     "a percentage above 100": (
         {"protectionThresholds": {"cpu": 101}},

@@ -1,0 +1,47 @@
+"""Owns an API server on loopback that serves a snapshot, for the commands that read a live cluster.
+
+It does not watch and takes no writes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.snapshot import Snapshot
+from scripted_server import Reply, ScriptedServer, page
+
+PATHS: Final = {
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/pods",
+    "Namespace": "/api/v1/namespaces",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
+    "Deployment": "/apis/apps/v1/deployments",
+    "ReplicaSet": "/apis/apps/v1/replicasets",
+    "StatefulSet": "/apis/apps/v1/statefulsets",
+    "Job": "/apis/batch/v1/jobs",
+    "Reservation": "/apis/batch.volcano.sh/v1alpha1/reservations",
+}
+
+
+def serve(server: ScriptedServer, snapshot: Snapshot, **instead: Reply) -> ScriptedServer:
+    """Script a server so that it has what a snapshot has; `instead` gives other replies by kind.
+
+    Items of a list carry no kind, as with the real server. The kind Reservation is missing unless there is one.
+    """
+    items: list[dict[str, Any]] = msgspec.json.decode(snapshot.to_json())["items"]
+    for kind, path in PATHS.items():
+        of_kind = [_listed(item) for item in items if item["kind"] == kind]
+        if kind != "Reservation" or of_kind or kind in instead:
+            server.on("GET", path, instead.get(kind, page(*of_kind)))
+    return server
+
+
+def _listed(item: Mapping[str, Any]) -> dict[str, Any]:
+    managed = {"managedFields": [{"manager": "test"}]}
+    body = {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
+    return body | {"metadata": item["metadata"] | managed}

@@ -1,0 +1,257 @@
+"""`berth plan` as people and machines call it: what comes out, and what is said of bad input."""
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth_core.snapshot import Snapshot
+from berth_descheduler.cli import run
+from builders import as_api, list_file, node, owner, pod, workload
+from descheduler.cluster_script import serve
+from scripted_server import ScriptedServer, refusal, write_kubeconfig
+
+NODES = (node("high", cpu="10"), node("low", cpu="10"))
+PODS = (
+    pod("big", node="high", cpu="8", memory="1Gi", controller=owner(name="big")),
+    pod("web-0", node="low", cpu="1", memory="1Gi"),
+    pod("web-1", node="low", cpu="500m", memory="1Gi"),
+)
+SNAPSHOT = Snapshot(nodes=NODES, pods=PODS, workloads=(workload(replicas=2), workload(name="big")))
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(SNAPSHOT.to_json())
+    return str(path)
+
+
+def plan_json(capsys: Captured, *arguments: str) -> dict[str, Any]:
+    assert run(["plan", *arguments, "--output", "json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(capsys: Captured, *arguments: str) -> str:
+    """The one line that a command says of its input, without `berth: `."""
+    assert run(["plan", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line.removeprefix("berth: ")
+
+
+def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
+    found = plan_json(capsys, "--snapshot", file)
+
+    assert found["freed_nodes"] == ["low"]
+    assert found["moves"][0] == {
+        "namespace": "default",
+        "pod": "web-0",
+        "podUID": "uid-default-web-0",
+        "source": "low",
+        "target": "high",
+        "wave": 0,
+        "requests": {"cpu": "1", "memory": "1Gi"},
+        "owner": {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "namespace": "default",
+            "name": "web",
+            "uid": "uid-replicaset-web",
+        },
+    }
+    assert [move["wave"] for move in found["moves"]] == [0, 1]
+    assert (found["before"]["empty_nodes"], found["after"]["empty_nodes"]) == (0, 1)
+    assert found["before"]["resources"]["cpu"] == {
+        "allocatable": "20",
+        "requested": "9500m",
+        "utilisation": 0.475,
+        "free": "10500m",
+        "largest_free": "8500m",
+    }
+    assert found["after"]["resources"]["cpu"]["largest_free"] == "10"
+    assert [(one["kind"], one["node"], one["reason"]) for one in found["refused"]] == [("Node", "high", "NotLow")]
+    assert found["strategy"] == "Threshold"
+
+
+def test_the_same_cluster_gives_the_same_bytes_in_whatever_order_it_is_listed(
+    capsys: Captured, file: str, tmp_path: Path
+) -> None:
+    turned = tmp_path / "turned.json"
+    document = json.loads(SNAPSHOT.to_json())
+    turned.write_text(json.dumps(document | {"items": document["items"][::-1]}))
+
+    outputs = []
+    for name in (file, file, str(turned)):
+        run(["plan", "--snapshot", name, "--output", "json"])
+        outputs.append(capsys.readouterr().out)
+
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_a_compressed_file_is_read_whatever_its_name(capsys: Captured, tmp_path: Path) -> None:
+    for name in ("snapshot.json.gz", "snapshot"):
+        (tmp_path / name).write_bytes(gzip.compress(SNAPSHOT.to_json()))
+        assert plan_json(capsys, "--snapshot", str(tmp_path / name))["freed_nodes"] == ["low"]
+
+
+def test_standard_input_is_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SNAPSHOT.to_json())))
+
+    assert plan_json(capsys, "--snapshot", "-")["freed_nodes"] == ["low"]
+
+
+def test_the_live_cluster_is_read(capsys: Captured, tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        kubeconfig = serve(server, SNAPSHOT).kubeconfig(tmp_path)
+
+        assert plan_json(capsys, "--kubeconfig", kubeconfig)["freed_nodes"] == ["low"]
+
+
+def test_a_replica_set_of_the_live_cluster_that_shrinks_keeps_its_pods(capsys: Captured, tmp_path: Path) -> None:
+    shrinking = Snapshot(nodes=NODES, pods=PODS, workloads=(workload(replicas=1), workload(name="big")))
+    with ScriptedServer() as server:
+        kubeconfig = serve(server, shrinking).kubeconfig(tmp_path)
+
+        found = plan_json(capsys, "--kubeconfig", kubeconfig)
+
+    assert {one["reason"] for one in found["refused"] if one["kind"] == "Pod"} == {"ControllerScalingDown"}
+
+
+def test_people_get_the_outcome_the_moves_and_why_not_more(capsys: Captured, file: str) -> None:
+    assert run(["plan", "--snapshot", file]) == 0
+
+    shown = capsys.readouterr().out
+    assert "2 moves in 2 waves free 1 of 2 nodes; 1 are empty then." in shown
+    assert "default/web-0" in shown
+    assert "NotLow" in shown
+
+
+def test_people_are_told_that_there_is_nothing_to_move(capsys: Captured, file: str) -> None:
+    assert run(["plan", "--snapshot", file, "--low-threshold", "10"]) == 0
+
+    assert "Nothing to move: none of the 2 nodes can be emptied by these rules." in capsys.readouterr().out
+
+
+OPTIONS = {
+    "a threshold of the resource type": (["--low-threshold", "15"], []),
+    "a threshold of a named resource": (["--low-threshold", "cpu=16"], ["low"]),
+    "thresholds of several resources": (["--low-threshold", "40", "--low-threshold", "memory=3"], []),
+    "another resource type": (["--resource-type", "memory"], []),
+    "more low nodes than there are": (["--number-of-nodes", "1"], []),
+    "fewer moves than are needed": (["--max-moves", "1"], []),
+    "as many moves as are needed": (["--max-moves", "2"], ["low"]),
+    "other namespaces than the pods'": (["--exclude-namespace", "default"], []),
+    "the pods' namespace": (["--include-namespace", "default"], ["low"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "want_freed"), OPTIONS.values(), ids=OPTIONS.keys())
+def test_options_reach_the_planner(capsys: Captured, file: str, arguments: list[str], want_freed: list[str]) -> None:
+    assert plan_json(capsys, "--snapshot", file, *arguments)["freed_nodes"] == want_freed
+
+
+BAD_OPTIONS = {
+    "an unknown namespace": (
+        ["--include-namespace", "shop"],
+        "evictableNamespaces is 'shop'; expected a namespace of the cluster, such as default",
+    ),
+    "a strategy that does not exist": (["--strategy", "luck"], "strategy is 'luck'; expected one of Threshold"),
+    "a threshold that is no number": (
+        ["--low-threshold", "cpu=few"],
+        "lowThresholds.cpu is 'few'; expected a percentage from 0 to 100",
+    ),
+    "a time that is none": (["--at", "noon"], "--at is 'noon'; expected an RFC 3339 time such as 2026-11-21T07:15:00Z"),
+    "no moves at all at once": (["--per-wave", "0"], "waves.per_wave is 0; expected a whole number from 1 on"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "want"), BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
+def test_bad_options_are_named(capsys: Captured, file: str, arguments: list[str], want: str) -> None:
+    assert refused(capsys, "--snapshot", file, *arguments) == want
+
+
+def lone(one: object, kind: str) -> bytes:
+    return list_file(one, {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}})
+
+
+BAD_FILES = {
+    "an empty file": (b"", "the snapshot is empty;"),
+    "no JSON": (b"nodes: []", "the snapshot is no JSON"),
+    "half a file": (SNAPSHOT.to_json()[:500], "the snapshot is cut off after 500 bytes;"),
+    "half a compressed file": (gzip.compress(SNAPSHOT.to_json())[:200], "expected a whole gzip file"),
+    "another kind": (json.dumps(as_api(PODS[0])).encode(), "the snapshot is a Pod of apiVersion v1;"),
+    "a pod on an unknown node": (
+        list_file(as_api(PODS[0])),
+        "Pod default/big: spec.nodeName is 'high'; expected the name of a Node of the snapshot",
+    ),
+    "a quantity that is none": (
+        list_file(as_api(NODES[0], kind="Node"), as_api(pod("odd", node="high", cpu="one"))),
+        "Pod default/odd: spec.containers[app].resources.requests.cpu is 'one';",
+    ),
+    "a quantity below zero": (
+        list_file(as_api(NODES[0], kind="Node"), as_api(pod("odd", node="high", cpu="-1"))),
+        "Pod default/odd: spec.containers[app].resources.requests.cpu is '-1';",
+    ),
+    "a node with a quantity below zero": (
+        list_file(as_api(node("odd", cpu="-4"), kind="Node")),
+        "Node odd: status.allocatable.cpu is '-4';",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_bad_files_get_one_sentence(capsys: Captured, tmp_path: Path, raw: bytes, want: str) -> None:
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(raw)
+
+    assert want in refused(capsys, "--snapshot", str(path))
+
+
+def test_a_file_that_is_not_there_is_named(capsys: Captured) -> None:
+    message = refused(capsys, "--snapshot", "/nowhere/snapshot.json")
+
+    assert message == (
+        "--snapshot is '/nowhere/snapshot.json'; expected a file that can be read (No such file or directory)"
+    )
+
+
+def test_a_server_that_cannot_be_reached_is_named(capsys: Captured, tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
+
+    assert "cannot reach the API server at http://127.0.0.1:1" in refused(capsys, "--kubeconfig", kubeconfig)
+
+
+def test_a_server_that_forbids_is_quoted(capsys: Captured, tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        forbidden = refusal(403, "Forbidden", 'User "eve" cannot list resource "pods"')
+        kubeconfig = serve(server, SNAPSHOT, Pod=forbidden).kubeconfig(tmp_path)
+
+        message = refused(capsys, "--kubeconfig", kubeconfig)
+
+    assert message == 'cannot list pods: the API server answered 403 Forbidden: User "eve" cannot list resource "pods"'
+
+
+def test_a_server_that_is_none_of_kubernetes_has_not_failed_to_have_nodes(capsys: Captured, tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        kubeconfig = server.kubeconfig(tmp_path)
+
+        assert run(["plan", "--kubeconfig", kubeconfig]) == 1
+
+    assert "cannot list nodes: the API server answered 404" in capsys.readouterr().err
+
+
+def test_a_context_that_does_not_exist_is_named(capsys: Captured, tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
+
+    message = refused(capsys, "--kubeconfig", kubeconfig, "--context", "prod")
+
+    assert message.startswith("context is 'prod'; expected a context of")
