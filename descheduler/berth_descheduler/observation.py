@@ -141,12 +141,29 @@ class Observation:
 
         return concerned
 
-    def _watch(self, shelf: _Shelf[T], resource: Resource, kind: type[T], **selection: str | None) -> None:
+    def _watch(
+        self,
+        shelf: _Shelf[T],
+        resource: Resource,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> None:
         """Start the thread that keeps one shelf up to date."""
+        changes = self._client.watch(
+            resource,
+            type=kind,
+            stop=self._stop,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
 
         def run() -> None:
             try:
-                for event in self._client.watch(resource, type=kind, stop=self._stop, **selection):
+                for event in changes:
                     if shelf.put(event):
                         self.changed.set()
             except BerthError as error:

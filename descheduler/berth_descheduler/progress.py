@@ -37,7 +37,9 @@ class RunProgress(Unobserved):
 
     def __init__(self, console: Console, *, asks_for_approval: bool) -> None:
         self._console = console
-        self._shown = _STEPS if asks_for_approval else {p: s for p, s in _STEPS.items() if p is not Phase.APPROVAL}
+        self._shown: Mapping[Phase, str] = (
+            _STEPS if asks_for_approval else {p: s for p, s in _STEPS.items() if p is not Phase.APPROVAL}
+        )
         self._status = console.status("starting")
         self._last_line = ""
         self._waves = 0
