@@ -3,7 +3,6 @@
 It does not own their command lines: those are in `components`.
 """
 
-import base64
 import importlib.resources
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,8 +52,8 @@ def build_client_kubeconfig(
 ) -> dict[str, Any]:
     """Return the kubeconfig of a client that shows a certificate."""
     user = {
-        "client-certificate-data": _read_base64(folder.certificate(client.name)),
-        "client-key-data": _read_base64(folder.key(client.name)),
+        "client-certificate": str(folder.certificate(client.name)),
+        "client-key": str(folder.key(client.name)),
     }
     return _build_kubeconfig(folder, ports, context, user=user)
 
@@ -69,10 +68,14 @@ def build_token_kubeconfig(
 def _build_kubeconfig(
     folder: SandboxFolder, ports: Ports, context: str, *, user: Mapping[str, str], namespace: str = "default"
 ) -> dict[str, Any]:
-    """Return a kubeconfig with one cluster, one user and one context; it holds what it names, no paths."""
+    """Return a kubeconfig with one cluster, one user and one context.
+
+    Certificates and keys stand in it as paths: clients that get them in the file itself write them out to temporary
+    files, which stay behind when such a client is killed.
+    """
     cluster = {
         "server": f"https://{LOOPBACK}:{ports.api_server}",
-        "certificate-authority-data": _read_base64(folder.certificate(certificates.AUTHORITY)),
+        "certificate-authority": str(folder.certificate(certificates.AUTHORITY)),
     }
     return {
         "apiVersion": "v1",
@@ -107,11 +110,6 @@ def build_scheduler_config(scheduler_name: str, kubeconfig: Path, scoring: Scori
 def write_kubeconfig(path: Path, body: Mapping[str, Any]) -> None:
     """Write a kubeconfig that only its owner can read."""
     _write_yaml(path, body)
-
-
-def _read_base64(path: Path) -> str:
-    """Return a file's bytes as base64 text."""
-    return base64.b64encode(path.read_bytes()).decode()
 
 
 def _write_yaml(path: Path, body: Mapping[str, Any]) -> None:

@@ -66,12 +66,11 @@ def build_node(name: str, shape: NodeShape) -> dict[str, Any]:
     }
 
 
-def release_leases(client: KubeClient) -> None:
-    """Take the holder off every node's lease.
+def remove_leases(client: KubeClient) -> None:
+    """Remove every node's lease, which kwok makes anew.
 
     A kubelet that starts again takes up its own lease; kwok calls itself something else at each start and would wait
     until the leases run out.
     """
     for lease in client.list(LEASES, namespace=_LEASE_NAMESPACE).items:
-        body = {"spec": {"holderIdentity": None}}
-        client.merge_patch(LEASES, lease["metadata"]["name"], body, namespace=_LEASE_NAMESPACE)
+        client.delete(LEASES, lease["metadata"]["name"], namespace=_LEASE_NAMESPACE)

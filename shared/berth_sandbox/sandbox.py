@@ -23,7 +23,7 @@ from berth_sandbox.configuration import build_token_kubeconfig, context_name, wr
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder
 from berth_sandbox.health import SandboxHealth, count_nodes, usable_nodes
-from berth_sandbox.nodes import NodeShape, build_node, node_names, release_leases
+from berth_sandbox.nodes import NodeShape, build_node, node_names, remove_leases
 from berth_sandbox.ports import Ports
 from berth_sandbox.record import SandboxRecord, read_record
 from berth_sandbox.settings import SandboxSettings
@@ -226,7 +226,7 @@ class Sandbox:
         processes.end((wanted,), self._folder)
         if wanted is Component.KWOK:
             with self.connect() as client:
-                release_leases(client)
+                remove_leases(client)
         start_components((wanted,), self._record.place(self._folder))
         deadline = time.monotonic() + self.settings.timeout_seconds
         readiness.wait_until_ready((wanted,), self._folder, self.ports, deadline=deadline)

@@ -98,6 +98,9 @@ def test_every_kubeconfig_names_a_sandbox_context_and_can_be_read_by_its_owner_o
         body = yaml.safe_load(path.read_text())
         assert body["current-context"] == f"{CONTEXT_PREFIX}-one"
         assert body["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:2003"
+        assert not [
+            key for key in (*body["clusters"][0]["cluster"], *body["users"][0]["user"]) if key.endswith("-data")
+        ]
 
 
 def test_the_scoring_strategy_reaches_both_schedulers(configured: SandboxFolder) -> None:

@@ -1,0 +1,346 @@
+"""A sandbox behaves as a cluster does, as far as Berth can tell."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import Node, Pod
+from berth_kube.client import KubeClient, connect
+from berth_kube.errors import ForbiddenError, KubeError
+from berth_kube.resources import (
+    CRDS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESERVATIONS,
+    SECRETS,
+)
+from berth_sandbox.components import Component
+from berth_sandbox.errors import SandboxError
+from berth_sandbox.invariants import check
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from berth_sandbox.workload import fill_cluster
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import build_deployment, eventually, is_gone, pod_template, pods
+
+pytestmark = pytest.mark.cluster
+
+RUNS_FOR = "sandbox.berth.volcano.sh/runs-for-seconds"
+SOON = 20.0
+
+
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Sandbox]:
+    """Yield a sandbox of four nodes."""
+    settings = SandboxSettings(nodes=4, node_cpu="8", node_memory="16Gi", node_pods=50, second_scheduler=True)
+    with Sandbox.start(settings, progress=print) as started:
+        refuse_other_contexts(started.context)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def admin(playground: Sandbox) -> Iterator[KubeClient]:
+    with playground.connect() as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(admin: KubeClient) -> Iterator[str]:
+    """Yield a namespace that is deleted with all that is in it."""
+    name = f"test-{uuid4().hex[:8]}"
+    admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    admin.delete(NAMESPACES, name)
+
+
+def make_pod(client: KubeClient, namespace: str, name: str, **spec: Any) -> None:  # noqa: ANN401 - passed on
+    """Create a pod; a new namespace takes a moment to get the service account that pods need."""
+    annotations = spec.pop("annotations", {})
+    template = pod_template({}, cpu="100m", **spec)
+    body = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": name, "annotations": annotations}}
+
+    def created() -> bool:
+        try:
+            client.create(PODS, body, namespace=namespace)
+        except ForbiddenError:
+            return False
+        return True
+
+    eventually("the pod is admitted", created, seconds=SOON)
+
+
+def read_pod(client: KubeClient, namespace: str, name: str) -> Pod:
+    return client.get(PODS, name, namespace=namespace, type=Pod)
+
+
+def wait_until(client: KubeClient, namespace: str, name: str, phase: str) -> Pod:
+    eventually(f"{name} is {phase}", lambda: read_pod(client, namespace, name).status.phase == phase, seconds=SOON)
+    return read_pod(client, namespace, name)
+
+
+# --- nodes ---
+
+
+def test_nodes_are_ready_and_of_the_size_that_was_asked_for(admin: KubeClient) -> None:
+    nodes = [node for node in admin.list(NODES, type=Node).items if node.metadata.name.startswith("node-00")]
+    assert [node.metadata.name for node in nodes] == ["node-000", "node-001", "node-002", "node-003"]
+    for node in nodes:
+        assert node.status.allocatable == {"cpu": "8", "memory": "16Gi", "pods": "50"}
+        assert not node.spec.taints
+        assert any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+
+
+def test_nodes_are_kept_alive_by_leases_as_kubelets_do(admin: KubeClient) -> None:
+    eventually(
+        "every node has a lease",
+        lambda: {"node-000", "node-003"} <= {x["metadata"]["name"] for x in admin.list(LEASES).items},
+        seconds=SOON,
+    )
+
+
+def test_nodes_can_be_added_with_labels_taints_and_other_resources(playground: Sandbox, admin: KubeClient) -> None:
+    shape = NodeShape(
+        cpu="2",
+        labels={"pool": "gpu"},
+        taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
+        extended={"example.com/gpu": "8"},
+    )
+    names = playground.add_nodes(2, shape, prefix="gpu-")
+    assert names == ("gpu-000", "gpu-001")
+    node = admin.get(NODES, "gpu-001", type=Node)
+    assert node.metadata.labels["pool"] == "gpu"
+    assert node.status.allocatable["example.com/gpu"] == "8"
+    assert [taint.key for taint in node.spec.taints] == ["gpu"]
+    assert playground.add_nodes(1, shape, prefix="gpu-") == ("gpu-002",)
+    for name in (*names, "gpu-002"):
+        admin.delete(NODES, name)
+
+
+# --- pods ---
+
+
+def test_a_deployment_runs_also_with_init_containers_and_sidecars(admin: KubeClient, namespace: str) -> None:
+    init = [{"name": "init", "image": "init"}, {"name": "side", "image": "side", "restartPolicy": "Always"}]
+    admin.create(
+        DEPLOYMENTS, build_deployment("web", replicas=10, cpu="100m", initContainers=init), namespace=namespace
+    )
+    eventually(
+        "ten pods are ready",
+        lambda: sum(pod.is_ready for pod in pods(admin, namespace, app="web")) == 10,
+        seconds=SOON,
+    )
+    assert len({pod.spec.node_name for pod in pods(admin, namespace, app="web")}) == 4
+
+
+def test_daemon_sets_run_on_every_node(admin: KubeClient, namespace: str) -> None:
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": pod_template({"app": "agent"}, cpu="10m")},
+    }
+    admin.create(DAEMON_SETS, body, namespace=namespace)
+    eventually(
+        "the agents run",
+        lambda: sum(pod.is_ready for pod in pods(admin, namespace, app="agent")) == 4,
+        seconds=SOON,
+    )
+
+
+def test_a_deleted_pod_is_gone_long_before_its_grace_period_ends(admin: KubeClient, namespace: str) -> None:
+    make_pod(admin, namespace, "slow", terminationGracePeriodSeconds=60)
+    wait_until(admin, namespace, "slow", "Running")
+    began = time.monotonic()
+    admin.delete(PODS, "slow", namespace=namespace)
+    assert read_pod(admin, namespace, "slow").is_terminating
+    eventually("the pod is gone", lambda: is_gone(admin, PODS, "slow", namespace), seconds=SOON)
+    assert time.monotonic() - began < 10
+
+
+def test_a_job_ends_after_the_seconds_that_its_pods_name(admin: KubeClient, namespace: str) -> None:
+    template = pod_template({}, cpu="100m", restartPolicy="Never")
+    template["metadata"]["annotations"] = {RUNS_FOR: "1"}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "once"},
+        "spec": {"completions": 2, "parallelism": 2, "template": template},
+    }
+    admin.create(JOBS, body, namespace=namespace)
+    eventually(
+        "the Job is complete",
+        lambda: admin.get(JOBS, "once", namespace=namespace)["status"].get("succeeded") == 2,
+        seconds=SOON,
+    )
+
+
+def test_a_pod_that_names_no_seconds_runs_on(admin: KubeClient, namespace: str) -> None:
+    make_pod(admin, namespace, "once", restartPolicy="Never")
+    make_pod(admin, namespace, "short", restartPolicy="Never", annotations={RUNS_FOR: "1"})
+    wait_until(admin, namespace, "short", "Succeeded")
+    assert wait_until(admin, namespace, "once", "Running").is_ready
+
+
+def test_a_pod_past_its_active_deadline_fails_as_under_a_kubelet(admin: KubeClient, namespace: str) -> None:
+    make_pod(admin, namespace, "late", restartPolicy="Never", activeDeadlineSeconds=1)
+    wait_until(admin, namespace, "late", "Running")
+    failed = wait_until(admin, namespace, "late", "Failed")
+    assert failed.status.reason == "DeadlineExceeded"
+    assert not failed.is_ready
+
+
+def test_the_second_scheduler_places_the_pods_that_name_it(admin: KubeClient, namespace: str) -> None:
+    make_pod(admin, namespace, "other", schedulerName="second-scheduler")
+    make_pod(admin, namespace, "nobody", schedulerName="no-such-scheduler")
+    wait_until(admin, namespace, "other", "Running")
+    assert read_pod(admin, namespace, "nobody").spec.node_name == ""
+
+
+# --- Berth ---
+
+
+def test_berths_kinds_are_served(admin: KubeClient) -> None:
+    names = {crd["metadata"]["name"] for crd in admin.list(CRDS).items}
+    assert {"reservations.batch.volcano.sh", "migrationplans.berth.volcano.sh"} <= names
+
+
+ALLOWED: dict[str, tuple[str, Callable[[KubeClient], object]]] = {
+    "the operator reads all pods": ("berth-operator", lambda c: c.list(PODS)),
+    "the operator reads all Reservations": ("berth-operator", lambda c: c.list(RESERVATIONS)),
+    "the descheduler reads all nodes": ("berth-descheduler", lambda c: c.list(NODES)),
+    "the descheduler reads all Reservations": ("berth-descheduler", lambda c: c.list(RESERVATIONS)),
+}
+FORBIDDEN: dict[str, tuple[str, Callable[[KubeClient], object]]] = {
+    "the operator deletes no node": ("berth-operator", lambda c: c.delete(NODES, "node-000")),
+    "the operator reads no secrets": ("berth-operator", lambda c: c.list(SECRETS)),
+    "the operator deletes no pod of others": (
+        "berth-operator",
+        lambda c: c.delete(PODS, "any", namespace="kube-system"),
+    ),
+    "the operator evicts nobody": ("berth-operator", lambda c: c.evict("default", "any", uid="any", dry_run=True)),
+    "the descheduler deletes no pod": ("berth-descheduler", lambda c: c.delete(PODS, "any", namespace="default")),
+    "the descheduler writes no Reservation's status": (
+        "berth-descheduler",
+        lambda c: c.merge_patch(RESERVATIONS, "any", {}, namespace="default", subresource="status"),
+    ),
+    "the descheduler makes no PriorityClass": (
+        "berth-descheduler",
+        lambda c: c.create(
+            PRIORITY_CLASSES,
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": "any"},
+                "value": 1,
+            },
+            dry_run=True,
+        ),
+    ),
+    "the descheduler reads no secrets": (
+        "berth-descheduler",
+        lambda c: c.list(SECRETS, namespace=DEFAULT_NAMESPACE),
+    ),
+}
+
+
+@dataclass
+class AsService:
+    """Calls the API as one of Berth's services."""
+
+    playground: Sandbox
+
+    def __call__(self, account: str, call: Callable[[KubeClient], object]) -> None:
+        with connect(kubeconfig=str(self.playground.service_account_kubeconfig(account))) as client:
+            call(client)
+
+
+@pytest.fixture
+def as_service(playground: Sandbox) -> AsService:
+    return AsService(playground)
+
+
+@pytest.mark.parametrize(("account", "call"), ALLOWED.values(), ids=ALLOWED.keys())
+def test_a_service_may_do_what_its_rules_say(
+    as_service: AsService, account: str, call: Callable[[KubeClient], object]
+) -> None:
+    as_service(account, call)
+
+
+@pytest.mark.parametrize(("account", "call"), FORBIDDEN.values(), ids=FORBIDDEN.keys())
+def test_a_service_may_do_nothing_else(
+    as_service: AsService, account: str, call: Callable[[KubeClient], object]
+) -> None:
+    with pytest.raises(ForbiddenError):
+        as_service(account, call)
+
+
+def test_only_berths_services_have_an_account(playground: Sandbox) -> None:
+    with pytest.raises(SandboxError, match="berth-operator"):
+        playground.service_account_kubeconfig("somebody")
+
+
+# --- disturbances ---
+
+
+@pytest.mark.parametrize("component", Component)
+def test_every_component_can_be_killed_and_started_again(
+    playground: Sandbox, admin: KubeClient, namespace: str, component: Component
+) -> None:
+    before = playground.live_components()[component]
+    playground.kill(component)
+    eventually("it is gone", lambda: component not in playground.live_components(), seconds=SOON)
+    with pytest.raises(SandboxError, match="not running"):
+        playground.kill(component)
+    playground.restart(component)
+    assert playground.live_components()[component] != before
+    make_pod(admin, namespace, "after")
+    wait_until(admin, namespace, "after", "Running")
+
+
+def test_a_suspended_scheduler_places_nothing_until_it_goes_on(
+    playground: Sandbox, admin: KubeClient, namespace: str
+) -> None:
+    playground.suspend("kube-scheduler")
+    try:
+        make_pod(admin, namespace, "waiting")
+        time.sleep(1.0)
+        assert read_pod(admin, namespace, "waiting").spec.node_name == ""
+    finally:
+        playground.resume("kube-scheduler")
+    wait_until(admin, namespace, "waiting", "Running")
+
+
+def test_a_component_can_be_sent_any_signal(playground: Sandbox) -> None:
+    playground.kill("kwok", signal.SIGTERM)
+    eventually("kwok is gone", lambda: Component.KWOK not in playground.live_components(), seconds=SOON)
+    playground.restart("kwok")
+
+
+# --- a workload ---
+
+
+def test_a_filled_cluster_settles_with_what_was_planned_and_breaks_no_rule() -> None:
+    said: list[str] = []
+    with Sandbox.start(SandboxSettings(nodes=6), progress=said.append) as started, started.connect() as client:
+        refuse_other_contexts(started.context)
+        filled = fill_cluster(client, seed=3, progress=said.append)
+        running = [pod for pod in client.list(PODS, type=Pod).items if pod.is_ready]
+        assert len(running) == filled.pods < filled.pods_before
+        assert check(client, now=datetime.now(UTC)) == ()
+    assert f"{filled.pods_before} pods are running" in said
+    with pytest.raises(KubeError):
+        client.list(PODS)
