@@ -12,11 +12,14 @@ from berth_descheduler.plugins.defragmentation import DefragmentationArgs, Strat
 from builders import namespace, node, pod
 from planner.clusters import settings
 
+UNKNOWN_FIELD = (
+    "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, "
+    "lowThresholds, numberOfNodes, protectionThresholds, resourceType, strategy"
+)
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a field that is not known": (
         {"lowTresholds": {"cpu": 40}},
-        "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, "
-         "lowThresholds, numberOfNodes, protectionThresholds, resourceType, strategy",
+        UNKNOWN_FIELD,
     ),
     "a percentage above 100": (
         {"protectionThresholds": {"cpu": 101}},

@@ -17,6 +17,7 @@ from berth_descheduler.planner.classes import ClassIndex
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PlacedPod, Presence
 from berth_descheduler.planner.tallies import Tally, Weight
 from berth_descheduler.planner.terms import (
+    LabelIndex,
     Meant,
     PodTerm,
     TermReader,
@@ -45,6 +46,7 @@ class Neighbours:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._reader = TermReader(cluster.snapshot.namespaces)
+        self._index = LabelIndex(cluster.classes)
         self._domains: dict[str, list[str | None]] = {}
         self._shared: dict[tuple[str, bytes], Tally] = {}
         self._counted: defaultdict[ClassIndex, list[tuple[Tally, Weight]]] = defaultdict(list)
@@ -115,16 +117,16 @@ class Neighbours:
         for topology_key in sorted({term.topology_key for term in terms}):
             tally, is_new = self._tally(f"company/{topology_key}", key, topology_key)
             tallies.append(tally)
-            for other in self._cluster.classes if is_new else ():
-                self._include(tally, other.index, self._all_mean(terms, other.index))
+            for other in self._index.candidates(terms[0].selector) if is_new else ():
+                self._include(tally, other, self._all_mean(terms, other))
         self._link_meant(index, terms)
         return _Company(tuple(tallies), self._all_mean(terms, index) is Meant.YES)
 
     def _read_anti_affinity(self, index: ClassIndex, term: PodTerm) -> None:
         shunned, is_new = self._tally("shunned", term.key, term.topology_key)
         self._shunned[index].append(shunned)
-        for other in self._cluster.classes if is_new else ():
-            self._include(shunned, other.index, self._mean(term, other.index))
+        for other in self._index.candidates(term.selector) if is_new else ():
+            self._include(shunned, other, self._mean(term, other))
         holders, is_new = self._tally("shunning", term.key, term.topology_key)
         self._counted[index].append((holders, _SURE))
         if is_new:
@@ -132,14 +134,14 @@ class Neighbours:
         self._link_meant(index, [term])
 
     def _warn_of(self, holders: Tally, term: PodTerm) -> None:
-        for other in self._cluster.classes:
-            if self._mean(term, other.index) is not Meant.NO:
-                self._shunning[other.index].append(holders)
+        for other in self._index.candidates(term.selector):
+            if self._mean(term, other) is not Meant.NO:
+                self._shunning[other].append(holders)
         if self._reader.meant(term, DEFAULT_NAMESPACE, _PLACEHOLDER_LABELS) is not Meant.NO:
             self._shunning_placeholders.append(holders)
 
     def _link_meant(self, index: ClassIndex, terms: list[PodTerm]) -> None:
-        others = (other.index for other in self._cluster.classes)
+        others = self._index.candidates(terms[0].selector)
         self._links.update((index, other) for other in others if self._all_mean(terms, other) is not Meant.NO)
 
     def _include(self, tally: Tally, other: ClassIndex, meant: Meant) -> None:

@@ -11,6 +11,7 @@ out: its pods count where they are in the way and not where they would help.
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -21,8 +22,10 @@ from berth_descheduler.planner.classes import ClassIndex, PodClass
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PlacedPod, Presence
 from berth_descheduler.planner.placements import Placements
 from berth_descheduler.planner.tallies import Tally, Weight
-from berth_descheduler.planner.terms import is_everything, with_label_keys
+from berth_descheduler.planner.terms import LabelIndex, is_everything, with_label_keys
 from berth_descheduler.refusals import Refusal, RefusalReason
+
+_HONOR: Final = "Honor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,25 @@ class _Rule:
     """1 if the pod itself is in the tallies, which it is not for a selector that selects everything."""
 
 
+class _Domains:
+    """Where each node counts for some constraints: for all nodes, and for those that surely carry no taint of ours."""
+
+    def __init__(self, every: list[str | None], sure: list[str | None]) -> None:
+        self.all = every
+        self.sure = sure
+        self.count = len(set(every) - {None})
+        self.sure_count = len(set(sure) - {None})
+
+
 class Spread:
     """Counts the pods that spread constraints are about, and tells where a pod may go for their sake."""
 
     def __init__(self, cluster: Cluster, placements: Placements, maybe_tainted: Collection[NodeIndex]) -> None:
         self._cluster = cluster
         self._placements = placements
+        self._index = LabelIndex(cluster.classes)
         self._maybe_tainted = frozenset(maybe_tainted)
+        self._known_domains: dict[tuple[str, frozenset[str], str, bool, int], _Domains] = {}
         self._counted: defaultdict[ClassIndex, list[Tally]] = defaultdict(list)
         self._shared: dict[bytes, tuple[Tally, Tally, int]] = {}
         self._links: set[tuple[ClassIndex, ClassIndex]] = set()
@@ -111,25 +126,36 @@ class Spread:
     def _make_tallies(
         self, pods: PodClass, written: TopologySpreadConstraint, selector: LabelSelector | None
     ) -> tuple[Tally, Tally, int]:
-        keys = {one.topology_key for one in pods.hard_spreads}
-        domains = [self._domain(pods, written, keys, node) for node in self._cluster.nodes]
-        all_domains = sorted({domain for domain in domains if domain is not None})
-        sure_of = domains
-        if written.node_taints_policy == "Honor":
-            sure_of = [None if node in self._maybe_tainted else domain for node, domain in enumerate(domains)]
-        sure, possible = Tally(sure_of, all_domains), Tally(domains, all_domains)
+        domains = self._domains(pods, written)
+        sure, possible = Tally(domains.sure, domains.count), Tally(domains.all, domains.count)
         for other in self._selected(pods.namespace, selector):
             self._counted[other].extend((sure, possible))
-        return sure, possible, len({domain for domain in sure_of if domain is not None})
+        return sure, possible, domains.sure_count
+
+    def _domains(self, pods: PodClass, written: TopologySpreadConstraint) -> _Domains:
+        """Return where each node counts for a constraint; shared by all classes that are tied to nodes in one way."""
+        keys = frozenset(one.topology_key for one in pods.hard_spreads)
+        honors_taints = written.node_taints_policy == _HONOR
+        ties = self._placements.profile(pods.index)
+        known = (written.topology_key, keys, written.node_affinity_policy, honors_taints, ties)
+        if known not in self._known_domains:
+            every = [self._domain(pods, written, keys, node) for node in self._cluster.nodes]
+            tainted = self._maybe_tainted if honors_taints else frozenset()
+            sure = [None if node in tainted else domain for node, domain in enumerate(every)]
+            self._known_domains[known] = _Domains(every, sure)
+        return self._known_domains[known]
 
     def _selected(self, namespace: str, selector: LabelSelector | None) -> list[ClassIndex]:
         """Return the classes that are counted; kube-scheduler counts none for a selector that selects everything."""
         if selector is None or is_everything(selector):
             return []
-        classes = (other for other in self._cluster.classes if other.namespace == namespace)
-        return [other.index for other in classes if matches_labels(selector, other.labels)]
+        classes = (self._cluster.classes[other] for other in self._index.candidates(selector))
+        alike = (other for other in classes if other.namespace == namespace)
+        return [other.index for other in alike if matches_labels(selector, other.labels)]
 
-    def _domain(self, pods: PodClass, written: TopologySpreadConstraint, keys: set[str], node: Node) -> str | None:
+    def _domain(
+        self, pods: PodClass, written: TopologySpreadConstraint, keys: frozenset[str], node: Node
+    ) -> str | None:
         """Return the domain in which a node counts for a constraint, None if it does not count."""
         labels = node.metadata.labels
         spec = self._placements.profile_spec(pods.index)
@@ -137,7 +163,7 @@ class Spread:
             return None
         if written.node_affinity_policy != "Ignore" and not matches_node_affinity(spec, node):
             return None
-        if written.node_taints_policy == "Honor":
+        if written.node_taints_policy == _HONOR:
             lasting = (taint for taint in node.taints if taint.key != HANDOVER_TAINT)
             if untolerated_taint(spec.tolerations, lasting) is not None:
                 return None

@@ -30,12 +30,12 @@ class Tally:
 
     __slots__ = ("_domain_of", "_levels", "_possible", "_sure", "possible_total")
 
-    def __init__(self, domain_of: Sequence[Domain | None], domains: Sequence[Domain] = ()) -> None:
-        """Start with nothing counted; `domains` are those that count even while they are empty."""
+    def __init__(self, domain_of: Sequence[Domain | None], domains: int = 0) -> None:
+        """Start with nothing counted in any of so many domains; `domains` matters to `lowest_without` only."""
         self._domain_of = domain_of
-        self._sure: Counter[Domain] = Counter(dict.fromkeys(domains, 0))
+        self._sure: Counter[Domain] = Counter()
         self._possible: Counter[Domain] = Counter()
-        self._levels: Counter[int] = Counter(self._sure.values())
+        self._levels: Counter[int] = Counter({0: domains})
         self.possible_total = 0
 
     def domain(self, node: NodeIndex) -> Domain | None:
@@ -62,12 +62,11 @@ class Tally:
 
     def lowest_without(self, domain: Domain | None, count: int) -> int:
         """Return the least sure count over all domains if `count` pods of one domain were not there."""
-        lowest = min((level for level, domains in self._levels.items() if domains), default=0)
+        lowest = min((level for level, domains in self._levels.items() if domains > 0), default=0)
         return lowest if domain is None else min(lowest, self._sure[domain] - count)
 
     def _shift_level(self, domain: Domain, by: int) -> None:
         before = self._sure[domain]
-        if domain in self._sure:
-            self._levels[before] -= 1
+        self._levels[before] -= 1
         self._levels[before + by] += 1
         self._sure[domain] = before + by

@@ -3,6 +3,7 @@
 It does not own where those pods are: that is counted in `tallies`.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -11,6 +12,7 @@ import msgspec
 
 from berth_core.objects import Affinity, LabelSelector, LabelSelectorRequirement, Namespace, PodAffinityTerm
 from berth_core.selectors import matches_labels
+from berth_descheduler.planner.classes import ClassIndex, PodClass
 
 
 class Meant(Enum):
@@ -36,6 +38,27 @@ class PodTerm:
         """Return what is equal for equal terms."""
         parts = (self.topology_key, self.selector, sorted(self.namespaces), self.namespace_selector)
         return msgspec.json.encode(parts, order="sorted")
+
+
+class LabelIndex:
+    """Finds the classes that a selector may select without looking at every one of them."""
+
+    def __init__(self, classes: Sequence[PodClass]) -> None:
+        self._all = tuple(pods.index for pods in classes)
+        self._with_pair: defaultdict[tuple[str, str], list[ClassIndex]] = defaultdict(list)
+        for pods in classes:
+            for pair in pods.labels.items():
+                self._with_pair[pair].append(pods.index)
+
+    def candidates(self, selector: LabelSelector | None) -> Sequence[ClassIndex]:
+        """Return the classes among which all are that a selector selects, in order."""
+        if selector is None:
+            return ()
+        pairs = [*selector.match_labels.items()]
+        alone = (one for one in selector.match_expressions if one.operator == "In" and len(one.values) == 1)
+        pairs += [(one.key, one.values[0]) for one in alone]
+        found = (self._with_pair.get(pair, ()) for pair in pairs)
+        return min(found, key=len, default=self._all)
 
 
 class TermReader:
