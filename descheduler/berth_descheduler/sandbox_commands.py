@@ -1,29 +1,28 @@
 """Owns the commands `berth sandbox up | down | status | kubeconfig`.
 
-It does not own the sandbox: that is `berth_sandbox`, which is imported only when one of these commands runs.
+It does not own the sandbox: that is `berth_sandbox`.
 """
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-if TYPE_CHECKING:
-    from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.bootstrap import BERTH_ACCOUNTS
+from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
+from berth_sandbox.settings import SandboxSettings, ScoringStrategy
 
-_DEFAULT_NAME: Final = "default"
-_SCORING: Final = ("LeastAllocated", "MostAllocated")
-_ACCOUNTS: Final = ("berth-operator", "berth-descheduler")
+_SCORING: Final = tuple(strategy.value for strategy in ScoringStrategy)
 
 _name_option: Final[Callable[..., Any]] = click.option(
-    "--name", default=_DEFAULT_NAME, show_default=True, help="Which sandbox; several may be up at once."
+    "--name", default=DEFAULT_NAME, show_default=True, help="Which sandbox; several may be up at once."
 )
 
 
 @click.group()
 def sandbox() -> None:
-    """Run a real control plane on this machine, with nodes that only pretend, to try Berth on."""
+    """Run a real control plane here, with pretended nodes."""
 
 
 @sandbox.command()
@@ -45,9 +44,6 @@ def up(*, name: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click
 
     The first start builds the control plane's programs, which takes some minutes; later ones take seconds.
     """
-    from berth_sandbox.sandbox import Sandbox  # noqa: PLC0415 - `berth plan` needs none of it
-    from berth_sandbox.settings import SandboxSettings, ScoringStrategy  # noqa: PLC0415 - the same
-
     settings = SandboxSettings(name=name, scoring=ScoringStrategy(scoring), **size)
     started = Sandbox.start(settings, progress=_say)
     started.detach()
@@ -59,9 +55,10 @@ def up(*, name: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click
 @sandbox.command()
 @_name_option
 def down(name: str) -> None:
-    """Stop a sandbox and remove everything of it; without one this does nothing."""
-    from berth_sandbox.sandbox import Sandbox  # noqa: PLC0415 - `berth plan` needs none of it
+    """Stop a sandbox and remove all of it.
 
+    Where none is up this does nothing.
+    """
     stopped = Sandbox.stop_named(name)
     _say(f"the sandbox {name!r} is stopped and removed" if stopped else f"no sandbox {name!r} is up")
 
@@ -69,9 +66,10 @@ def down(name: str) -> None:
 @sandbox.command()
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(output: str) -> None:
-    """Show every sandbox that is up: its nodes, its components and where its kubeconfig is."""
-    from berth_sandbox.sandbox import Sandbox  # noqa: PLC0415 - `berth plan` needs none of it
+    """Show the sandboxes that are up.
 
+    Each with its nodes, its components and where its kubeconfig is.
+    """
     described = [_describe(Sandbox.find(name)) for name in Sandbox.names()]
     if output == "json":
         click.echo(json.dumps(described, indent=2))
@@ -89,13 +87,14 @@ def status(output: str) -> None:
 @_name_option
 @click.option(
     "--service-account",
-    type=click.Choice(_ACCOUNTS),
+    type=click.Choice(BERTH_ACCOUNTS),
     help="The kubeconfig of one of Berth's services, with exactly its rights, instead of the administrator's.",
 )
 def kubeconfig(name: str, service_account: str | None) -> None:
-    """Print the path of a kubeconfig: `export KUBECONFIG=$(berth sandbox kubeconfig)`."""
-    from berth_sandbox.sandbox import Sandbox  # noqa: PLC0415 - `berth plan` needs none of it
+    """Print the path of a kubeconfig.
 
+    For `export KUBECONFIG=$(berth sandbox kubeconfig)`.
+    """
     found = Sandbox.find(name)
     click.echo(found.service_account_kubeconfig(service_account) if service_account else found.kubeconfig)
 
@@ -107,10 +106,10 @@ def _say(line: str) -> None:
 
 def _name_argument(name: str) -> str:
     """Return the option that names a sandbox, nothing for the default one."""
-    return "" if name == _DEFAULT_NAME else f" --name {name}"
+    return "" if name == DEFAULT_NAME else f" --name {name}"
 
 
-def _describe(found: "Sandbox") -> dict[str, Any]:
+def _describe(found: Sandbox) -> dict[str, Any]:
     """Return what is to be said of a sandbox."""
     health = found.read_health()
     return {

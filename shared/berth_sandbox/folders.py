@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from berth_sandbox.settings import check_name
+
 _PREFIX: Final = "berth-sandbox-"
 _REMOVE_ATTEMPTS: Final = 20
 _REMOVE_PAUSE_SECONDS: Final = 0.1
@@ -35,7 +37,8 @@ def _user_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Pa
 
 
 def named_folder(name: str) -> Path:
-    """Return the folder of the sandbox of that name, whether it exists or not."""
+    """Return the folder of the sandbox of that name, whether it exists or not; raises InputError for a bad name."""
+    check_name(name)
     return state_folder() / name
 
 

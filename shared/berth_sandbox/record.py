@@ -38,4 +38,5 @@ def read_record(folder: SandboxFolder) -> SandboxRecord:
     try:
         return msgspec.json.decode(folder.record.read_bytes(), type=SandboxRecord)
     except (OSError, msgspec.MsgspecError) as error:
-        raise SandboxNameError(f"no sandbox at {folder.root}; `berth sandbox up` starts one") from error
+        name = folder.root.name
+        raise SandboxNameError(f"no sandbox {name!r} is up; `berth sandbox up --name {name}` starts one") from error

@@ -14,6 +14,12 @@ from berth_core.quantity import parse_quantity
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that cannot stand in a context name, or that would leave its folder; raises InputError."""
+    if not _NAME.fullmatch(name):
+        raise InputError("name", name, "lower-case letters, digits and dashes, 40 at most")
+
+
 class ScoringStrategy(StrEnum):
     """How kube-scheduler's NodeResourcesFit ranks the nodes that a pod fits."""
 
@@ -46,8 +52,8 @@ class SandboxSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started; raises InputError naming the field."""
-        if self.name is not None and not _NAME.fullmatch(self.name):
-            raise InputError("name", self.name, "lower-case letters, digits and dashes, 40 at most")
+        if self.name is not None:
+            check_name(self.name)
         if self.nodes < 0:
             raise InputError("nodes", self.nodes, "0 or more")
         if self.node_pods < 1:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from berth_core.errors import InputError
 from berth_sandbox.claims import claim_folder
 from berth_sandbox.components import Component
 from berth_sandbox.errors import SandboxNameError
@@ -65,10 +66,20 @@ def _wait_until_visible(pid: int, text: str) -> None:
 
 
 def test_a_name_under_which_nothing_is_up_is_said_so() -> None:
-    with pytest.raises(SandboxNameError, match="berth sandbox up"):
+    with pytest.raises(SandboxNameError, match="berth sandbox up --name nothing"):
         Sandbox.find("nothing")
     assert Sandbox.names() == ()
     assert not Sandbox.stop_named("nothing")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../other", "/etc", "a/b", "A"])
+def test_no_name_leads_out_of_the_folder_of_sandboxes(name: str, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with pytest.raises(InputError, match="name is"):
+        Sandbox.stop_named(name)
+    with pytest.raises(InputError, match="name is"):
+        Sandbox.find(name)
+    assert (tmp_path / "other").is_dir()
 
 
 def test_a_half_started_sandbox_is_not_listed_but_can_be_removed() -> None:

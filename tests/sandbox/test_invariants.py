@@ -13,7 +13,7 @@ from berth_core.labels import (
 )
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, PlanPhase
 from berth_core.names import WEBHOOK_CONFIGURATION, priority_class_name
-from berth_core.objects import Taint
+from berth_core.objects import Node, Taint
 from berth_core.reservations import (
     Reservation,
     ReservationPhase,
@@ -44,11 +44,11 @@ def with_slot(on: str) -> Reservation:
     return reservation("live", uid="live", status=ReservationStatus(state=state, slots=slots))
 
 
-def guarded(value: str) -> object:
+def guarded(value: str) -> Node:
     return node("node-a", taints=[Taint(key=HANDOVER_TAINT, value=value, effect="NoSchedule")])
 
 
-def draining(plan: str) -> object:
+def draining(plan: str) -> Node:
     return node("node-a", taints=[Taint(key=DRAINING_TAINT, value=plan, effect="NoSchedule")])
 
 
