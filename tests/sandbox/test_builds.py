@@ -1,4 +1,8 @@
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +32,14 @@ def use_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseGo:
 
 def say_nothing(_line: str) -> None:
     """Drop a line."""
+
+
+def read(path: Path) -> str:
+    """Return a file's text, nothing where it has just gone."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -80,6 +92,20 @@ def test_what_a_killed_build_left_does_no_harm(use_go: UseGo) -> None:
     (scratch / "bin" / "etcd").write_text("half")
     assert builds.build_programs(ETCD, say_nothing)["etcd"].read_text() != "half"
     assert leftovers(builds.cached_folder(ETCD)) == ["etcd"]
+
+
+def test_a_build_that_is_interrupted_ends_go_and_leaves_nothing(use_go: UseGo) -> None:
+    go = use_go(build_seconds=300.0)
+    code = "from berth_sandbox import builds, go_modules; builds.build_programs(go_modules.ETCD, lambda _: None)"
+    building = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not go.calls("build"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    building.send_signal(signal.SIGINT)
+    assert building.wait(20) != 0
+    assert leftovers(builds.cached_folder(ETCD)) == []
+    assert not [line for line in Path("/proc").glob("[0-9]*/cmdline") if str(go.command) in read(line)]
 
 
 def test_several_who_need_the_same_programs_build_them_once(use_go: UseGo) -> None:
