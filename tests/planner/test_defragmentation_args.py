@@ -41,6 +41,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"lowThresholds": {"cpu": float("nan")}},
         "lowThresholds.cpu is nan; expected a percentage from 0 to 100",
     ),
+    "a percentage that is a fraction": (
+        {"lowThresholds": {"cpu": "1/3"}},
+        "lowThresholds.cpu is '1/3'; expected a percentage from 0 to 100",
+    ),
+    "a percentage with an endless exponent": (
+        {"lowThresholds": {"cpu": "1e-999999999"}},
+        "lowThresholds.cpu is '1e-999999999'; expected a percentage from 0 to 100",
+    ),
     "thresholds that are no mapping": (
         {"lowThresholds": 40},
         "lowThresholds is 40; expected a mapping from resource to percentage, such as {cpu: 40}",
@@ -51,11 +59,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "low above defragment": (
         {"lowThresholds": {"cpu": 75}},
-        "lowThresholds.cpu is '75'; expected at most defragmentThresholds.cpu, which is 70",
+        "lowThresholds.cpu is 75; expected at most defragmentThresholds.cpu, which is 70",
     ),
     "defragment as high as protection": (
         {"defragmentThresholds": {"cpu": 95}},
-        "defragmentThresholds.cpu is '95'; expected less than protectionThresholds.cpu, which is 95",
+        "defragmentThresholds.cpu is 95; expected less than protectionThresholds.cpu, which is 95",
     ),
     "a resource type that is no text": (
         {"resourceType": 7},

@@ -20,7 +20,7 @@ from planner.random_clusters import clusters
 from planner.replay import amount, name, replay_steps, replay_waves, requests
 
 thoroughly = hypothesis_settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 ways = st.builds(
     settings,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.planner.classes import ClassIndex
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PlacedPod, Presence
@@ -29,7 +29,7 @@ from berth_descheduler.refusals import Refusal, RefusalReason
 
 _SURE: Final = Weight(sure=1, possible=1)
 _POSSIBLE: Final = Weight(sure=0, possible=1)
-_PLACEHOLDER_LABELS: Final = {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: ""}
+_PLACEHOLDER_LABELS: Final = {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "", MANAGED_LABEL: MANAGED_BY_OPERATOR}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from berth_core.durations import format_duration, parse_duration
 from berth_core.errors import InputError
 from berth_core.resources import CPU
-from berth_descheduler.plugins.thresholds import Thresholds
+from berth_descheduler.plugins.thresholds import Thresholds, plain_percentage
 
 PLUGIN_NAME: Final = "Defragmentation"
 
@@ -168,15 +168,17 @@ class DefragmentationArgs:
             defragment = self.defragment.get(name)
             if defragment is not None and low > defragment:
                 raise InputError(
-                    f"lowThresholds.{name}", str(low), f"at most defragmentThresholds.{name}, which is {defragment}"
+                    f"lowThresholds.{name}",
+                    plain_percentage(low),
+                    f"at most defragmentThresholds.{name}, which is {plain_percentage(defragment)}",
                 )
         for name, defragment in self.defragment.percentages:
             protection = self.protection.get(name)
             if protection is not None and defragment >= protection:
                 raise InputError(
                     f"defragmentThresholds.{name}",
-                    str(defragment),
-                    f"less than protectionThresholds.{name}, which is {protection}",
+                    plain_percentage(defragment),
+                    f"less than protectionThresholds.{name}, which is {plain_percentage(protection)}",
                 )
 
 

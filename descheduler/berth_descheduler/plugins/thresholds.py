@@ -3,8 +3,10 @@
 It does not own what follows from a comparison: that is the strategy's.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
@@ -12,6 +14,7 @@ from berth_core.errors import InputError
 
 WHOLE: Final = 100
 _EXPECTED: Final = "a percentage from 0 to 100"
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +41,23 @@ class Thresholds:
 
     def to_mapping(self) -> dict[str, int | str]:
         """Return what `parse` reads: whole numbers as such, others as exact text."""
-        return {name: _plain(percentage) for name, percentage in self.percentages}
+        return {name: plain_percentage(percentage) for name, percentage in self.percentages}
 
 
 def parse_percentage(field: str, raw: object) -> Fraction:
     """Return a percentage from 0 to 100 as the exact number that is written; raises `InputError`."""
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise InputError(field, raw, _EXPECTED)
-    try:
-        # The shortest text of a float is the number that was written; its binary value is not.
-        percentage = Fraction(str(raw).strip().removesuffix("%"))
-    except (ValueError, ZeroDivisionError) as error:
-        raise InputError(field, raw, _EXPECTED) from error
+    # The shortest text of a float is the number that was written; its binary value is not.
+    written = str(raw).strip().removesuffix("%")
+    percentage = Fraction(written) if _DECIMAL.fullmatch(written) else Fraction(-1)
     if not 0 <= percentage <= WHOLE:
         raise InputError(field, raw, _EXPECTED)
     return percentage
 
 
-def _plain(percentage: Fraction) -> int | str:
-    return percentage.numerator if percentage.denominator == 1 else str(percentage)
+def plain_percentage(percentage: Fraction) -> int | str:
+    """Return a percentage as it is written: a whole number, or text with decimals."""
+    if percentage.denominator == 1:
+        return percentage.numerator
+    return str(Decimal(percentage.numerator) / Decimal(percentage.denominator))
