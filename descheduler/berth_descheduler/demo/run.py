@@ -3,6 +3,7 @@
 It does not own how they are shown: it tells a `Narrator`.
 """
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +21,11 @@ from berth_kube.resources import MIGRATION_PLANS, PODS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 
-_LOW, _DEFRAGMENT, _PROTECTION = 45, 45, 100
+_RESOURCE: Final = "cpu"
+_PROTECTION_PERCENT: Final = 100
 _LONGEST_RUN_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.3
 _SETTLE_SECONDS: Final = 30.0
-
-PLANNER_OPTIONS: Final = (
-    f"--low-threshold={_LOW}",
-    f"--defragment-threshold={_DEFRAGMENT}",
-    f"--protection-threshold={_PROTECTION}",
-)
 
 
 class Narrator(Protocol):
@@ -70,15 +66,34 @@ class DemoResult:
         return self.pending == 0 and self.lost == 0
 
 
-def default_settings() -> PlannerSettings:
-    """Return the thresholds that the demo plans with."""
-    args = {
-        "resourceType": "cpu",
-        "lowThresholds": {"cpu": _LOW},
-        "defragmentThresholds": {"cpu": _DEFRAGMENT},
-        "protectionThresholds": {"cpu": _PROTECTION},
-    }
-    return PlannerSettings(args=DefragmentationArgs.parse(args))
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The thresholds that the demo plans with: nodes that are used less than the average go into the others."""
+
+    average_percent: int
+
+    @classmethod
+    def for_cluster(cls, fragmentation: Fragmentation) -> "Thresholds":
+        """Return the thresholds for a cluster: its average use, rounded up."""
+        return cls(math.ceil(fragmentation.utilisation(_RESOURCE) * 100))
+
+    def to_options(self) -> list[str]:
+        """Return them as options of the descheduler."""
+        return [
+            f"--low-threshold={self.average_percent}",
+            f"--defragment-threshold={self.average_percent}",
+            f"--protection-threshold={_PROTECTION_PERCENT}",
+        ]
+
+    def to_settings(self) -> PlannerSettings:
+        """Return them as settings of the planner."""
+        args = {
+            "resourceType": _RESOURCE,
+            "lowThresholds": {_RESOURCE: self.average_percent},
+            "defragmentThresholds": {_RESOURCE: self.average_percent},
+            "protectionThresholds": {_RESOURCE: _PROTECTION_PERCENT},
+        }
+        return PlannerSettings(args=DefragmentationArgs.parse(args))
 
 
 def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoResult:
@@ -88,7 +103,7 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoResult:
         started = time.monotonic()
         before = measure(read_live_snapshot(client))
         narrator.show_nodes(f"before: {len(before.empty_nodes)} of {len(before.nodes)} nodes are empty", before)
-        found = _run_services(sandbox, client, narrator)
+        found = _run_services(sandbox, client, Thresholds.for_cluster(before), narrator)
         seconds = time.monotonic() - started
         running, pending = _wait_for_pods(client, filled.pods)
         after = measure(read_live_snapshot(client))
@@ -98,16 +113,18 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoResult:
 
 def measure(snapshot: Snapshot) -> Fragmentation:
     """Return how a cluster's pods lie."""
-    return plan(snapshot, default_settings()).before
+    return plan(snapshot, PlannerSettings(args=DefragmentationArgs.parse({}), max_moves=0)).before
 
 
-def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
+def _run_services(
+    sandbox: Sandbox, client: KubeClient, thresholds: Thresholds, narrator: Narrator
+) -> MigrationPlan | None:
     """Run the operator, and the descheduler for one cycle; return the plan, None where nothing was to be done."""
     port = free_port()
     with (
         Service("berth_operator", _operator_options(sandbox, port), sandbox.folder / "berth-operator.log") as operator,
         Service(
-            "berth_descheduler", _descheduler_options(sandbox), sandbox.folder / "berth-descheduler.log"
+            "berth_descheduler", _descheduler_options(sandbox, thresholds), sandbox.folder / "berth-descheduler.log"
         ) as descheduler,
     ):
         operator.wait_until_listening(port)
@@ -137,9 +154,9 @@ def _operator_options(sandbox: Sandbox, port: int) -> list[str]:
     ]
 
 
-def _descheduler_options(sandbox: Sandbox) -> list[str]:
+def _descheduler_options(sandbox: Sandbox, thresholds: Thresholds) -> list[str]:
     kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
-    return [f"--kubeconfig={kubeconfig}", "--once", "--health-address=127.0.0.1:0", *PLANNER_OPTIONS]
+    return [f"--kubeconfig={kubeconfig}", "--once", "--health-address=127.0.0.1:0", *thresholds.to_options()]
 
 
 def _latest_plan(client: KubeClient) -> MigrationPlan | None:

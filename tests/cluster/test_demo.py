@@ -1,0 +1,40 @@
+"""The demo does what the README says: every pod lands where it was planned, and nodes are freed."""
+
+import json
+import subprocess
+
+import pytest
+from service_processes import script
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+LEAST_FREED_NODES = 15
+
+
+def run_demo(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [script("berth"), "demo", "--output", "json", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+
+
+def test_the_demo_frees_nodes_and_every_pod_lands_on_its_planned_node():
+    done = run_demo("--nodes", "60", "--seed", "7")
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)
+    assert numbers["nodes"] == 60
+    assert numbers["freed_nodes"] >= LEAST_FREED_NODES
+    assert numbers["landed_on_target"] == numbers["moves"] > 0
+    assert numbers["pending"] == numbers["lost"] == 0
+    assert "before:" in done.stderr
+    assert "after:" in done.stderr
+
+
+def test_the_demo_without_binaries_plans_on_the_bundled_snapshot_and_says_so(tmp_path):
+    offline = {"GOPROXY": "off", "GOMODCACHE": str(tmp_path / "modules"), "GOCACHE": str(tmp_path / "builds")}
+    environment = {"PATH": "", "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), **offline}
+    command = [script("berth"), "demo", "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)
+    assert numbers["plan_only"] is True
+    assert numbers["moves"] > 0
+    assert "bundled snapshot" in done.stderr
