@@ -26,9 +26,10 @@ class CreatePlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class DeletePlaceholder:
-    """Free what a placeholder holds."""
+    """Free what a placeholder holds; `at_once` where its node is gone and no kubelet will say that it has ended."""
 
     placeholder: Pod
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from berth_core.errors import InputError
 from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, SlotState
-from berth_operator.cache import Cache
+from berth_operator.cache import Cache, is_live
 from berth_operator.fitting import choose_task
 from berth_operator.manifests import handover_gate
+from berth_operator.observation import holds_our_gate
 
 _PROMISE_SECONDS: Final = 3.0
 """How long a pod that was gated but not heard of yet counts against the free slots."""
@@ -90,9 +91,9 @@ class Admission:
         probed = pod.metadata.labels.get(PROBE_LABEL)
         if probed:
             reservation = self._cache.reservation(probed)
-            ready = reservation is not None and not reservation.phase.terminal
+            ready = reservation is not None and is_live(reservation)
             return _gate(request.uid, pod, probed) if ready else _allow(request.uid)
-        if pod.spec.scheduling_gates or RESERVATION_LABEL in pod.metadata.labels:
+        if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
             return _allow(request.uid)
         return self._gate_if_owner(request)
 
@@ -109,11 +110,7 @@ class Admission:
 
     def _find(self, pod: Pod) -> Reservation | None:
         """Return the oldest live Reservation with a held slot that the pod may take and nobody was promised."""
-        candidates = [
-            r
-            for r in self._cache.reservations()
-            if r.metadata.namespace == pod.metadata.namespace and not r.phase.terminal
-        ]
+        candidates = [r for r in self._cache.reservations_in(pod.metadata.namespace) if is_live(r)]
         for reservation in sorted(candidates, key=lambda r: (r.metadata.creation_timestamp or "", r.metadata.uid)):
             if self._free_for(reservation, pod):
                 return reservation
@@ -175,7 +172,10 @@ def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
         operations.append({"op": "add", "path": label_path, "value": reservation_uid})
     else:
         operations.append({"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}})
-    operations.append({"op": "add", "path": "/spec/schedulingGates", "value": [handover_gate()]})
+    if pod.spec.scheduling_gates:
+        operations.append({"op": "add", "path": "/spec/schedulingGates/-", "value": handover_gate()})
+    else:
+        operations.append({"op": "add", "path": "/spec/schedulingGates", "value": [handover_gate()]})
     body = _response(uid)
     body["response"] |= {
         "patchType": "JSONPatch",

@@ -1,12 +1,17 @@
 """Owns the note on an owner pod that says which slot it was given, on which node and until when.
 
-It does not decide who gets a slot: `berth_operator.reconcile` does.
+It does not decide who gets a slot (`berth_operator.reconcile`), nor whether a note may be trusted
+(`berth_operator.fitting`).
 """
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
 from berth_core.labels import SLOT_ANNOTATION
 from berth_core.objects import Pod
+
+_CLOCK_SLACK_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,11 @@ class Assignment:
     def to_annotation(self) -> str:
         """Return the annotation's value; none of its parts may contain a slash."""
         return f"{self.task}/{self.index}/{self.node}/{self.deadline}"
+
+    def is_open(self, now: datetime, timeout_seconds: float) -> bool:
+        """Tell whether the deadline is ahead, and no further than a hand-over may take: a clock may have been set."""
+        left = self.deadline - now.timestamp()
+        return 0 <= left <= timeout_seconds + _CLOCK_SLACK_SECONDS
 
     @classmethod
     def from_pod(cls, pod: Pod) -> "Assignment | None":

@@ -6,9 +6,7 @@ It decides nothing and is never the only place of a fact: it can be filled again
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
 
 import msgspec
 
@@ -16,11 +14,12 @@ from berth_core.labels import HANDOVER_TAINT, INDEX_ANNOTATION, RESERVATION_LABE
 from berth_core.objects import NodeSpec, ObjectMeta, Pod
 from berth_core.reservations import Reservation, ReservationReason, SlotState
 from berth_operator.assignments import Assignment
-from berth_operator.observation import Observation, ProbeResult, Verdict, has_started
+from berth_operator.fitting import slots_by_key, trusted_assignment
+from berth_operator.observation import Guard, Observation, ProbeResult, Verdict, has_started
+from berth_operator.pod_shelf import PodShelf, reservation_uid
 from berth_operator.readable import why_unreadable
+from berth_operator.versions import Graves, is_newer, version_number, version_of
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind
-
-_GRAVE_SECONDS: Final = 120.0
 
 
 class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -36,14 +35,21 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Cache:
-    """A thread-safe picture of the cluster; every change queues the keys that it concerns."""
+    """A thread-safe picture of the cluster; every change queues the keys that it concerns.
+
+    A complete list is taken in with the version that it was made at: what was heard of since then is not gone though
+    the list does not know it.
+    """
 
     def __init__(self, enqueue: Callable[[Key], None]) -> None:
         self._lock = threading.RLock()
         self._enqueue = enqueue
         self._reservations: dict[str, Reservation] = {}
-        self._placeholders: dict[str, Pod] = {}
-        self._owners: dict[str, Pod] = {}
+        self._by_namespace: dict[str, dict[str, Reservation]] = {}
+        self._placeholders = PodShelf(lambda pod: pod.metadata.name)
+        self._owners = PodShelf(lambda pod: pod.metadata.uid)
+        self._by_guard: dict[str, dict[str, Pod]] = {}
+        """Node name to the owner pods whose note names it, by uid."""
         self._nodes: dict[str, GuardableNode] = {}
         self._guarded_since: dict[str, float] = {}
         self._started_since: dict[str, float] = {}
@@ -51,8 +57,7 @@ class Cache:
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
-        self._graves: deque[tuple[float, str]] = deque()
-        self._buried: dict[str, float] = {}
+        self._graves = Graves()
 
     def on_new_owner(self, listener: Callable[[Pod], None]) -> None:
         """Have a listener told of every pod that first appears with the label of a Reservation."""
@@ -65,10 +70,13 @@ class Cache:
         uid = reservation.metadata.uid
         with self._lock:
             known = self._reservations.get(uid)
-            if self._is_buried(reservation.metadata) or (known and not _is_newer(reservation.metadata, known.metadata)):
+            if self._graves.hold(reservation.metadata) or (
+                known and not is_newer(reservation.metadata, known.metadata)
+            ):
                 return
             self._reservations[uid] = reservation
-            scope_changed = known is None or known.phase.terminal != reservation.phase.terminal
+            self._by_namespace.setdefault(reservation.metadata.namespace, {})[uid] = reservation
+            scope_changed = known is None or is_live(known) != is_live(reservation)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         if scope_changed:
             self._enqueue(SCOPE_KEY)
@@ -76,84 +84,132 @@ class Cache:
     def remove_reservation(self, uid: str) -> None:
         """Forget a deleted Reservation."""
         with self._lock:
-            self._bury(uid, math.inf)
-            self._reservations.pop(uid, None)
+            self._graves.bury(uid)
+            known = self._reservations.pop(uid, None)
+            if known is not None:
+                del self._by_namespace[known.metadata.namespace][uid]
             self._probes.pop(uid, None)
             self._verdicts.pop(uid, None)
             self._validated.discard(uid)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._enqueue(SCOPE_KEY)
 
-    def replace_reservations(self, listed: Iterable[Reservation]) -> None:
-        """Take in a complete list of Reservations; those not in it are gone."""
+    def replace_reservations(self, listed: Iterable[Reservation], version: str) -> None:
+        """Take in a complete list of Reservations; those that are older than it and not in it are gone."""
         present = {reservation.metadata.uid: reservation for reservation in listed}
         for reservation in present.values():
             self.put_reservation(reservation)
-        for uid in self.reservation_uids() - present.keys():
-            self.remove_reservation(uid)
+        for reservation in self.reservations():
+            if reservation.metadata.uid not in present and _was_due(reservation.metadata, version):
+                self.remove_reservation(reservation.metadata.uid)
 
     def reservation(self, uid: str) -> Reservation | None:
         """Return a Reservation by uid."""
         with self._lock:
             return self._reservations.get(uid)
 
-    def reservation_uids(self) -> set[str]:
-        """Return the uids of all known Reservations."""
-        with self._lock:
-            return set(self._reservations)
-
     def reservations(self) -> tuple[Reservation, ...]:
         """Return all known Reservations."""
         with self._lock:
             return tuple(self._reservations.values())
 
+    def reservations_in(self, namespace: str) -> tuple[Reservation, ...]:
+        """Return all known Reservations of a namespace."""
+        with self._lock:
+            return tuple(self._by_namespace.get(namespace, {}).values())
+
     def live_namespaces(self) -> frozenset[str]:
         """Return the namespaces that have a Reservation which is not finished."""
-        return frozenset(r.metadata.namespace for r in self.reservations() if not r.phase.terminal)
+        return frozenset(r.metadata.namespace for r in self.reservations() if is_live(r))
 
-    # --- pods
+    # --- placeholders
 
     def put_placeholder(self, pod: Pod) -> None:
         """Take in a placeholder."""
         with self._lock:
             if not self._accepts(pod, self._placeholders.get(pod.metadata.name)):
                 return
-            self._placeholders[pod.metadata.name] = pod
+            self._placeholders.put(pod)
         self._enqueue(_reservation_key(pod))
 
     def remove_placeholder(self, pod: Pod) -> None:
         """Forget a placeholder that is gone."""
         with self._lock:
-            self._bury(pod.metadata.uid, math.inf)
+            self._graves.bury(pod.metadata.uid)
             known = self._placeholders.get(pod.metadata.name)
             if known is not None and known.metadata.uid == pod.metadata.uid:
-                del self._placeholders[pod.metadata.name]
+                self._placeholders.take(pod.metadata.name)
         self._enqueue(_reservation_key(pod))
 
+    def replace_placeholders(self, listed: Iterable[Pod], version: str) -> None:
+        """Take in a complete list of placeholders; those that are older than it and not in it are gone."""
+        for pod in _put_all(listed, self.put_placeholder, self.placeholders, version):
+            self.remove_placeholder(pod)
+
+    def placeholders(self) -> tuple[Pod, ...]:
+        """Return all placeholders."""
+        with self._lock:
+            return tuple(self._placeholders)
+
+    # --- owner pods
+
     def put_owner(self, pod: Pod) -> None:
-        """Take in a pod that carries the label of a Reservation; without the label it is forgotten."""
+        """Take in a pod that carries the label of a Reservation; without the label it is forgotten.
+
+        Listeners hear of a new pod before it is known here, so that nobody counts it twice.
+        """
         if RESERVATION_LABEL not in pod.metadata.labels:
             self.remove_owner(pod, for_good=False)
             return
+        if self._is_new_owner(pod):
+            for tell in self._new_owner_listeners:
+                tell(pod)
         with self._lock:
             known = self._owners.get(pod.metadata.uid)
             if not self._accepts(pod, known):
                 return
-            self._owners[pod.metadata.uid] = pod
+            self._owners.put(pod)
+            self._index_guards(pod, known)
             if has_started(pod):
                 self._started_since.setdefault(pod.metadata.uid, time.monotonic())
-        if known is None:
-            for tell in self._new_owner_listeners:
-                tell(pod)
         self._announce_owner(pod, known)
 
     def remove_owner(self, pod: Pod, *, for_good: bool = True) -> None:
         """Forget an owner pod that is gone; not for good where only its label is, and a newer version may have it."""
         with self._lock:
-            self._bury(pod.metadata.uid, math.inf if for_good else _version(pod.metadata))
-            known = self._owners.pop(pod.metadata.uid, None)
-            self._started_since.pop(pod.metadata.uid, None)
+            self._graves.bury(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
+            known = self._owners.get(pod.metadata.uid)
+            if known is not None and self._graves.hold(known.metadata):
+                self._owners.take(pod.metadata.uid)
+                self._index_guards(None, known)
+                self._started_since.pop(pod.metadata.uid, None)
         self._announce_owner(pod, known)
+
+    def replace_owners(self, listed: Iterable[Pod], version: str) -> None:
+        """Take in a complete list of owner pods; those that are older than it and not in it lost their label."""
+        for pod in _put_all(listed, self.put_owner, self.owners, version):
+            self.remove_owner(pod, for_good=False)
+
+    def owners(self) -> tuple[Pod, ...]:
+        """Return all pods that carry the label of a Reservation."""
+        with self._lock:
+            return tuple(self._owners)
+
+    def _is_new_owner(self, pod: Pod) -> bool:
+        with self._lock:
+            return self._owners.get(pod.metadata.uid) is None and not self._graves.hold(pod.metadata)
+
+    def _index_guards(self, pod: Pod | None, known: Pod | None) -> None:
+        """Keep by node which owner pods' notes name it."""
+        for version, put in ((known, False), (pod, True)):
+            given = Assignment.from_pod(version) if version is not None else None
+            if version is None or given is None:
+                continue
+            group = self._by_guard.setdefault(given.node, {})
+            if put:
+                group[version.metadata.uid] = version
+            elif group.pop(version.metadata.uid, None) is not None and not group:
+                del self._by_guard[given.node]
 
     def _announce_owner(self, pod: Pod, known: Pod | None) -> None:
         """Queue what an owner pod's change concerns: its Reservation and the node of its slot."""
@@ -165,16 +221,6 @@ class Cache:
             if assignment is not None:
                 self._enqueue(Key(KeyKind.NODE, assignment.node))
 
-    def placeholders(self) -> tuple[Pod, ...]:
-        """Return all placeholders."""
-        with self._lock:
-            return tuple(self._placeholders.values())
-
-    def owners(self) -> tuple[Pod, ...]:
-        """Return all pods that carry the label of a Reservation."""
-        with self._lock:
-            return tuple(self._owners.values())
-
     # --- nodes
 
     def put_node(self, node: GuardableNode) -> None:
@@ -182,7 +228,7 @@ class Cache:
         name = node.metadata.name
         with self._lock:
             known = self._nodes.get(name)
-            if known is not None and not _is_newer(node.metadata, known.metadata):
+            if self._graves.hold(node.metadata) or (known and not is_newer(node.metadata, known.metadata)):
                 return
             self._nodes[name] = node
             changed = known is None or known.guard_deadline != node.guard_deadline
@@ -190,41 +236,56 @@ class Cache:
                 self._guarded_since.pop(name, None)
             else:
                 self._guarded_since.setdefault(name, time.monotonic())
-        if changed and node.guard_deadline is not None:
+        if changed and (known is not None or node.guard_deadline is not None):
             self._announce_node(name)
-        elif changed and known is not None:
-            self._enqueue(Key(KeyKind.NODE, name))
 
-    def replace_nodes(self, listed: Iterable[GuardableNode]) -> None:
-        """Take in a complete list of nodes; those not in it are gone."""
-        present = {node.metadata.name: node for node in listed}
+    def replace_nodes(self, listed: Iterable[GuardableNode], version: str) -> None:
+        """Take in a complete list of nodes; those that are older than it and not in it are gone."""
+        present = {node.metadata.uid: node for node in listed}
         for node in present.values():
             self.put_node(node)
         with self._lock:
-            gone = [node for name, node in self._nodes.items() if name not in present]
+            gone = [n for n in self._nodes.values() if n.metadata.uid not in present and _was_due(n.metadata, version)]
         for node in gone:
             self.remove_node(node)
 
     def remove_node(self, node: GuardableNode) -> None:
         """Forget a node that is gone."""
+        name = node.metadata.name
         with self._lock:
-            self._nodes.pop(node.metadata.name, None)
-            self._guarded_since.pop(node.metadata.name, None)
-            held = [p for p in self._placeholders.values() if p.spec.node_name == node.metadata.name]
+            self._graves.bury(node.metadata.uid)
+            known = self._nodes.get(name)
+            if known is None or known.metadata.uid != node.metadata.uid:
+                return
+            del self._nodes[name]
+            self._guarded_since.pop(name, None)
+            held = [pod for pod in self._placeholders if pod.spec.node_name == name]
         for pod in held:
             self._enqueue(_reservation_key(pod))
+        self._announce_node(name)
 
     def _announce_node(self, name: str) -> None:
         """Queue the node and every Reservation that hands over a slot on it."""
         self._enqueue(Key(KeyKind.NODE, name))
-        for pod, _ in self.guard_users(name):
+        with self._lock:
+            pods = tuple(self._by_guard.get(name, {}).values())
+        for pod in pods:
             self._enqueue(_reservation_key(pod))
 
-    def guard_users(self, node: str) -> tuple[tuple[Pod, Assignment], ...]:
-        """Return the living owner pods that were given a slot on a node."""
+    def guard_users(self, node: str) -> tuple[Assignment, ...]:
+        """Return the slots on a node that living owner pods were given and are on the way to."""
         with self._lock:
-            pairs = [(pod, Assignment.from_pod(pod)) for pod in self._owners.values() if not pod.is_terminating]
-        return tuple((pod, given) for pod, given in pairs if given is not None and given.node == node)
+            pods = tuple(self._by_guard.get(node, {}).values())
+            known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
+        found: list[Assignment] = []
+        for pod in pods:
+            reservation = known[reservation_uid(pod)]
+            if reservation is None or pod.is_terminating or pod.spec.node_name not in {"", node}:
+                continue
+            given = trusted_assignment(reservation, pod, slots_by_key(reservation))
+            if given is not None:
+                found.append(given)
+        return tuple(found)
 
     def guard_deadline(self, node: str) -> str | None:
         """Return the value of a node's guard, None where it has none or is unknown."""
@@ -232,48 +293,48 @@ class Cache:
             known = self._nodes.get(node)
         return known.guard_deadline if known else None
 
-    def has_node(self, name: str) -> bool:
-        """Tell whether a node exists."""
+    def nodes_of_interest(self) -> set[str]:
+        """Return the nodes that carry our guard or that an owner pod's note names."""
         with self._lock:
-            return name in self._nodes
-
-    def guarded_nodes(self) -> tuple[str, ...]:
-        """Return the nodes that carry our guard."""
-        with self._lock:
-            return tuple(name for name, node in self._nodes.items() if node.guard_deadline is not None)
+            return {*self._guarded_since, *self._by_guard}
 
     # --- what this process found out
 
     def put_probe(self, uid: str, result: ProbeResult) -> None:
         """Keep how the last proof of a Reservation's path ended."""
         with self._lock:
-            self._probes[uid] = result
+            if uid in self._reservations:
+                self._probes[uid] = result
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Keep that a Reservation's templates were put to the API server, and what it refused."""
         with self._lock:
-            self._validated.add(uid)
-            if verdict is not None:
-                self._verdicts[uid] = verdict
+            if uid in self._reservations:
+                self._validated.add(uid)
+                if verdict is not None:
+                    self._verdicts[uid] = verdict
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
     # --- views
 
     def observe(self, uid: str) -> Observation | None:
-        """Return what is seen of one Reservation, None where it is unknown."""
+        """Return what is seen of one Reservation, None where it is unknown; costs as much as it has pods."""
         now = time.monotonic()
         with self._lock:
             reservation = self._reservations.get(uid)
             if reservation is None:
                 return None
-            owners = [p for p in self._owners.values() if p.metadata.labels.get(RESERVATION_LABEL) == uid]
+            placeholders, owners = self.belongings(uid)
+            targets = {given.node for given in map(Assignment.from_pod, owners) if given is not None}
+            held = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
+            concerned = (targets | held | {pod.spec.node_name for pod in placeholders}) - {""}
             return Observation(
                 reservation=reservation,
-                placeholders=self._placeholders_of(uid),
+                placeholders=_by_slot(placeholders),
                 owners=tuple(sorted(owners, key=_age_order)),
-                nodes=frozenset(self._nodes),
-                guard_ages={name: now - since for name, since in self._guarded_since.items()},
+                missing_nodes=frozenset(concerned - self._nodes.keys()),
+                guards={node: self._guard(node, now) for node in targets & self._guarded_since.keys()},
                 running_ages={
                     pod.metadata.uid: now - self._started_since[pod.metadata.uid]
                     for pod in owners
@@ -287,11 +348,12 @@ class Cache:
     def belongings(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
         """Return the placeholders and the owner pods that name a Reservation, known or not."""
         with self._lock:
-            placeholders = tuple(
-                p for p in self._placeholders.values() if p.metadata.labels.get(RESERVATION_LABEL) == uid
-            )
-            owners = tuple(p for p in self._owners.values() if p.metadata.labels.get(RESERVATION_LABEL) == uid)
-        return placeholders, owners
+            return self._placeholders.of(uid), self._owners.of(uid)
+
+    def named_uids(self) -> set[str]:
+        """Return the uids of all Reservations that are known or that a pod names."""
+        with self._lock:
+            return {*self._reservations, *self._placeholders.named(), *self._owners.named()}
 
     def count_slots(self) -> dict[SlotState, int]:
         """Return how many slots of all known Reservations are in which state."""
@@ -301,30 +363,45 @@ class Cache:
                 counts[slot.state] += 1
         return counts
 
-    def _placeholders_of(self, uid: str) -> dict[tuple[str, int], Pod]:
-        found: dict[tuple[str, int], Pod] = {}
-        for pod in self._placeholders.values():
-            notes = pod.metadata.annotations
-            if pod.metadata.labels.get(RESERVATION_LABEL) == uid and notes.get(INDEX_ANNOTATION, "").isdecimal():
-                found[notes.get(TASK_ANNOTATION, ""), int(notes[INDEX_ANNOTATION])] = pod
-        return found
+    def _guard(self, node: str, now: float) -> Guard:
+        value = self._nodes[node].guard_deadline or ""
+        return Guard(int(value) if value.isdecimal() else 0, now - self._guarded_since[node])
 
     def _accepts(self, pod: Pod, known: Pod | None) -> bool:
-        """Tell whether a version of a pod is news: neither buried nor older than what is known."""
-        if self._is_buried(pod.metadata):
+        """Tell whether a version of a pod is news: neither gone nor older than what is known."""
+        if self._graves.hold(pod.metadata):
             return False
-        return known is None or known.metadata.uid != pod.metadata.uid or _is_newer(pod.metadata, known.metadata)
+        return known is None or is_newer(pod.metadata, known.metadata)
 
-    def _bury(self, uid: str, version: float) -> None:
-        """Remember that an object is gone as of a version, so that a late answer about it does not bring it back."""
-        now = time.monotonic()
-        self._graves.append((now, uid))
-        self._buried[uid] = max(version, self._buried.get(uid, 0.0))
-        while self._graves and self._graves[0][0] < now - _GRAVE_SECONDS:
-            self._buried.pop(self._graves.popleft()[1], None)
 
-    def _is_buried(self, metadata: ObjectMeta) -> bool:
-        return _version(metadata) <= self._buried.get(metadata.uid, -1.0)
+def is_live(reservation: Reservation) -> bool:
+    """Tell whether a Reservation is neither finished nor being deleted."""
+    return not reservation.phase.terminal and not reservation.metadata.deletion_timestamp
+
+
+def _put_all(
+    listed: Iterable[Pod], put: Callable[[Pod], None], known: Callable[[], tuple[Pod, ...]], version: str
+) -> list[Pod]:
+    """Take in a complete list of pods and return the known ones that are older than it and not in it."""
+    present = {pod.metadata.uid: pod for pod in listed}
+    for pod in present.values():
+        put(pod)
+    return [pod for pod in known() if pod.metadata.uid not in present and _was_due(pod.metadata, version)]
+
+
+def _was_due(metadata: ObjectMeta, version: str) -> bool:
+    """Tell whether an object is old enough for a list of a version to know it."""
+    return version_of(metadata) <= version_number(version)
+
+
+def _by_slot(placeholders: Iterable[Pod]) -> dict[tuple[str, int], Pod]:
+    """Return placeholders by (task, index)."""
+    found: dict[tuple[str, int], Pod] = {}
+    for pod in placeholders:
+        notes = pod.metadata.annotations
+        if notes.get(INDEX_ANNOTATION, "").isdecimal():
+            found[notes.get(TASK_ANNOTATION, ""), int(notes[INDEX_ANNOTATION])] = pod
+    return found
 
 
 def _verdict_on(reservation: Reservation) -> Verdict | None:
@@ -334,18 +411,8 @@ def _verdict_on(reservation: Reservation) -> Verdict | None:
 
 
 def _reservation_key(pod: Pod) -> Key:
-    return Key(KeyKind.RESERVATION, pod.metadata.labels.get(RESERVATION_LABEL, ""))
+    return Key(KeyKind.RESERVATION, reservation_uid(pod))
 
 
 def _age_order(pod: Pod) -> tuple[str, str]:
     return pod.metadata.creation_timestamp or "", pod.metadata.uid
-
-
-def _is_newer(candidate: ObjectMeta, known: ObjectMeta) -> bool:
-    """Tell whether a version is newer than another; versions of one resource are comparable numbers."""
-    return _version(candidate) > _version(known)
-
-
-def _version(metadata: ObjectMeta) -> float:
-    """Return a version as a number; 0 where there is none."""
-    return float(metadata.resource_version) if metadata.resource_version.isdecimal() else 0.0

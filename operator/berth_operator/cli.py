@@ -5,7 +5,7 @@ It does not own what the settings mean: `berth_operator.settings` does.
 
 import logging
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 import kopf
@@ -14,11 +14,16 @@ import structlog
 from berth_core.clock import SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_kube.client import KubeClient, connect
+from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import ConfigurationSource, find_source
+from berth_kube.retries import RetryPolicy
 from berth_operator.handlers import declare
 from berth_operator.program import Program
 from berth_operator.settings import OperatorSettings, PlaceholderSettings, WebhookSettings, default_identity
+
+_REQUEST_SECONDS: Final = 10.0
+_RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
+"""Short: a call must not outlive the lease under which it was decided; what failed is looked at again anyway."""
 
 
 def configure_logging(level: str) -> None:
@@ -86,6 +91,9 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."
 )
 @click.option("--lease-seconds", default=8, help="How long the Lease holds without renewal.")
+@click.option(
+    "--sweep-seconds", default=15.0, help="Seconds between two passes that compare everything with the API server."
+)
 @click.option("--workers", default=16, help="Threads that reconcile.")
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once below
@@ -93,7 +101,13 @@ def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once b
     try:
         settings = read_settings(options)
         source = find_source(options["kubeconfig"], options["context"])
-        client = connect(kubeconfig=options["kubeconfig"], context=options["context"], user_agent="berth-operator")
+        client = connect(
+            kubeconfig=options["kubeconfig"],
+            context=options["context"],
+            user_agent="berth-operator",
+            request_timeout=_REQUEST_SECONDS,
+            settings=ClientSettings(retries=_RETRIES),
+        )
     except InputError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
@@ -123,6 +137,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
         identity=options["identity"] or default_identity(),
         lease_seconds=options["lease_seconds"],
         retention_seconds=options["retention_seconds"],
+        sweep_seconds=options["sweep_seconds"],
         workers=options["workers"],
         health_host=host,
         health_port=int(port),

@@ -13,21 +13,23 @@ import structlog
 
 from berth_core.clock import Clock
 from berth_core.errors import BerthError, RetryableError
-from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL, RESERVATION_NAME_ANNOTATION
+from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
-from berth_kube.resources import NODES, PODS, RESERVATIONS
+from berth_kube.resources import NODES, PODS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
 from berth_operator import log_keys, metrics
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.guards import GuardKeeper
+from berth_operator.observation import Observation
+from berth_operator.orphans import OrphanKeeper
 from berth_operator.performer import Performer
 from berth_operator.reconcile import decide
 from berth_operator.settings import OperatorSettings
-from berth_operator.sweep import Sweep
+from berth_operator.sweep import Sweep, list_reservations
 from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import Key, KeyKind, WorkQueue
 
@@ -58,12 +60,15 @@ class Engine:
         self._scope = scope
         self._settings = settings
         self._clock = clock
-        self._performer = Performer(client, cache, scope, settings, clock)
-        self._guards = GuardKeeper(client, cache)
-        self.sweep = Sweep(client, cache, scope, queue.add)
+        self._performer = Performer(client, cache, scope, settings, clock=clock, leads=lambda: self.leading)
+        self._orphans = OrphanKeeper(client, cache, self._performer)
+        self._guards = GuardKeeper(client, cache, settings.handover)
+        self._sweep = Sweep(client, cache, scope, queue.add)
         self._stop = threading.Event()
         self._synced = [threading.Event() for _ in range(3)]
         self._failures: dict[Key, int] = {}
+        self._dropped = threading.Event()
+        self._led = False
         self._lease = LeaseHolder(
             client,
             settings.placeholders.namespace,
@@ -75,7 +80,7 @@ class Engine:
 
     def start(self) -> None:
         """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
-        self.sweep.list_reservations()
+        list_reservations(self._client, self._cache)
         own = self._settings.placeholders.namespace
         self._spawn("placeholders", lambda: self._follow_placeholders(own))
         self._spawn("owners", self._follow_owners)
@@ -118,13 +123,8 @@ class Engine:
             PODS, namespace=namespace, label_selector=PLACEHOLDER_LABEL, type=Pod, stop=self._stop
         ):
             match item:
-                case Listed(items):
-                    present = {pod.metadata.uid for pod in items}
-                    for pod in items:
-                        self._cache.put_placeholder(pod)
-                    for pod in self._cache.placeholders():
-                        if pod.metadata.uid not in present:
-                            self._cache.remove_placeholder(pod)
+                case Listed(items, version):
+                    self._cache.replace_placeholders(items, version)
                     self._synced[0].set()
                 case Changed(pod):
                     self._cache.put_placeholder(pod)
@@ -137,13 +137,8 @@ class Engine:
         selector = f"{RESERVATION_LABEL},!{PLACEHOLDER_LABEL}"
         for item in self._client.watch(PODS, label_selector=selector, type=Pod, stop=self._stop):
             match item:
-                case Listed(items):
-                    present = {pod.metadata.uid for pod in items}
-                    for pod in items:
-                        self._cache.put_owner(pod)
-                    for pod in self._cache.owners():
-                        if pod.metadata.uid not in present:
-                            self._cache.remove_owner(pod, for_good=False)
+                case Listed(items, version):
+                    self._cache.replace_owners(items, version)
                     self._synced[1].set()
                 case Changed(pod):
                     self._cache.put_owner(pod)
@@ -155,8 +150,8 @@ class Engine:
     def _follow_nodes(self) -> None:
         for item in self._client.watch(NODES, type=GuardableNode, stop=self._stop):
             match item:
-                case Listed(items):
-                    self._cache.replace_nodes(items)
+                case Listed(items, version):
+                    self._cache.replace_nodes(items, version)
                     self._synced[2].set()
                 case Changed(node):
                     self._cache.put_node(node)
@@ -168,13 +163,14 @@ class Engine:
     # --- leading
 
     def _lead(self) -> None:
-        """Win the lease whenever it is free; sweep when it is won and regularly while it is held."""
+        """Win the lease whenever it is free; sweep when it is won, when keys were dropped, and regularly."""
         last_sweep = -math.inf
         while not self._stop.wait(_LEADER_TICK_SECONDS):
             if not self._lease.held():
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
-            elif time.monotonic() - last_sweep >= self._settings.sweep_seconds:
+            elif self._dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
+                self._dropped.clear()
                 self._sweep_once()
                 last_sweep = time.monotonic()
 
@@ -189,12 +185,14 @@ class Engine:
 
     def _announce_role(self, *, leads: bool) -> None:
         metrics.LEADING.set(int(leads))
-        if leads:
-            log.info(log_keys.LEADING, **{log_keys.KEY_IDENTITY: self._settings.identity})
+        if leads != self._led:
+            role = log_keys.LEADING if leads else log_keys.FOLLOWING
+            log.info(role, **{log_keys.KEY_IDENTITY: self._settings.identity})
+        self._led = leads
 
     def _sweep_once(self) -> None:
         try:
-            self.sweep.run()
+            self._sweep.run()
         except BerthError as error:
             log.warning(log_keys.SWEEP_FAILED, **{log_keys.KEY_ERROR: str(error)})
         metrics.QUEUE_LENGTH.set(len(self._queue))
@@ -202,11 +200,13 @@ class Engine:
     # --- workers
 
     def _work(self) -> None:
-        """Reconcile keys until stopped; without the lease they are left for the replica that has it."""
+        """Reconcile keys until stopped; without the lease they are dropped, for whoever has it sweeps up."""
         while (key := self._queue.take()) is not None:
             try:
                 if self._lease.held():
                     self._reconcile(key)
+                else:
+                    self._dropped.set()
             finally:
                 self._queue.done(key)
 
@@ -221,6 +221,8 @@ class Engine:
                     self._guards.reconcile(key.name, self._clock.now())
                 case KeyKind.SCOPE:
                     self._scope.reconcile()
+                case KeyKind.STRAYS:
+                    self._orphans.release_stray_gates()
         except BerthError as error:
             self._retry(key, error)
             log.info(log_keys.ACTION_FAILED, **{log_keys.KEY_UID: key.name, log_keys.KEY_ERROR: str(error)})
@@ -240,9 +242,9 @@ class Engine:
 
     def _reconcile_reservation(self, key: Key) -> None:
         """Write the status first, so that it never promises more than is there, then act."""
-        seen = self._cache.observe(key.name)
+        seen = self._observe(key.name)
         if seen is None:
-            self._release_orphans(key.name)
+            self._orphans.release(key.name)
             return
         decision = decide(seen, self._clock.now(), self._settings)
         self._performer.write_status(seen.reservation, decision.status)
@@ -250,37 +252,17 @@ class Engine:
         if decision.wake_seconds is not None:
             self._queue.add(key, decision.wake_seconds)
 
-    def _release_orphans(self, uid: str) -> None:
-        """Release what names a Reservation that is unknown, after asking the API server whether it is gone."""
-        placeholders, owners = self._cache.belongings(uid)
-        if not placeholders and not owners:
-            return
-        if self._exists(uid, placeholders, owners):
-            self.sweep.list_reservations()
-            return
-        for pod in placeholders:
-            if not pod.is_terminating:
-                self._performer.delete_placeholder(pod)
-        for pod in owners:
-            if not pod.is_terminating:
-                self._performer.release(pod)
-        log.info(
-            log_keys.ORPHAN_RELEASED, **{log_keys.KEY_UID: uid, log_keys.KEY_COUNT: len(placeholders) + len(owners)}
-        )
+    def _observe(self, uid: str) -> Observation | None:
+        """Return what is seen of a Reservation; that a node is gone counts only if the API server says so.
 
-    def _exists(self, uid: str, placeholders: tuple[Pod, ...], owners: tuple[Pod, ...]) -> bool:
-        """Tell whether the API server has a Reservation of this uid in the namespaces that it could be in."""
-        namespaces = {pod.metadata.namespace for pod in owners}
-        for pod in placeholders:
-            namespace, _, name = pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "").partition("/")
+        Pods and nodes come through separate watches: a placeholder may be heard of before the new node it is on.
+        """
+        seen = self._cache.observe(uid)
+        if seen is None or seen.reservation.phase.terminal or not seen.missing_nodes:
+            return seen
+        for name in sorted(seen.missing_nodes):
             try:
-                body = self._client.get(RESERVATIONS, name or "-", namespace=namespace or "default")
+                self._cache.put_node(self._client.get(NODES, name, type=GuardableNode))
             except NotFoundError:
                 continue
-            if body["metadata"]["uid"] == uid:
-                return True
-        return any(
-            item["metadata"]["uid"] == uid
-            for namespace in namespaces
-            for item in self._client.list(RESERVATIONS, namespace=namespace).items
-        )
+        return self._cache.observe(uid)

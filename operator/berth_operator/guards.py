@@ -13,6 +13,7 @@ from berth_kube.errors import NotFoundError
 from berth_kube.taints import put_taint, remove_taint
 from berth_operator import log_keys
 from berth_operator.cache import Cache, GuardableNode
+from berth_operator.settings import HandoverSettings
 
 log = structlog.get_logger(__name__)
 
@@ -20,13 +21,15 @@ log = structlog.get_logger(__name__)
 class GuardKeeper:
     """Brings one node's guard in line with the hand-overs on it."""
 
-    def __init__(self, client: KubeClient, cache: Cache) -> None:
+    def __init__(self, client: KubeClient, cache: Cache, settings: HandoverSettings) -> None:
         self._client = client
         self._cache = cache
+        self._settings = settings
 
     def reconcile(self, node: str, now: datetime) -> None:
         """Guard the node until the last deadline of its hand-overs, or take off a guard that nothing needs."""
-        deadlines = [given.deadline for _, given in self._cache.guard_users(node) if given.deadline > now.timestamp()]
+        users = self._cache.guard_users(node)
+        deadlines = [given.deadline for given in users if given.is_open(now, self._settings.timeout_seconds)]
         current = self._cache.guard_deadline(node)
         try:
             if deadlines and (current is None or not current.isdecimal() or int(current) < max(deadlines)):

@@ -10,6 +10,7 @@ from berth_core.labels import HANDOVER_GATE
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationReason
 from berth_operator.assignments import Assignment
+from berth_operator.fitting import slots_by_key, trusted_assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,17 @@ class ProbeResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """Our taint on a node."""
+
+    deadline: int
+    """Its value, unix seconds; 0 where it is no number."""
+
+    age_seconds: float
+    """For how long this process has seen it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One Reservation and all that belongs to it."""
 
@@ -39,11 +51,11 @@ class Observation:
     owners: tuple[Pod, ...] = ()
     """Pods that carry the Reservation's label, oldest first."""
 
-    nodes: frozenset[str] = frozenset()
-    """Names of the nodes that exist."""
+    missing_nodes: frozenset[str] = frozenset()
+    """Names of the nodes that its slots are on and that do not exist."""
 
-    guard_ages: Mapping[str, float] = field(default_factory=dict)
-    """Node name to the seconds that this process has seen its guard for."""
+    guards: Mapping[str, Guard] = field(default_factory=dict)
+    """Node name to our guard there, for the nodes of its hand-overs."""
 
     running_ages: Mapping[str, float] = field(default_factory=dict)
     """Uid of an owner pod to the seconds that this process has seen it started for."""
@@ -64,19 +76,30 @@ def holds_our_gate(pod: Pod) -> bool:
 
 
 def has_started(pod: Pod) -> bool:
-    """Tell whether the pod's containers run or have run on a node."""
-    return bool(pod.spec.node_name) and pod.status.phase in {"Running", "Succeeded", "Failed"}
+    """Tell whether the pod's containers run or have run on a node; one that the kubelet turned away has not."""
+    if not pod.spec.node_name:
+        return False
+    return pod.status.phase in {"Running", "Succeeded"} or (
+        pod.status.phase == "Failed" and bool(pod.status.container_statuses)
+    )
 
 
-def is_alive(pod: Pod) -> bool:
-    """Tell whether the pod is there to stay for now."""
-    return not pod.is_terminating
+def is_on_its_way(pod: Pod) -> bool:
+    """Tell whether the pod runs, or still can."""
+    return not pod.is_terminating and (has_started(pod) or not pod.is_terminal)
 
 
-def assigned_owner(seen: Observation, task: str, index: int) -> tuple[Pod, Assignment] | None:
-    """Return the living pod that was given a slot; of several, which never should be, the oldest."""
+def holds_other_gates(pod: Pod) -> bool:
+    """Tell whether somebody else's scheduling gate is on the pod."""
+    return any(gate.name != HANDOVER_GATE for gate in pod.spec.scheduling_gates)
+
+
+def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assignment]]:
+    """Return by (task, index) the living pod that was given the slot; of several, which never should be, the oldest."""
+    slots = slots_by_key(seen.reservation)
+    found: dict[tuple[str, int], tuple[Pod, Assignment]] = {}
     for pod in seen.owners:
-        assignment = Assignment.from_pod(pod)
-        if assignment and (assignment.task, assignment.index) == (task, index) and is_alive(pod):
-            return pod, assignment
-    return None
+        given = trusted_assignment(seen.reservation, pod, slots) if is_on_its_way(pod) else None
+        if given is not None:
+            found.setdefault((given.task, given.index), (pod, given))
+    return found

@@ -3,7 +3,7 @@
 It decides nothing; what fails is raised, and the Reservation is looked at again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, assert_never
 
@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from berth_core.clock import Clock, parse_timestamp
+from berth_core.errors import PermanentError, RetryableError
 from berth_core.expiry import expires_at
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.names import priority_class_name
@@ -62,12 +63,24 @@ _QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
 log = structlog.get_logger(__name__)
 
 
+class LeaseLostError(RetryableError):
+    """This replica may not act any more."""
+
+
 class Performer:
     """Carries out the actions on one Reservation at a time."""
 
     def __init__(
-        self, client: KubeClient, cache: Cache, scope: WebhookScope, settings: OperatorSettings, clock: Clock
+        self,
+        client: KubeClient,
+        cache: Cache,
+        scope: WebhookScope,
+        settings: OperatorSettings,
+        *,
+        clock: Clock,
+        leads: Callable[[], bool],
     ) -> None:
+        self._leads = leads
         self._client = client
         self._cache = cache
         self._scope = scope
@@ -78,17 +91,22 @@ class Performer:
         """Replace the status where it differs, and tell a change of phase as an event."""
         if status == reservation.status:
             return
+        self._require_lease()
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": reservation.metadata.uid},
             {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
         ]
-        body = self._client.json_patch(
-            RESERVATIONS,
-            reservation.metadata.name,
-            operations,
-            namespace=reservation.metadata.namespace,
-            subresource="status",
-        )
+        try:
+            body = self._client.json_patch(
+                RESERVATIONS,
+                reservation.metadata.name,
+                operations,
+                namespace=reservation.metadata.namespace,
+                subresource="status",
+            )
+        except NotFoundError:
+            self._cache.remove_reservation(reservation.metadata.uid)
+            raise
         self._cache.put_reservation(read_reservation(body))
         self._announce(reservation, status)
 
@@ -120,14 +138,29 @@ class Performer:
         )
 
     def perform(self, reservation: Reservation, actions: Sequence[Action]) -> None:
-        """Carry out actions in order; the first that fails is raised and ends the row."""
+        """Carry out actions in order; what the API server refuses is raised at the end and does not stop the others.
+
+        Raises at once where it does not answer, and LeaseLostError where another replica may act by now.
+        """
+        refused: PermanentError | None = None
         for action in actions:
-            self._perform_one(reservation, action)
+            self._require_lease()
+            try:
+                self._perform_one(reservation, action)
+            except PermanentError as error:
+                refused = refused or error
+                continue
             metrics.ACTIONS.labels(action=type(action).__name__).inc()
             log.debug(
                 log_keys.ACTION,
                 **{log_keys.KEY_ACTION: type(action).__name__, log_keys.KEY_RESERVATION: reservation.key},
             )
+        if refused is not None:
+            raise refused
+
+    def _require_lease(self) -> None:
+        if not self._leads():
+            raise LeaseLostError("the lease was lost; another replica goes on")
 
     def _perform_one(self, reservation: Reservation, action: Action) -> None:
         match action:
@@ -135,8 +168,8 @@ class Performer:
                 self._validate(reservation)
             case CreatePlaceholder(task, index):
                 self._create_placeholder(reservation, task, index)
-            case DeletePlaceholder(placeholder):
-                self.delete_placeholder(placeholder)
+            case DeletePlaceholder(placeholder, at_once):
+                self.delete_placeholder(placeholder, at_once=at_once)
             case AssignSlot(pod, assignment):
                 self._assign(pod, assignment)
             case Nominate(pod, node):
@@ -173,7 +206,8 @@ class Performer:
             self._priority_of(task)
             self._client.create(PODS, body, namespace=self._settings.placeholders.namespace, dry_run=True)
         except (InvalidObjectError, RefusedError) as error:
-            return Verdict(ReservationReason.INVALID, f"task {task.name}: {error.message}")
+            told = error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
+            return Verdict(ReservationReason.INVALID, f"task {task.name}: {told}")
         except NotFoundError:
             text = f'task {task.name}: no PriorityClass is named "{task.template.spec.priority_class_name}"'
             return Verdict(ReservationReason.INVALID, text)
@@ -238,14 +272,15 @@ class Performer:
         left = (expiry - self._now()).total_seconds()
         return int(left) + self._settings.placeholders.deadline_margin_seconds
 
-    def delete_placeholder(self, placeholder: Pod) -> None:
-        """Delete a placeholder, and no other pod of its name."""
+    def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False) -> None:
+        """Delete a placeholder, and no other pod of its name; `at_once` without waiting for a kubelet."""
         try:
             self._client.delete(
                 PODS,
                 placeholder.metadata.name,
                 namespace=placeholder.metadata.namespace,
                 uid=placeholder.metadata.uid,
+                grace_seconds=0 if at_once else None,
             )
         except NotFoundError:
             self._cache.remove_placeholder(placeholder)
@@ -272,14 +307,12 @@ class Performer:
         self._cache.put_owner(patched)
 
     def release(self, pod: Pod) -> None:
-        """Let a pod be scheduled as ever: a nomination of ours first, then gate, label and note."""
+        """Let a pod be scheduled as ever: a nomination of ours goes first, as the note tells that it is ours."""
         assignment = Assignment.from_pod(pod)
         nominated_by_us = assignment is not None and pod.status.nominated_node_name == assignment.node
-        if nominated_by_us and not pod.spec.node_name and holds_our_gate(pod):
+        if nominated_by_us and not pod.spec.node_name:
             self._nominate(pod, None)
         self._patch_pod(pod, pod_patches.build_release(pod))
-        if nominated_by_us and not pod.spec.node_name and not holds_our_gate(pod):
-            self._nominate(pod, None)
 
     def _patch_pod(self, pod: Pod, operations: pod_patches.Operations) -> None:
         """Patch an owner pod; one that is gone, or is another by now, is forgotten."""

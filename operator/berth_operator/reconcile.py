@@ -5,11 +5,14 @@ It does no I/O and keeps nothing between two calls: a restarted operator decides
 The hand-over of a slot is a row of facts, each of which leads to one next action (numbers as in the protocol):
 
     1. the pod carries our gate and label              -> 2. give it a slot: note, toleration of the guard
-    2. it has a slot; its node is guarded              -> 2. nominate the node
-    3. nominated, guarded for the settling time        -> 3. delete the placeholder
-    4. the placeholder is gone                         -> 4. take off the gate
+    2. it has a slot; its node is guarded              -> wait for the settling time
+    3. guarded for the settling time                   -> 3. delete the placeholder
+    4. the placeholder is gone                         -> 4. nominate the node, take off the gate
     5. the pod has run for the settling time           -> 5. record it, take off note and label (then the guard goes)
     ·. past its deadline                               -> let the pod go its own way
+
+The nomination comes last on purpose: kube-scheduler counts a nominated pod as if it were on its node. Nominated while
+its placeholder is still there, it would count twice and turn other pods in a hand-over away from a full node.
 """
 
 from collections import Counter
@@ -36,7 +39,7 @@ from berth_operator.actions import (
 )
 from berth_operator.assignments import Assignment
 from berth_operator.fitting import choose_task
-from berth_operator.observation import Observation, has_started, holds_our_gate
+from berth_operator.observation import Observation, has_started, holds_other_gates, holds_our_gate
 from berth_operator.settings import OperatorSettings
 from berth_operator.slots import SlotView, view_slots
 from berth_operator.statuses import compute_status
@@ -59,7 +62,7 @@ class Decision:
 
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
     """Return the status and the actions for one Reservation; the status is to be written first."""
-    views = view_slots(seen, now, settle_seconds=settings.handover.settle_seconds)
+    views = view_slots(seen, now, settings.handover)
     status = compute_status(seen, views, now)
     phase = status.state.phase if status.state else ReservationPhase.PENDING
     if phase.terminal:
@@ -74,7 +77,7 @@ def _carry_on(
     seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings
 ) -> list[Action]:
     """Return what a live Reservation needs."""
-    if not seen.validated and seen.reservation.status.state is None:
+    if _needs_validation(seen, views):
         return [*_release_unassigned(seen, views), Validate()]
     actions: list[Action] = []
     for view in views:
@@ -86,6 +89,12 @@ def _carry_on(
     return actions
 
 
+def _needs_validation(seen: Observation, views: tuple[SlotView, ...]) -> bool:
+    """Tell whether the templates were not put to the API server yet; where something is held already, they were."""
+    untouched = not seen.placeholders and all(view.slot.state is SlotState.PENDING for view in views)
+    return untouched and not seen.validated
+
+
 def _tend(seen: Observation, view: SlotView, settings: OperatorSettings) -> list[Action]:
     """Return what one slot of a live Reservation needs."""
     match view.slot.state:
@@ -94,7 +103,7 @@ def _tend(seen: Observation, view: SlotView, settings: OperatorSettings) -> list
         case SlotState.HANDING_OVER:
             return _hand_over(seen, view, settings)
         case SlotState.TAKEN | SlotState.LOST:
-            return _close(view)
+            return _close(seen, view)
         case SlotState.HELD | SlotState.RELEASED:
             return []
 
@@ -113,25 +122,25 @@ def _hand_over(seen: Observation, view: SlotView, settings: OperatorSettings) ->
     owner, assignment = view.owner, view.assignment
     if owner is None or assignment is None or not holds_our_gate(owner):
         return []
-    guard_age = seen.guard_ages.get(assignment.node)
-    if guard_age is None:
-        return []
-    if owner.status.nominated_node_name != assignment.node:
-        return [Nominate(owner, assignment.node)]
+    guard = seen.guards.get(assignment.node)
+    if guard is None or guard.deadline < assignment.deadline:
+        return []  # an earlier hand-over's guard may be taken off at any moment
     if view.placeholder is None:
-        return [Ungate(owner)]
-    if view.placeholder.is_terminating or guard_age < settings.handover.settle_seconds:
+        return [Nominate(owner, assignment.node), Ungate(owner)]
+    if view.placeholder.is_terminating or guard.age_seconds < settings.handover.settle_seconds:
         return []
     return [DeletePlaceholder(view.placeholder)]
 
 
-def _close(view: SlotView) -> list[Action]:
-    """Return what is left to do for a slot that is taken or lost."""
+def _close(seen: Observation, view: SlotView) -> list[Action]:
+    """Return what is left to do for a slot that is taken, lost or given back."""
     actions: list[Action] = []
     if view.owner is not None:
         actions.append(Finish(view.owner) if has_started(view.owner) else Release(view.owner))
-    if view.placeholder is not None and not view.placeholder.is_terminating:
-        actions.append(DeletePlaceholder(view.placeholder))
+    if view.placeholder is not None:
+        at_once = view.placeholder.spec.node_name in seen.missing_nodes
+        if at_once or not view.placeholder.is_terminating:
+            actions.append(DeletePlaceholder(view.placeholder, at_once))
     return actions
 
 
@@ -159,6 +168,8 @@ def _give_slots(
             actions.append(Release(pod))
             continue
         free[task.name] -= 1
+        if holds_other_gates(pod):
+            continue  # its slot stays held until only our gate is left
         slot = next(view.slot for view in held if view.task is task)
         held = [view for view in held if view.slot is not slot]
         assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
@@ -174,7 +185,7 @@ def _wind_up(seen: Observation, views: tuple[SlotView, ...], settings: OperatorS
             case SlotState.HANDING_OVER:
                 actions += _hand_over(seen, view, settings)
             case SlotState.TAKEN | SlotState.LOST | SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:
-                actions += _close(view)
+                actions += _close(seen, view)
     return actions
 
 
@@ -218,9 +229,14 @@ def _settling_left(seen: Observation, views: tuple[SlotView, ...], settings: Ope
     ages = [
         seen.running_ages.get(view.owner.metadata.uid, 0.0)
         if has_started(view.owner)
-        else seen.guard_ages.get(view.assignment.node, 0.0)
+        else _guard_age(seen, view.assignment.node)
         for view in views
         if view.slot.state is SlotState.HANDING_OVER and view.owner is not None and view.assignment is not None
     ]
     left = [settings.handover.settle_seconds - age for age in ages]
     return min((seconds for seconds in left if seconds > 0), default=_LOOK_AGAIN_SECONDS)
+
+
+def _guard_age(seen: Observation, node: str) -> float:
+    guard = seen.guards.get(node)
+    return guard.age_seconds if guard else 0.0

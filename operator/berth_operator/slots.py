@@ -6,10 +6,14 @@ It does not say what to do about it: `berth_operator.reconcile` does.
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference, ReservationReason, ReservationTask, Slot, SlotState
 from berth_operator.assignments import Assignment
-from berth_operator.observation import Observation, assigned_owner, has_started
+from berth_operator.fitting import slots_by_key
+from berth_operator.observation import Observation, assigned_owners, has_started
+from berth_operator.settings import HandoverSettings
 
 _PREEMPTED_BY_SCHEDULER = "PreemptionByScheduler"
 
@@ -27,42 +31,57 @@ class SlotView:
     """Set where the loss of this slot ends the whole Reservation."""
 
 
-def view_slots(seen: Observation, now: datetime, *, settle_seconds: float) -> tuple[SlotView, ...]:
+def view_slots(seen: Observation, now: datetime, handover: HandoverSettings) -> tuple[SlotView, ...]:
     """Return all slots in the order of tasks and indices."""
-    prior = {(slot.task, slot.index): slot for slot in seen.reservation.status.slots}
+    prior = slots_by_key(seen.reservation)
+    given = assigned_owners(seen)
     return tuple(
-        _view_slot(seen, task, index, prior.get((task.name, index)), now, settle_seconds)
+        _view_slot(
+            seen, _Place(task, index, prior.get((task.name, index))), given.get((task.name, index)), now, handover
+        )
         for task in seen.reservation.spec.tasks
         for index in range(task.replicas)
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A slot before it is looked at: which it is, and what the status said of it."""
+
+    task: ReservationTask
+    index: int
+    prior: Slot | None
+
+
 def _view_slot(
     seen: Observation,
-    task: ReservationTask,
-    index: int,
-    prior: Slot | None,
+    place: _Place,
+    given: tuple[Pod, Assignment] | None,
     now: datetime,
-    settle_seconds: float,
+    handover: HandoverSettings,
 ) -> SlotView:
     """Return one slot; what was taken or lost stays so, an owner on its way counts before a placeholder."""
-    placeholder = seen.placeholders.get((task.name, index))
-    given = assigned_owner(seen, task.name, index)
+    task, prior = place.task, place.prior
+    placeholder = seen.placeholders.get((task.name, place.index))
     if prior is not None and prior.state in {SlotState.TAKEN, SlotState.LOST}:
         return SlotView(prior, task, placeholder, given[0] if given else None)
     if given is not None:
         owner, assignment = given
-        slot = _slot_in_handover(seen, owner, assignment, now, settle_seconds)
-        return SlotView(slot, task, placeholder, owner, assignment)
+        slot, failure = _slot_in_handover(seen, owner, assignment, now, handover)
+        return SlotView(slot, task, placeholder, owner, assignment, failure)
     if seen.reservation.phase.terminal:
-        return SlotView(Slot(task=task.name, index=index, state=SlotState.RELEASED), task, placeholder)
-    return _view_placeholder(seen, task, index, prior, placeholder)
+        return SlotView(Slot(task=task.name, index=place.index, state=SlotState.RELEASED), task, placeholder)
+    return _view_placeholder(seen, place, placeholder)
 
 
 def _slot_in_handover(
-    seen: Observation, owner: Pod, assignment: Assignment, now: datetime, settle_seconds: float
-) -> Slot:
-    """Return a slot whose owner is on its way: taken once it has run for the settling time, lost past its deadline."""
+    seen: Observation, owner: Pod, assignment: Assignment, now: datetime, handover: HandoverSettings
+) -> tuple[Slot, ReservationReason | None]:
+    """Return a slot whose owner is on its way, and the failure that this is.
+
+    It is taken once the owner has run for the settling time, or is bound at the deadline: a bound pod has its place,
+    however long its images take. It is lost where the owner is not bound by then, or the node is gone before.
+    """
     slot = Slot(
         task=assignment.task,
         index=assignment.index,
@@ -70,28 +89,39 @@ def _slot_in_handover(
         node=owner.spec.node_name or assignment.node,
         owner=reference_to(owner),
     )
+    is_open = assignment.is_open(now, handover.timeout_seconds)
     if has_started(owner):
-        settled = seen.running_ages.get(owner.metadata.uid, 0.0) >= settle_seconds
-        return _with(slot, SlotState.TAKEN) if settled else slot
-    if now.timestamp() > assignment.deadline:
-        return _with(slot, SlotState.LOST, f"pod {owner.key} did not run on node {assignment.node} in time")
-    return slot
+        settled = seen.running_ages.get(owner.metadata.uid, 0.0) >= handover.settle_seconds
+        return (_with(slot, SlotState.TAKEN, _landing(owner, assignment)) if settled else slot), None
+    if owner.spec.node_name:
+        starting = f"pod {owner.key} is bound to node {slot.node} and does not run yet"
+        return (slot if is_open else _with(slot, SlotState.TAKEN, starting)), None
+    if assignment.node in seen.missing_nodes:
+        return _with(slot, SlotState.LOST, f"node {assignment.node} is gone"), ReservationReason.NODE_LOST
+    if not is_open:
+        return _with(slot, SlotState.LOST, f"pod {owner.key} was not bound to node {assignment.node} in time"), None
+    return slot, None
 
 
-def _view_placeholder(
-    seen: Observation, task: ReservationTask, index: int, prior: Slot | None, placeholder: Pod | None
-) -> SlotView:
+def _landing(owner: Pod, assignment: Assignment) -> str:
+    """Return what there is to say of an owner that runs: nothing where it is on the node of its slot."""
+    node = owner.spec.node_name
+    return "" if node == assignment.node else f"pod {owner.key} runs on node {node}, not on node {assignment.node}"
+
+
+def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None) -> SlotView:
     """Return a slot that only its placeholder can hold."""
+    task, index, prior = place.task, place.index, place.prior
     slot = Slot(task=task.name, index=index, state=SlotState.PENDING)
     if placeholder is None:
-        if prior is not None and prior.state is SlotState.HELD and prior.node not in seen.nodes:
+        if prior is not None and prior.state is SlotState.HELD and prior.node in seen.missing_nodes:
             return _lost(slot, task, None, ReservationReason.NODE_LOST, f"node {prior.node} is gone", prior.node)
         return SlotView(slot, task)
     node = placeholder.spec.node_name
     if _was_preempted(placeholder):
         text = f"a pod of higher priority took the place on node {node}"
         return _lost(slot, task, placeholder, ReservationReason.PREEMPTED, text, node)
-    if node and node not in seen.nodes:
+    if node in seen.missing_nodes:
         return _lost(slot, task, placeholder, ReservationReason.NODE_LOST, f"node {node} is gone", node)
     allowed = not task.reservation_node_names or node in task.reservation_node_names
     held = placeholder.status.phase == "Running" and not placeholder.is_terminating and allowed
@@ -116,12 +146,12 @@ def _was_preempted(placeholder: Pod) -> bool:
 def _lost(
     slot: Slot, task: ReservationTask, placeholder: Pod | None, reason: ReservationReason, message: str, node: str
 ) -> SlotView:
-    lost = Slot(task=slot.task, index=slot.index, state=SlotState.LOST, node=node, message=message)
+    lost = msgspec.structs.replace(slot, state=SlotState.LOST, node=node, message=message)
     return SlotView(lost, task, placeholder, failure=reason)
 
 
 def _with(slot: Slot, state: SlotState, message: str = "") -> Slot:
-    return Slot(task=slot.task, index=slot.index, state=state, node=slot.node, owner=slot.owner, message=message)
+    return msgspec.structs.replace(slot, state=state, message=message)
 
 
 def why_pending(placeholder: Pod) -> str:

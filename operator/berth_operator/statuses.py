@@ -4,7 +4,7 @@ It does not write the status: `berth_operator.performer` does.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias, assert_never
@@ -25,11 +25,13 @@ from berth_core.reservations import (
     TaskStatus,
 )
 from berth_core.resources import ResourceAmounts
+from berth_operator.manifests import scheduler_of
 from berth_operator.observation import Observation
 from berth_operator.slots import SlotView
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
+_ON_OFFER = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
 _OCCUPIED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
 
 
@@ -38,7 +40,7 @@ class _State:
     """A phase with its reason and sentence, before it has a time."""
 
     phase: ReservationPhase
-    reason: ReservationReason
+    reason: str
     message: str
 
 
@@ -51,6 +53,7 @@ def compute_status(seen: Observation, views: tuple[SlotView, ...], now: datetime
     expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
     return ReservationStatus(
         state=state,
+        node=_nodes_text(slots),
         min_available=reservation.spec.wanted,
         desired=reservation.spec.replicas,
         task_status_count=_count_by_task(slots),
@@ -60,8 +63,8 @@ def compute_status(seen: Observation, views: tuple[SlotView, ...], now: datetime
         failed=counts[SlotState.LOST],
         conditions=_conditions(seen, state, counts, now),
         current_owner=next((s.owner for s in reversed(slots) if s.owner is not None), None),
-        allocatable=_amounts(views).to_quantities(),
-        allocated=_amounts(v for v in views if v.slot.state is SlotState.TAKEN).to_quantities(),
+        allocatable=_amounts(views, slots, _ON_OFFER).to_quantities(),
+        allocated=_amounts(views, slots, {SlotState.TAKEN}).to_quantities(),
         slots=slots,
         expires_at=format_timestamp(expiry) if expiry else None,
         observed_generation=reservation.metadata.generation,
@@ -73,7 +76,7 @@ def _terminal_state(reservation: Reservation) -> _State | None:
     state = reservation.status.state
     if state is None or not state.phase.terminal:
         return None
-    return _State(state.phase, ReservationReason(state.reason), state.message)
+    return _State(state.phase, state.reason, state.message)
 
 
 def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -> _State:
@@ -83,6 +86,9 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
     taken = sum(view.slot.state is SlotState.TAKEN for view in views)
     if taken == len(views):
         return _State(ReservationPhase.SUCCEEDED, ReservationReason.OWNERS_RUNNING, _taken_text(views))
+    if seen.reservation.metadata.deletion_timestamp:
+        text = f"deleted with {taken} of {len(views)} slots taken; what was held has been released"
+        return _State(ReservationPhase.FAILED, ReservationReason.DELETED, text)
     if is_expired(seen.reservation, now):
         text = f"expired with {taken} of {len(views)} slots taken; what was held has been released"
         return _State(ReservationPhase.FAILED, ReservationReason.EXPIRED, text)
@@ -115,24 +121,31 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...], occupied: int
     begun = f"{occupied} of {len(views)} slots are held"
     if any(view.placeholder is None for view in waiting):
         return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
-    told = next((view.slot.message for view in waiting if view.slot.message), "")
+    told = next((view.slot.message for view in waiting if _is_refused(view)), "")
     if told:
         return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, f"{begun}; {told}")
     if any(view.placeholder is not None and view.placeholder.spec.node_name for view in waiting):
         text = f"{begun}; the others have a node and are starting"
         return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
-    scheduler = seen.reservation.spec.scheduler_name or "default-scheduler"
+    if all(view.placeholder is not None and view.placeholder.is_terminating for view in waiting):
+        return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
+    scheduler = scheduler_of(seen.reservation, waiting[0].task.template.spec)
     text = f'{begun}; no scheduler named "{scheduler}" has looked at the placeholders yet'
     return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_SCHEDULER, text)
+
+
+def _is_refused(view: SlotView) -> bool:
+    """Tell whether a scheduler has said why it finds no place."""
+    return bool(view.slot.message) and view.placeholder is not None and not view.placeholder.is_terminating
 
 
 def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:
     """Give a state its time: that of the last change of phase or reason."""
     prior = reservation.status.state
-    unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason.value)
+    unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason)
     return ReservationState(
         phase=state.phase,
-        reason=state.reason.value,
+        reason=state.reason,
         message=state.message,
         last_transition_time=prior.last_transition_time if prior and unchanged else format_timestamp(now),
     )
@@ -152,11 +165,19 @@ def _count_by_task(slots: Iterable[Slot]) -> dict[str, TaskStatus]:
     return {task: TaskStatus(phase=dict(sorted(counter.items()))) for task, counter in counts.items()}
 
 
-def _amounts(views: Iterable[SlotView]) -> ResourceAmounts:
+def _amounts(views: Iterable[SlotView], slots: Iterable[Slot], states: Container[SlotState]) -> ResourceAmounts:
+    """Return the requests of the slots that are in one of the states."""
     total = ResourceAmounts.empty()
-    for view in views:
-        total = total.plus(effective_requests(view.task.template.spec))
+    for view, slot in zip(views, slots, strict=True):
+        if slot.state in states:
+            total = total.plus(effective_requests(view.task.template.spec))
     return total
+
+
+def _nodes_text(slots: Iterable[Slot]) -> str:
+    """Return the node of the slots, how many there are where they are on several, "" where they are on none."""
+    nodes = {slot.node for slot in slots if slot.node}
+    return f"{len(nodes)} nodes" if len(nodes) > 1 else next(iter(nodes), "")
 
 
 def _conditions(
@@ -225,7 +246,7 @@ def _taken_text(views: tuple[SlotView, ...]) -> str:
         case (only,):
             owner = only.slot.owner
             name = f"{owner.namespace}/{owner.name}" if owner else "the owner"
-            return f"{name} runs on node {only.slot.node}"
+            return only.slot.message or f"{name} runs on node {only.slot.node}"
         case _:
             return f"all {len(views)} slots were taken by their owners"
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import structlog
 
-from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
-from berth_core.objects import Pod, PriorityClass
+from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
+from berth_core.objects import PriorityClass
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import PRIORITY_CLASSES, RESERVATIONS
@@ -17,9 +17,15 @@ from berth_operator import log_keys, metrics
 from berth_operator.cache import Cache
 from berth_operator.readable import read_reservation
 from berth_operator.webhook_scope import WebhookScope
-from berth_operator.work_queue import Key, KeyKind
+from berth_operator.work_queue import STRAYS_KEY, Key, KeyKind
 
 log = structlog.get_logger(__name__)
+
+
+def list_reservations(client: KubeClient, cache: Cache) -> None:
+    """Take in all Reservations as they are now, also those that cannot be read."""
+    listing = client.list(RESERVATIONS)
+    cache.replace_reservations([read_reservation(body) for body in listing.items], listing.resource_version)
 
 
 class Sweep:
@@ -32,18 +38,14 @@ class Sweep:
         self._enqueue = enqueue
         self._unused_before: frozenset[str] = frozenset()
 
-    def list_reservations(self) -> None:
-        """Take in all Reservations as they are now, also those that cannot be read."""
-        bodies = self._client.list(RESERVATIONS).items
-        self._cache.replace_reservations([read_reservation(body) for body in bodies])
-
     def run(self) -> None:
         """Do one pass: Reservations, pods without one, guards, the webhook's registration, priority classes."""
         started = time.monotonic()
-        self.list_reservations()
-        for uid in self._cache.reservation_uids() | self._uids_named_by_pods():
+        list_reservations(self._client, self._cache)
+        for uid in self._cache.named_uids():
             self._enqueue(Key(KeyKind.RESERVATION, uid))
-        for node in self._cache.guarded_nodes():
+        self._enqueue(STRAYS_KEY)
+        for node in self._cache.nodes_of_interest():
             self._enqueue(Key(KeyKind.NODE, node))
         self._scope.refresh()
         self._collect_priority_classes()
@@ -51,16 +53,12 @@ class Sweep:
             metrics.SLOTS.labels(state=state.value).set(count)
         log.debug(log_keys.SWEEP_DONE, **{log_keys.KEY_SECONDS: round(time.monotonic() - started, 3)})
 
-    def _uids_named_by_pods(self) -> set[str]:
-        pods: tuple[Pod, ...] = (*self._cache.placeholders(), *self._cache.owners())
-        return {pod.metadata.labels.get(RESERVATION_LABEL, "") for pod in pods}
-
     def _collect_priority_classes(self) -> None:
         """Delete placeholders' classes that were unused in this pass and in the one before."""
         selector = f"{MANAGED_LABEL}={MANAGED_BY_OPERATOR}"
         listed = self._client.list(PRIORITY_CLASSES, label_selector=selector, type=PriorityClass).items
         used = {pod.spec.priority_class_name for pod in self._cache.placeholders()}
-        if any(not r.phase.terminal for r in self._cache.reservations()):
+        if self._cache.live_namespaces():
             self._unused_before = frozenset()
             return
         unused = frozenset(item.metadata.name for item in listed) - used

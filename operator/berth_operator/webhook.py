@@ -138,7 +138,12 @@ class WebhookServer:
         except InputError as error:
             metrics.WEBHOOK_REVIEWS.labels(verdict="refused").inc()
             return web.Response(status=400, text=str(error))
-        answer = self._admission.answer(review)
+        try:
+            answer = self._admission.answer(review)
+        except Exception:
+            metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
+            log.exception(log_keys.WEBHOOK_FAILED)
+            return web.Response(status=500, text="the review could not be answered")
         metrics.WEBHOOK_REVIEWS.labels(verdict="gated" if answer.reservation else "let be").inc()
         metrics.WEBHOOK_SECONDS.observe(time.perf_counter() - started)
         if answer.reservation and not review.request.dry_run:

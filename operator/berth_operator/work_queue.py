@@ -19,6 +19,8 @@ class KeyKind(Enum):
     """Name: the node's name; its guard is compared with the hand-overs on it."""
     SCOPE = "scope"
     """The webhook's registration."""
+    STRAYS = "strays"
+    """Pods with our gate that name no Reservation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Key:
 
 
 SCOPE_KEY = Key(KeyKind.SCOPE)
+STRAYS_KEY = Key(KeyKind.STRAYS)
 
 
 class WorkQueue:
@@ -62,6 +65,8 @@ class WorkQueue:
                 key = self._pop_due() if wait == 0.0 else None
                 if key is not None:
                     self._working.add(key)
+                    if self._heap:
+                        self._condition.notify()  # whoever waited for the next key may be the one that took this
                     return key
                 self._condition.wait(wait or None)
             return None

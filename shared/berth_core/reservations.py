@@ -47,6 +47,7 @@ class ReservationReason(StrEnum):
     HANDOVER_TIMEOUT = "HandoverTimeout"
     INVALID = "Invalid"
     FORBIDDEN = "Forbidden"
+    DELETED = "Deleted"
 
 
 class ConditionType(StrEnum):
@@ -163,6 +164,8 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """What is true of a Reservation; recomputed from what is observed, never counted up."""
 
     state: ReservationState | None = None
+    node: str = ""
+    """For people: the node of the slots, "3 nodes" where there are several."""
     min_available: int | None = None
     task_status_count: dict[str, TaskStatus] = {}
     pending: int | None = None

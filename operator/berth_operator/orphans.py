@@ -1,0 +1,79 @@
+"""Owns releasing what belongs to no Reservation: placeholders and labelled pods of one that is gone, stray gates.
+
+It does not own what a live or finished Reservation still needs: `berth_operator.reconcile` does.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from berth_core.errors import PermanentError
+from berth_core.labels import RESERVATION_LABEL, RESERVATION_NAME_ANNOTATION
+from berth_core.objects import Pod
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import PODS, RESERVATIONS
+from berth_operator import log_keys
+from berth_operator.cache import Cache
+from berth_operator.observation import holds_our_gate
+from berth_operator.performer import Performer
+from berth_operator.sweep import list_reservations
+
+log = structlog.get_logger(__name__)
+
+
+class OrphanKeeper:
+    """Lets go of pods whose Reservation is gone, after asking the API server whether it really is."""
+
+    def __init__(self, client: KubeClient, cache: Cache, performer: Performer) -> None:
+        self._client = client
+        self._cache = cache
+        self._performer = performer
+
+    def release(self, uid: str) -> None:
+        """Release what names a Reservation that is unknown; raises the first error after trying them all."""
+        placeholders, owners = self._cache.belongings(uid)
+        if not placeholders and not owners:
+            return
+        if self._exists(uid, placeholders, owners):
+            list_reservations(self._client, self._cache)
+            return
+        doomed = [pod for pod in placeholders if not pod.is_terminating]
+        kept_back = [pod for pod in owners if not pod.is_terminating]
+        self._try_all(self._performer.delete_placeholder, doomed)
+        self._try_all(self._performer.release, kept_back)
+        log.info(log_keys.ORPHAN_RELEASED, **{log_keys.KEY_UID: uid, log_keys.KEY_COUNT: len(doomed) + len(kept_back)})
+
+    def release_stray_gates(self) -> None:
+        """Take our gate off pods that carry it without the label, which no Reservation will ever look at."""
+        waiting = self._client.list(PODS, field_selector="status.phase=Pending", type=Pod).items
+        strays = [pod for pod in waiting if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
+        self._try_all(self._performer.release, [pod for pod in strays if not pod.is_terminating])
+
+    def _try_all(self, act: Callable[[Pod], None], pods: list[Pod]) -> None:
+        """Act on every pod; one that is refused does not keep the others back."""
+        first: PermanentError | None = None
+        for pod in pods:
+            try:
+                act(pod)
+            except PermanentError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _exists(self, uid: str, placeholders: tuple[Pod, ...], owners: tuple[Pod, ...]) -> bool:
+        """Tell whether the API server has a Reservation of this uid in the namespaces that it could be in."""
+        named = {pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "") for pod in placeholders}
+        for key in named - {""}:
+            namespace, _, name = key.partition("/")
+            try:
+                body = self._client.get(RESERVATIONS, name or "-", namespace=namespace or "default")
+            except NotFoundError:
+                continue
+            if body["metadata"]["uid"] == uid:
+                return True
+        return any(
+            item["metadata"]["uid"] == uid
+            for namespace in {pod.metadata.namespace for pod in owners}
+            for item in self._client.list(RESERVATIONS, namespace=namespace).items
+        )

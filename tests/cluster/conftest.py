@@ -1,0 +1,5 @@
+"""Owns the fixtures that the cluster tests of the operator share."""
+
+from reservation_stage import operator, stage
+
+__all__ = ["operator", "stage"]

@@ -1,0 +1,143 @@
+"""The operator may be killed at any step of a hand-over: started again, it ends what it began and leaves nothing."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.reservations import ReservationPhase
+from berth_kube.resources import PODS, RESERVATIONS
+from cluster_objects import eventually, overbooked_nodes
+from reservation_stage import Stage, is_gated
+from service_processes import ServiceProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+
+
+def is_labelled(stage: Stage) -> bool:
+    return RESERVATION_LABEL in stage.pod("owner").metadata.labels
+
+
+def has_slot(stage: Stage) -> bool:
+    return SLOT_ANNOTATION in stage.pod("owner").metadata.annotations
+
+
+def is_guarded(stage: Stage) -> bool:
+    return any(taint.key == HANDOVER_TAINT for taint in stage.node(stage.nodes[0]).spec.taints)
+
+
+def is_nominated(stage: Stage) -> bool:
+    return bool(stage.pod("owner").status.nominated_node_name)
+
+
+def placeholder_goes(stage: Stage) -> bool:
+    return all(pod.is_terminating for pod in stage.placeholders())
+
+
+def is_ungated(stage: Stage) -> bool:
+    return not is_gated(stage.pod("owner"))
+
+
+def is_bound(stage: Stage) -> bool:
+    return bool(stage.pod("owner").spec.node_name)
+
+
+STEPS: Final[dict[str, Callable[[Stage], bool]]] = {
+    "the pod was gated": is_labelled,
+    "the pod was given a slot": has_slot,
+    "the node was guarded": is_guarded,
+    "the node was nominated": is_nominated,
+    "the placeholder was deleted": placeholder_goes,
+    "the gate was taken off": is_ungated,
+    "the pod was bound": is_bound,
+}
+
+
+def await_instant(claim: str, check: Callable[[], bool]) -> None:
+    """Wait without a pause, so that what comes next comes at once."""
+    deadline = time.monotonic() + 20
+    while not check():
+        assert time.monotonic() < deadline, claim
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
+def test_a_hand_over_is_ended_although_the_operator_was_killed_when(
+    operator: ServiceProcess, stage: Stage, step: Callable[[Stage], bool]
+) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    stage.create_pod("owner")
+
+    await_instant("the step was reached", lambda: step(stage))
+    operator.kill()
+    operator.start()
+
+    taken = stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+    assert taken.status.node == stage.nodes[0]
+    assert stage.pod("owner").spec.node_name == stage.nodes[0]
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=10)
+    assert not is_labelled(stage)
+    assert not has_slot(stage)
+    assert overbooked_nodes(stage.client) == []
+
+
+def test_what_became_an_orphan_while_the_operator_was_down_is_released_when_it_is_back(
+    operator: ServiceProcess, stage: Stage
+) -> None:
+    stage.reserve(replicas=2)
+    stage.wait_until_proven()
+    for name in ("owner", "unlabelled"):
+        stage.create_pod(name, schedulingGates=[{"name": "example.com/not-yet"}])
+        assert is_gated(stage.pod(name))
+
+    operator.kill()
+    no_label = {"metadata": {"labels": {RESERVATION_LABEL: None}}}
+    stage.client.merge_patch(PODS, "unlabelled", no_label, namespace=stage.namespace)
+    stage.client.delete(RESERVATIONS, "place", namespace=stage.namespace)
+    operator.start()
+
+    stage.wait_until_empty()
+    eventually("the gate of the owner is off", lambda: not is_gated(stage.pod("owner")), seconds=5)
+    eventually("the gate without a label is off", lambda: not is_gated(stage.pod("unlabelled")), seconds=5)
+    assert not is_labelled(stage)
+
+
+def test_pods_are_created_as_ever_while_the_operator_is_down(operator: ServiceProcess, stage: Stage) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    operator.kill()
+
+    started = time.monotonic()
+    stage.create_pod("owner")
+    seconds = time.monotonic() - started
+
+    assert seconds < 3
+    eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=10)
+    operator.start()
+    assert stage.pod("owner").spec.node_name == stage.nodes[1]
+
+
+def test_a_forged_note_takes_no_slot_and_guards_no_node(stage: Stage) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    uid = stage.wait_until_proven().metadata.uid
+    deadline = int(time.time()) + 50
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        **stage.template({"app": "stranger", RESERVATION_LABEL: uid}, cpu="1"),
+    }
+    body["metadata"] |= {
+        "name": "stranger",
+        "annotations": {SLOT_ANNOTATION: f"main/0/{stage.nodes[0]}/{deadline}"},
+    }
+
+    stage.client.create(PODS, body, namespace=stage.namespace)
+
+    eventually(
+        "the forged label is off", lambda: RESERVATION_LABEL not in stage.pod("stranger").metadata.labels, seconds=10
+    )
+    assert not is_guarded(stage)
+    assert [pod.status.phase for pod in stage.placeholders()] == ["Running"]
+    assert stage.read().phase is ReservationPhase.AVAILABLE

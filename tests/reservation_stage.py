@@ -1,0 +1,145 @@
+"""Owns the stage of a Reservation's cluster test: a namespace and nodes of its own, cleared away at the end.
+
+It does not own the sandbox, nor the operator that plays on it.
+"""
+# ruff: noqa: ANN401 - a builder passes on what the case says
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from berth_core.labels import HANDOVER_GATE, RESERVATION_NAME_ANNOTATION
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import Node, Pod
+from berth_core.reservations import ConditionType, Reservation, ReservationPhase
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import DEPLOYMENTS, JOBS, NODES, PODS, RESERVATIONS, Resource
+from berth_sandbox.invariants import check
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import build_reservation, eventually, label_owner, make_namespace, pod_template, read_reservation
+from service_processes import ServiceProcess, running_operator
+
+WHOLE_NODE = "4"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Two nodes of 4 cpu that only pods of this test select."""
+
+    client: KubeClient
+    namespace: str
+    nodes: tuple[str, ...]
+
+    @property
+    def selector(self) -> dict[str, str]:
+        return {"stage": self.namespace}
+
+    def template(self, labels: dict[str, str] | None = None, *, cpu: str = WHOLE_NODE, **spec: Any) -> dict[str, Any]:
+        return pod_template(labels or {}, cpu=cpu, nodeSelector=self.selector, **spec)
+
+    def reserve(self, name: str = "place", *, app: str = "owner", **spec: Any) -> None:
+        """Create a Reservation, of one whole node unless the test says otherwise."""
+        template = spec.pop("template", self.template())
+        body = build_reservation(name, cpu=WHOLE_NODE, owners=label_owner(app=app), template=template, **spec)
+        self.client.create(RESERVATIONS, body, namespace=self.namespace)
+
+    def create_pod(self, name: str, *, app: str = "owner", cpu: str = WHOLE_NODE, **spec: Any) -> None:
+        body = {"apiVersion": "v1", "kind": "Pod", **self.template({"app": app}, cpu=cpu, **spec)}
+        body["metadata"]["name"] = name
+        self.client.create(PODS, body, namespace=self.namespace)
+
+    def read(self, name: str = "place") -> Reservation:
+        return read_reservation(self.client, self.namespace, name)
+
+    def pod(self, name: str) -> Pod:
+        return self.client.get(PODS, name, namespace=self.namespace, type=Pod)
+
+    def node(self, name: str) -> Node:
+        return self.client.get(NODES, name, type=Node)
+
+    def placeholders(self, name: str = "place") -> tuple[Pod, ...]:
+        """Return the placeholders of a Reservation of this stage."""
+        pods = self.client.list(PODS, namespace=DEFAULT_NAMESPACE, type=Pod).items
+        note = f"{self.namespace}/{name}"
+        return tuple(pod for pod in pods if pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION) == note)
+
+    def wait_for(self, phase: ReservationPhase, name: str = "place", *, seconds: float = 20) -> Reservation:
+        eventually(f"{name} is {phase}", lambda: self.read(name).phase is phase, seconds=seconds)
+        return self.read(name)
+
+    def wait_until_proven(self, name: str = "place", *, seconds: float = 20) -> Reservation:
+        """Wait until the Reservation is Available and its hand-over was proven."""
+        self.wait_for(ReservationPhase.AVAILABLE, name, seconds=seconds)
+        eventually(
+            f"{name} is proven", lambda: self.read(name).condition(ConditionType.HANDOVER_READY), seconds=seconds
+        )
+        return self.read(name)
+
+    def wait_until_empty(self, name: str = "place", *, seconds: float = 10) -> None:
+        eventually(f"{name} holds nothing", lambda: not self.placeholders(name), seconds=seconds)
+
+    def leftovers(self) -> list[str]:
+        """Return what is not as it must be on this stage."""
+        nodes = tuple(f"node {name}" for name in self.nodes)
+        return [
+            str(found)
+            for found in check(self.client, now=datetime.now(UTC))
+            if self.namespace in found.target or found.target in nodes
+        ]
+
+    def clear(self) -> None:
+        """Take away everything that the test made."""
+        for resource in (RESERVATIONS, DEPLOYMENTS, JOBS, PODS):
+            delete_all(self.client, resource, self.namespace)
+        eventually("the stage is empty", self._is_empty, seconds=20)
+        for name in self.nodes:
+            delete_if_there(self.client, NODES, name)
+
+    def _is_empty(self) -> bool:
+        running = self.client.list(PODS, type=Pod).items
+        return not any(pod.metadata.namespace == self.namespace or pod.spec.node_name in self.nodes for pod in running)
+
+
+def delete_all(client: KubeClient, resource: Resource, namespace: str) -> None:
+    for item in client.list(resource, namespace=namespace).items:
+        delete_if_there(client, resource, item["metadata"]["name"], namespace)
+
+
+def delete_if_there(client: KubeClient, resource: Resource, name: str, namespace: str | None = None) -> None:
+    grace = 0 if resource is PODS else None
+    try:
+        client.delete(resource, name, namespace=namespace, grace_seconds=grace, propagation="Background")
+    except NotFoundError:
+        return
+
+
+def is_gated(pod: Pod) -> bool:
+    return any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates)
+
+
+@pytest.fixture(scope="module")
+def operator(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """Yield one operator for all tests of a module; started again after a kill, it has its lease at once."""
+    with running_operator(sandbox, tmp_path_factory.mktemp("operator"), "--identity", "the-operator") as process:
+        yield process
+
+
+@pytest.fixture
+def stage(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """Yield a namespace and two nodes named after the test's number, and clear them away."""
+    refuse_other_contexts(sandbox.context)
+    with sandbox.connect() as client:
+        namespace = make_namespace(client, f"stage-{abs(hash(request.node.nodeid)) % 10**8:08d}")
+        shape = NodeShape(cpu=WHOLE_NODE, memory="16Gi", labels={"stage": namespace})
+        nodes = sandbox.add_nodes(2, shape, prefix=f"{namespace}-node-")
+        made = Stage(client, namespace, nodes)
+        try:
+            yield made
+        finally:
+            made.clear()
