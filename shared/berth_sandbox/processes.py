@@ -19,6 +19,7 @@ _GONE_WITHIN_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 _NAMED_WITHIN_SECONDS: Final = 0.5
 _NAME_POLL_SECONDS: Final = 0.001
+_ENDED_STATES: Final = "ZX"
 _TAIL_LINES: Final = 15
 
 
@@ -60,12 +61,19 @@ def find_pid(component: Component, folder: SandboxFolder) -> int | None:
     A pid may have been given to another process since it was noted; ours carries the sandbox's folder in its command
     line.
     """
-    try:
-        pid = int(folder.pid_file(component).read_text(encoding="ascii"))
-    except (FileNotFoundError, ValueError):
+    pid = _read_pid(component, folder)
+    if pid is None:
         return None
     _reap(pid)
     return pid if str(folder.root) in read_command_line(pid) else None
+
+
+def _read_pid(component: Component, folder: SandboxFolder) -> int | None:
+    """Return the pid that was noted for a component, None when there is none."""
+    try:
+        return int(folder.pid_file(component).read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def read_command_line(pid: int) -> str:
@@ -105,12 +113,47 @@ def end(components: Iterable[Component], folder: SandboxFolder) -> None:
     for component in wanted:
         send_signal(component, folder, signal.SIGKILL)
     deadline = time.monotonic() + _GONE_WITHIN_SECONDS
-    while any(find_pid(component, folder) is not None for component in wanted):
+    while any(_is_present(component, folder) for component in wanted):
         if time.monotonic() > deadline:
             return
         time.sleep(_POLL_SECONDS)
     for component in wanted:
         folder.pid_file(component).unlink(missing_ok=True)
+
+
+def _is_present(component: Component, folder: SandboxFolder) -> bool:
+    """Tell whether a component is alive, or is dying and still keeps its port.
+
+    A process that is ending loses its command line first and closes its sockets later.
+    """
+    pid = _read_pid(component, folder)
+    if pid is None:
+        return False
+    line = read_command_line(pid)
+    return str(folder.root) in line if line else not _has_ended(pid)
+
+
+def _has_ended(pid: int) -> bool:
+    """Tell whether a process and all its threads have ended; a zombie that nobody reaps has."""
+    if _reap(pid):
+        return True
+    if sys.platform != "linux":
+        return not _exists(pid)
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return True
+    return state in _ENDED_STATES and threads <= 1
+
+
+def _exists(pid: int) -> bool:
+    """Tell whether there is a process of that id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def read_log_tail(component: Component, folder: SandboxFolder) -> str:
@@ -122,9 +165,9 @@ def read_log_tail(component: Component, folder: SandboxFolder) -> str:
     return "\n".join(lines[-_TAIL_LINES:])
 
 
-def _reap(pid: int) -> None:
-    """Take the exit status of a child that has ended, so that it is no zombie; other processes are not ours to reap."""
+def _reap(pid: int) -> bool:
+    """Take the exit status of a child of ours that has ended, and return whether one was."""
     try:
-        os.waitpid(pid, os.WNOHANG)
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
-        return
+        return False

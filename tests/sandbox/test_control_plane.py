@@ -1,11 +1,9 @@
 """A sandbox behaves as a cluster does, as far as Berth can tell."""
 
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -27,7 +25,6 @@ from berth_kube.resources import (
     RESERVATIONS,
     SECRETS,
 )
-from berth_sandbox.components import Component
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.invariants import check
 from berth_sandbox.nodes import NodeShape
@@ -36,11 +33,11 @@ from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import fill_cluster
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_deployment, eventually, is_gone, pod_template, pods
+from sandbox.live_pods import SOON, make_pod, read_pod, wait_until
 
 pytestmark = pytest.mark.cluster
 
 RUNS_FOR = "sandbox.berth.volcano.sh/runs-for-seconds"
-SOON = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -65,31 +62,6 @@ def namespace(admin: KubeClient) -> Iterator[str]:
     admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
     admin.delete(NAMESPACES, name)
-
-
-def make_pod(client: KubeClient, namespace: str, name: str, **spec: Any) -> None:  # noqa: ANN401 - passed on
-    """Create a pod; a new namespace takes a moment to get the service account that pods need."""
-    annotations = spec.pop("annotations", {})
-    template = pod_template({}, cpu="100m", **spec)
-    body = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": name, "annotations": annotations}}
-
-    def created() -> bool:
-        try:
-            client.create(PODS, body, namespace=namespace)
-        except ForbiddenError:
-            return False
-        return True
-
-    eventually("the pod is admitted", created, seconds=SOON)
-
-
-def read_pod(client: KubeClient, namespace: str, name: str) -> Pod:
-    return client.get(PODS, name, namespace=namespace, type=Pod)
-
-
-def wait_until(client: KubeClient, namespace: str, name: str, phase: str) -> Pod:
-    eventually(f"{name} is {phase}", lambda: read_pod(client, namespace, name).status.phase == phase, seconds=SOON)
-    return read_pod(client, namespace, name)
 
 
 # --- nodes ---
@@ -291,43 +263,6 @@ def test_a_service_may_do_nothing_else(
 def test_only_berths_services_have_an_account(playground: Sandbox) -> None:
     with pytest.raises(SandboxError, match="berth-operator"):
         playground.service_account_kubeconfig("somebody")
-
-
-# --- disturbances ---
-
-
-@pytest.mark.parametrize("component", Component)
-def test_every_component_can_be_killed_and_started_again(
-    playground: Sandbox, admin: KubeClient, namespace: str, component: Component
-) -> None:
-    before = playground.live_components()[component]
-    playground.kill(component)
-    eventually("it is gone", lambda: component not in playground.live_components(), seconds=SOON)
-    with pytest.raises(SandboxError, match="not running"):
-        playground.kill(component)
-    playground.restart(component)
-    assert playground.live_components()[component] != before
-    make_pod(admin, namespace, "after")
-    wait_until(admin, namespace, "after", "Running")
-
-
-def test_a_suspended_scheduler_places_nothing_until_it_goes_on(
-    playground: Sandbox, admin: KubeClient, namespace: str
-) -> None:
-    playground.suspend("kube-scheduler")
-    try:
-        make_pod(admin, namespace, "waiting")
-        time.sleep(1.0)
-        assert read_pod(admin, namespace, "waiting").spec.node_name == ""
-    finally:
-        playground.resume("kube-scheduler")
-    wait_until(admin, namespace, "waiting", "Running")
-
-
-def test_a_component_can_be_sent_any_signal(playground: Sandbox) -> None:
-    playground.kill("kwok", signal.SIGTERM)
-    eventually("kwok is gone", lambda: Component.KWOK not in playground.live_components(), seconds=SOON)
-    playground.restart("kwok")
 
 
 # --- a workload ---

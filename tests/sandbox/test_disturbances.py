@@ -1,0 +1,75 @@
+"""Components of a sandbox can be killed, suspended and started again, and the cluster goes on."""
+
+import signal
+import time
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from berth_kube.client import KubeClient
+from berth_kube.resources import NAMESPACES
+from berth_sandbox.components import Component
+from berth_sandbox.errors import SandboxError
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import eventually
+from sandbox.live_pods import SOON, make_pod, read_pod, wait_until
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def disturbed() -> Iterator[Sandbox]:
+    """Yield a sandbox that no other test relies on."""
+    with Sandbox.start(SandboxSettings(nodes=2, second_scheduler=True), progress=print) as started:
+        refuse_other_contexts(started.context)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def admin(disturbed: Sandbox) -> Iterator[KubeClient]:
+    with disturbed.connect() as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(admin: KubeClient) -> str:
+    name = f"test-{uuid4().hex[:8]}"
+    admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+@pytest.mark.parametrize("component", Component)
+def test_every_component_can_be_killed_and_started_again(
+    disturbed: Sandbox, admin: KubeClient, namespace: str, component: Component
+) -> None:
+    before = disturbed.live_components()[component]
+    disturbed.kill(component)
+    eventually("it is gone", lambda: component not in disturbed.live_components(), seconds=SOON)
+    with pytest.raises(SandboxError, match="not running"):
+        disturbed.kill(component)
+    disturbed.restart(component)
+    assert disturbed.live_components()[component] != before
+    make_pod(admin, namespace, "after")
+    wait_until(admin, namespace, "after", "Running")
+
+
+def test_a_suspended_scheduler_places_nothing_until_it_goes_on(
+    disturbed: Sandbox, admin: KubeClient, namespace: str
+) -> None:
+    disturbed.suspend("kube-scheduler")
+    try:
+        make_pod(admin, namespace, "waiting")
+        time.sleep(1.0)
+        assert read_pod(admin, namespace, "waiting").spec.node_name == ""
+    finally:
+        disturbed.resume("kube-scheduler")
+    wait_until(admin, namespace, "waiting", "Running")
+
+
+def test_a_component_can_be_sent_any_signal(disturbed: Sandbox) -> None:
+    disturbed.kill("kwok", signal.SIGTERM)
+    eventually("kwok is gone", lambda: Component.KWOK not in disturbed.live_components(), seconds=SOON)
+    disturbed.restart("kwok")
