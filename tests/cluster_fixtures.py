@@ -1,15 +1,30 @@
-"""Owns the sandbox that the cluster tests of one run share, and the check that nothing else is ever touched.
+"""Owns the sandbox that the cluster tests of one run share, its building, and the check that nothing else is touched.
 
 It does not own sandboxes of special shapes: tests that need one start their own.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
+from berth_sandbox.binaries import find_binaries
 from berth_sandbox.configuration import CONTEXT_PREFIX
+from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the cluster tests need before the first test begins, so that no test's time limit counts it.
+
+    Where that fails, the tests that need it fail, each with the reason.
+    """
+    wanted = any(item.get_closest_marker("cluster") for item in session.items)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if wanted and reporter is not None and not session.config.option.collectonly:
+        with suppress(SandboxUnavailableError):
+            find_binaries(reporter.write_line)
 
 
 def refuse_other_contexts(context: str) -> None:
