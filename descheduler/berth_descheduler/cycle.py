@@ -3,6 +3,7 @@
 It does not own any of the steps.
 """
 
+import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -144,7 +145,7 @@ class Cycle:
             moves=found.moves,
             predicted=replace(found.predicted, nodes=len(found.before.nodes)),
         )
-        name = plan_name(self._around.clock.now().strftime("%Y%m%d-%H%M%S"), self._settings.identity)
+        name = plan_name(self._around.clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
         created = self._client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
         phase = PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED
         patch = build_status_patch(MigrationPlanStatus(phase=phase))

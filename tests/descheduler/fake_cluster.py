@@ -1,0 +1,381 @@
+"""Owns an API server in memory with a controller, a scheduler and an operator in it that answer at once, or as told.
+
+It does not own what is true of a real one: the cluster tests do. It has `berth_kube.client.KubeClient`'s methods.
+"""
+# ruff: noqa: A002, ANN401 - the client's own names; what it keeps is raw
+
+import copy
+import itertools
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import msgspec
+
+from berth_core.clock import format_timestamp
+from berth_core.labels import PLAN_LABEL
+from berth_kube.errors import AlreadyExistsError, Call, ConflictError, EvictionBlockedError, Failure, NotFoundError
+from berth_kube.listing import Listing
+from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS, Resource
+from berth_kube.watching import Changed, Listed, Removed
+from builders import NOON
+
+Raw = dict[str, Any]
+Key = tuple[str, str]
+
+
+def failure(status: int, message: str = "") -> Failure:
+    return Failure(status_code=status, reason="Fake", message=message)
+
+
+class FakeCluster:
+    """Keeps raw objects; `hold` answers a new Reservation and `land` an eviction, and both may be replaced."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.objects: dict[str, dict[Key, Raw]] = defaultdict(dict)
+        self.watchers: list[tuple[str, Callable[[Raw], bool], queue.Queue[Any], type]] = []
+        self.calls: list[tuple[str, str, str]] = []
+        self.faults: dict[tuple[str, str], list[Exception]] = {}
+        self.before: Callable[[str, str, str], None] = lambda *_: None
+        self.hold: Callable[[Raw], None] = self.hold_at_once
+        self.land: Callable[[Raw], None] = self.land_at_once
+        self._versions = itertools.count(1)
+        self._names = itertools.count(1)
+
+    # --- what the world does ------------------------------------------------------------------------------------------
+
+    def add(self, resource: Resource, body: Mapping[str, Any]) -> Raw:
+        with self.lock:
+            raw = copy.deepcopy(dict(body))
+            metadata = raw.setdefault("metadata", {})
+            metadata.setdefault("uid", f"uid-{resource.plural}-{metadata['name']}")
+            metadata.setdefault("creationTimestamp", format_timestamp(NOON))
+            return self._store(resource.plural, raw, added=True)
+
+    def hold_at_once(self, reservation: Raw) -> None:
+        task = reservation["spec"]["tasks"][0]
+        slot = {"task": task["name"], "index": 0, "state": "Held", "node": task["reservationNodeNames"][0]}
+        self.set_reservation(reservation, "Available", slot)
+
+    def set_reservation(self, reservation: Raw, phase: str, slot: Raw | None = None, *, ready: bool = True) -> None:
+        """Write a Reservation's status as the operator would."""
+        conditions = [
+            {"type": "Available", "status": "True" if phase == "Available" else "False"},
+            {
+                "type": "HandoverReady",
+                "status": "True" if ready else "False",
+                "reason": "Proven" if ready else "NoGate",
+            },
+        ]
+        status = {"state": {"phase": phase, "reason": phase}, "conditions": conditions, "slots": [slot] if slot else []}
+        with self.lock:
+            self._store("reservations", {**reservation, "status": status})
+
+    def land_at_once(self, pod: Raw) -> None:
+        """Take an evicted pod away, make its replacement and give that a held place of its owner."""
+        self.remove(PODS, pod)
+        place = self.held_place(pod)
+        new = self.new_pod(pod, node=place["status"]["slots"][0]["node"] if place else "")
+        if place:
+            self.take(place, new)
+
+    def held_place(self, pod: Raw) -> Raw | None:
+        owner = pod["metadata"]["ownerReferences"][0]["uid"]
+        for found in self.objects["reservations"].values():
+            slots = found.get("status", {}).get("slots") or []
+            if slots and slots[0]["state"] == "Held" and found["spec"]["owners"][0]["object"]["uid"] == owner:
+                return found
+        return None
+
+    def take(self, place: Raw, pod: Raw, *, state: str = "Taken") -> None:
+        owner = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        slot = {**place["status"]["slots"][0], "state": state, "owner": owner}
+        self.set_reservation(place, "Succeeded" if state == "Taken" else "Available", slot)
+
+    def new_pod(self, like: Raw, *, node: str, ready: bool = True) -> Raw:
+        name = f"{like['metadata']['name'].rsplit('~')[0]}~{next(self._names)}"
+        metadata = {**like["metadata"], "name": name, "uid": f"uid-{name}"}
+        metadata["creationTimestamp"] = format_timestamp(datetime.now(UTC))
+        spec = {key: value for key, value in like["spec"].items() if key != "nodeName"}
+        conditions = [{"type": "Ready", "status": "True" if ready and node else "False"}]
+        status = {"phase": "Running" if node else "Pending", "conditions": conditions}
+        body = {"metadata": metadata, "spec": {**spec, **({"nodeName": node} if node else {})}, "status": status}
+        return self.add(PODS, body)
+
+    def remove(self, resource: Resource, raw: Raw) -> None:
+        metadata = raw["metadata"]
+        with self.lock:
+            gone = self.objects[resource.plural].pop((metadata.get("namespace", ""), metadata["name"]))
+            self._tell(resource.plural, gone, Removed)
+
+    def plan(self) -> Raw:
+        (found,) = self.objects[MIGRATION_PLANS.plural].values()
+        return found
+
+    def reservations(self, plan: str = "") -> list[Raw]:
+        found = self.objects[RESERVATIONS.plural].values()
+        return [one for one in found if not plan or one["metadata"]["labels"][PLAN_LABEL] == plan]
+
+    def taints(self) -> dict[str, list[str]]:
+        """Return the taint keys by node, of the nodes that have any."""
+        nodes = self.objects[NODES.plural].values()
+        found = {n["metadata"]["name"]: [t["key"] for t in n["spec"].get("taints") or ()] for n in nodes}
+        return {name: keys for name, keys in found.items() if keys}
+
+    def pods_on(self, node: str) -> list[str]:
+        pods = self.objects[PODS.plural].values()
+        return sorted(pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName") == node)
+
+    # --- the client ---------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def within(self, _seconds: float) -> "FakeCluster":
+        return self
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None, type: Any = dict) -> Any:
+        self._called("get", resource, name)
+        with self.lock:
+            return decoded(self._find(resource, name, namespace), type)
+
+    def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        type: Any = dict,
+    ) -> Listing[Any]:
+        self._called("list", resource, "")
+        chosen = selector(namespace, label_selector, field_selector)
+        with self.lock:
+            found = [raw for _, raw in sorted(self.objects[resource.plural].items()) if chosen(raw)]
+            return Listing(items=tuple(decoded(raw, type) for raw in found), resource_version="1")
+
+    def create(self, resource: Resource, body: Mapping[str, Any], *, type: Any = dict, **_: Any) -> Any:
+        name = body["metadata"]["name"]
+        self._called("create", resource, name)
+        with self.lock:
+            key = (body["metadata"].get("namespace", ""), name)
+            if key in self.objects[resource.plural]:
+                raise AlreadyExistsError(call("create", resource, name), failure(409, "exists"))
+            raw = self.add(resource, body)
+        if resource is RESERVATIONS:
+            self.hold(raw)
+        return decoded(raw, type)
+
+    def merge_patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
+        type: Any = dict,
+    ) -> Any:
+        self._called("patch", resource, name)
+        with self.lock:
+            raw = self._find(resource, name, namespace)
+            wanted = body.get("metadata", {}).get("resourceVersion")
+            if wanted and wanted != raw["metadata"]["resourceVersion"]:
+                raise ConflictError(call("patch", resource, name), failure(409, "changed"))
+            if subresource:
+                body = {"status": body["status"]}
+            return decoded(self._store(resource.plural, merged(raw, body)), type)
+
+    def json_patch(
+        self, resource: Resource, name: str, operations: Any, *, namespace: str | None = None, type: Any = dict
+    ) -> Any:
+        self._called("patch", resource, name)
+        with self.lock:
+            raw = copy.deepcopy(self._find(resource, name, namespace))
+            for operation in operations:
+                *parents, last = operation["path"].strip("/").split("/")
+                target: Any = raw
+                for part in parents:
+                    target = target[int(part)] if isinstance(target, list_type) else target[part]
+                if operation["op"] == "remove":
+                    del target[int(last)]
+            return decoded(self._store(resource.plural, raw), type)
+
+    def delete(self, resource: Resource, name: str, *, namespace: str | None = None, **_: Any) -> None:
+        self._called("delete", resource, name)
+        with self.lock:
+            self.remove(resource, self._find(resource, name, namespace))
+
+    def evict(self, namespace: str, name: str, *, uid: str, **_: Any) -> None:
+        self._called("evict", PODS, name)
+        with self.lock:
+            pod = self._find(PODS, name, namespace)
+            if pod["metadata"]["uid"] != uid:
+                raise ConflictError(call("evict", PODS, name), failure(409, "another uid"))
+        self.land(pod)
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        stop: threading.Event,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        type: Any = dict,
+    ) -> Iterator[Any]:
+        events: queue.Queue[Any] = queue.Queue()
+        chosen = selector(namespace, label_selector, field_selector)
+        with self.lock:
+            found = [raw for raw in self.objects[resource.plural].values() if chosen(raw)]
+            self.watchers.append((resource.plural, chosen, events, type))
+            yield Listed(items=tuple(decoded(raw, type) for raw in found), resource_version="1")
+        while not stop.is_set():
+            try:
+                yield events.get(timeout=0.02)
+            except queue.Empty:
+                continue
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _called(self, verb: str, resource: Resource, name: str) -> None:
+        self.before(verb, resource.plural, name)
+        with self.lock:
+            self.calls.append((verb, resource.plural, name))
+            waiting = self.faults.get((verb, resource.plural), [])
+            if waiting:
+                raise waiting.pop(0)
+
+    def _find(self, resource: Resource, name: str, namespace: str | None) -> Raw:
+        found = self.objects[resource.plural].get((namespace or "", name))
+        if found is None:
+            raise NotFoundError(call("get", resource, name), failure(404, "not found"))
+        return found
+
+    def _store(self, plural: str, raw: Raw, *, added: bool = False) -> Raw:
+        key = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+        if not added and key not in self.objects[plural]:
+            return raw
+        raw = copy.deepcopy(raw)
+        raw["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.objects[plural][key] = raw
+        self._tell(plural, raw, lambda item: Changed(item, added=added))
+        return raw
+
+    def _tell(self, plural: str, raw: Raw, event: Callable[[Any], Any]) -> None:
+        for watched, chosen, events, type_ in self.watchers:
+            if watched == plural and chosen(raw):
+                events.put(event(decoded(raw, type_)))
+
+
+list_type = list
+
+
+def call(verb: str, resource: Resource, name: str) -> Call:
+    return Call(verb, resource.describe(name))
+
+
+def blocked(name: str) -> EvictionBlockedError:
+    return EvictionBlockedError(call("evict", PODS, name), failure(429, "the budget allows none"))
+
+
+def decoded(raw: Raw, type_: Any) -> Any:
+    return copy.deepcopy(raw) if type_ is dict else msgspec.convert(raw, type_)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Return a JSON merge patch applied."""
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def selector(namespace: str | None, labels: str, fields: str) -> Callable[[Raw], bool]:
+    def chosen(raw: Raw) -> bool:
+        metadata = raw["metadata"]
+        if namespace is not None and metadata.get("namespace") != namespace:
+            return False
+        key, separator, value = labels.partition("=")
+        found = metadata.get("labels", {})
+        if labels and (key not in found or (separator and found[key] != value)):
+            return False
+        field, _, wanted = fields.partition("=")
+        seen = {"metadata.name": metadata["name"], "spec.nodeName": raw.get("spec", {}).get("nodeName", "")}
+        return not fields or seen[field] == wanted
+
+    return chosen
+
+
+# --- a small fragmented cluster -----------------------------------------------------------------------------------------
+
+
+def node(name: str, *, cpu: str = "10") -> Raw:
+    amounts = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "spec": {}, "status": status}
+
+
+def replica_set(name: str, replicas: int) -> Raw:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {}},
+        "status": {"replicas": replicas},
+    }
+
+
+def pod(name: str, owner: str, node_name: str, *, cpu: str) -> Raw:
+    reference = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": owner,
+        "uid": f"uid-{owner}",
+        "controller": True,
+    }
+    container = {"name": "app", "image": "app", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "uid": f"uid-{name}",
+            "labels": {"app": owner},
+            "ownerReferences": [reference],
+        },
+        "spec": {
+            "nodeName": node_name,
+            "schedulerName": "default-scheduler",
+            "containers": [container],
+            "terminationGracePeriodSeconds": 1,
+        },
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def fragmented_cluster() -> FakeCluster:
+    """Two low nodes, `low-1` with two pods and `low-2` with one, and two high ones with room for all three."""
+    cluster = FakeCluster()
+    for name in ("low-1", "low-2", "high-1", "high-2"):
+        cluster.add(NODES, node(name))
+    for name, count in (("big", 2), ("web", 2), ("api", 1)):
+        cluster.add(REPLICA_SETS, replica_set(name, count))
+    cluster.add(PODS, pod("big-1", "big", "high-1", cpu="7500m"))
+    cluster.add(PODS, pod("big-2", "big", "high-2", cpu="7500m"))
+    cluster.add(PODS, pod("web-1", "web", "low-1", cpu="1"))
+    cluster.add(PODS, pod("api-1", "api", "low-1", cpu="1"))
+    cluster.add(PODS, pod("web-2", "web", "low-2", cpu="1"))
+    return cluster

@@ -1,0 +1,425 @@
+"""A cycle as a whole, on an API server in memory: what it does, what it leaves, what it says."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from berth_core.clock import SystemClock
+from berth_core.labels import DRAINING_TAINT, LAST_DEFRAGMENTED_ANNOTATION
+from berth_core.migration_plans import MoveReason, MoveState, PlanPhase
+from berth_core.names import reservation_name
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.observers import Unobserved
+from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, MoveTimeouts
+from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
+from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, pod
+
+QUICK = MoveTimeouts(
+    reserve_seconds=0.5,
+    evict_seconds=0.5,
+    land_seconds=0.5,
+    ready_seconds=0.5,
+    gap_seconds=0.3,
+    shutdown_seconds=0.3,
+)
+SETTINGS = CycleSettings(
+    execution=ExecutionSettings(timeouts=QUICK, tick_seconds=0.02, status_interval_seconds=0),
+    identity="test",
+    lease_wait_seconds=0.3,
+    approval_seconds=0.5,
+)
+PLANNER = PlannerSettings(waves=WaveLimits(per_controller=5))
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    return fragmented_cluster()
+
+
+def run(
+    cluster: FakeCluster,
+    settings: CycleSettings = SETTINGS,
+    *,
+    planner: PlannerSettings = PLANNER,
+    stop: threading.Event | None = None,
+    observer: Unobserved | None = None,
+) -> Outcome:
+    around = Surroundings(cluster, SystemClock(), observer or Unobserved(), stop or threading.Event())  # type: ignore[arg-type]
+    return Cycle(around, settings, planner).run()
+
+
+def states(outcome: Outcome) -> dict[str, tuple[str, str]]:
+    assert outcome.plan is not None
+    return {status.pod: (status.state.value, status.reason) for status in outcome.plan.statuses}
+
+
+def assert_nothing_is_left(cluster: FakeCluster) -> None:
+    assert DRAINING_TAINT not in [key for keys in cluster.taints().values() for key in keys]
+    held = [r["metadata"]["name"] for r in cluster.reservations() if r["status"]["state"]["phase"] == "Available"]
+    assert held == []
+    assert cluster.plan()["status"]["phase"] in {"Succeeded", "Partial", "Failed", "Aborted"}
+
+
+def test_every_pod_lands_on_its_target_and_the_nodes_are_free(cluster: FakeCluster) -> None:
+    outcome = run(cluster)
+
+    assert outcome.clean
+    assert outcome.verdict is Verdict.CARRIED_OUT
+    assert states(outcome) == dict.fromkeys(("web-1", "api-1", "web-2"), ("Landed", ""))
+    assert outcome.plan.freed_nodes == ("low-1", "low-2")
+    assert outcome.sentence.startswith("3 of 3 pods landed on their targets; 2 nodes freed in ")
+    assert cluster.pods_on("low-1") == cluster.pods_on("low-2") == []
+    assert_nothing_is_left(cluster)
+
+
+def test_the_plan_shows_what_came_of_it(cluster: FakeCluster) -> None:
+    run(cluster)
+
+    status = cluster.plan()["status"]
+    targets = [move["target"] for move in cluster.plan()["spec"]["moves"]]
+    assert status["phase"] == "Succeeded"
+    assert [move["state"] for move in status["moves"]] == ["Landed"] * 3
+    assert [move["node"] for move in status["moves"]] == targets
+    assert all(move["reservation"] and move["replacement"] for move in status["moves"])
+    assert status["achieved"]["landedOnTarget"] == 3
+    assert status["achieved"]["freedNodeCount"] == 2
+    assert status["startTime"] <= status["completionTime"]
+
+
+def test_sources_are_tainted_while_pods_move_and_remember_it_afterwards(cluster: FakeCluster) -> None:
+    seen: list[dict[str, list[str]]] = []
+    cluster.before = lambda verb, _plural, _name: seen.append(cluster.taints()) if verb == "evict" else None
+
+    run(cluster)
+
+    assert seen
+    assert all(taints == {"low-1": [DRAINING_TAINT], "low-2": [DRAINING_TAINT]} for taints in seen)
+    for name in ("low-1", "low-2"):
+        assert LAST_DEFRAGMENTED_ANNOTATION in cluster.objects["nodes"][("", name)]["metadata"]["annotations"]
+    assert_nothing_is_left(cluster)
+
+
+def test_taints_of_others_stay(cluster: FakeCluster) -> None:
+    theirs = {"key": "theirs", "value": "1", "effect": "PreferNoSchedule"}
+    cluster.merge_patch(NODES, "low-1", {"spec": {"taints": [theirs]}})
+    run(cluster)
+    assert cluster.taints() == {"low-1": ["theirs"]}
+
+
+def test_no_pod_is_evicted_before_its_place_is_held(cluster: FakeCluster) -> None:
+    order: list[str] = []
+
+    def note(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) in {("create", "reservations"), ("evict", "pods")}:
+            order.append(verb)
+
+    cluster.before = note
+    run(cluster)
+    assert order.index("evict") >= 1
+    assert order.count("create") == order.count("evict") == 3
+
+
+def test_a_place_that_is_not_held_leaves_every_pod_of_its_source(cluster: FakeCluster) -> None:
+    cluster.hold = lambda r: cluster.hold_at_once(r) if owner_of(r) != "api" else None
+
+    outcome = run(cluster)
+
+    assert states(outcome) == {
+        "web-1": ("Skipped", "SourceNotEmptiable"),
+        "api-1": ("Failed", "ReservationTimeout"),
+        "web-2": ("Landed", ""),
+    }
+    assert cluster.pods_on("low-1") == ["api-1", "web-1"]
+    assert outcome.plan.phase is PlanPhase.PARTIAL
+    assert outcome.plan.freed_nodes == ("low-2",)
+    assert not outcome.clean
+    assert_nothing_is_left(cluster)
+
+
+def test_an_unproven_hand_over_is_no_ground_to_evict(cluster: FakeCluster) -> None:
+    def unproven(reservation: Raw) -> None:
+        slot = {"task": "pod", "index": 0, "state": "Held", "node": "high-1"}
+        cluster.set_reservation(reservation, "Available", slot, ready=False)
+
+    cluster.hold = unproven
+    outcome = run(cluster)
+    assert {reason for _, reason in states(outcome).values()} <= {
+        "HandoverNotReady",
+        "SourceNotEmptiable",
+        "PlanStopped",
+    }
+    assert ("evict", "pods", "web-1") not in cluster.calls
+    assert outcome.plan.phase is PlanPhase.FAILED
+    assert_nothing_is_left(cluster)
+
+
+def test_a_refused_eviction_is_tried_again_until_the_budget_allows_it(cluster: FakeCluster) -> None:
+    cluster.faults["evict", "pods"] = [blocked("web-1") for _ in range(3)]
+    longer = replace(QUICK, evict_seconds=10)
+    execution = replace(SETTINGS.execution, timeouts=longer)
+    outcome = run(cluster, replace(SETTINGS, execution=execution))
+    assert outcome.clean
+    assert outcome.plan.landed_on_target == 3
+
+
+def test_an_eviction_that_stays_refused_ends_the_move_and_frees_its_place(cluster: FakeCluster) -> None:
+    def refuse(verb: str, _plural: str, name: str) -> None:
+        if verb == "evict" and name == "web-2":
+            raise blocked(name)
+
+    cluster.before = refuse
+    outcome = run(cluster)
+    assert states(outcome)["web-2"] == ("Failed", "EvictionBlocked")
+    assert cluster.pods_on("low-2") == ["web-2"]
+    assert outcome.plan.freed_nodes == ("low-1",)
+    assert_nothing_is_left(cluster)
+
+
+def test_a_forbidden_eviction_is_not_tried_again(cluster: FakeCluster) -> None:
+    def refuse(verb: str, _plural: str, name: str) -> None:
+        if verb == "evict" and name == "web-2":
+            raise ForbiddenError(call("evict", PODS, name), failure(403, "no"))
+
+    cluster.before = refuse
+    outcome = run(cluster)
+    assert states(outcome)["web-2"] == ("Failed", "EvictionForbidden")
+    assert "403" in next(s.message for s in outcome.plan.statuses if s.pod == "web-2")
+
+
+def test_an_eviction_without_an_answer_that_was_carried_out_is_no_failure(cluster: FakeCluster) -> None:
+    lost = UnreachableError(call("evict", PODS, "x"), failure(0, "reset"), url="https://fake", acted=True)
+    done: list[str] = []
+
+    def answer_lost(pod_: Raw) -> None:
+        cluster.land_at_once(pod_)
+        if not done:
+            done.append("once")
+            raise lost
+
+    cluster.land = answer_lost
+    outcome = run(cluster)
+    assert outcome.clean
+    assert outcome.plan.landed_on_target == 3
+
+
+def test_a_call_that_fails_for_now_is_repeated(cluster: FakeCluster) -> None:
+    cluster.faults["create", "reservations"] = [ServerError(call("create", RESERVATIONS, "x"), failure(503, "later"))]
+    outcome = run(cluster, longer_waits())
+    assert outcome.clean
+
+
+def test_a_refused_reservation_says_so_on_its_move(cluster: FakeCluster) -> None:
+    refusal = ForbiddenError(call("create", RESERVATIONS, "x"), failure(403, "reservations are not for you"))
+    cluster.faults["create", "reservations"] = [refusal] * 3
+    outcome = run(cluster)
+    assert {state for state, _ in states(outcome).values()} <= {"Failed", "Skipped"}
+    assert "reservations are not for you" in " ".join(status.message for status in outcome.plan.statuses)
+    assert cluster.pods_on("low-2") == ["web-2"]
+
+
+def test_a_replacement_on_another_node_is_elsewhere(cluster: FakeCluster) -> None:
+    def land_wrong(pod_: Raw) -> None:
+        cluster.remove(PODS, pod_)
+        place = cluster.held_place(pod_)
+        assert place is not None
+        wrong = pod_["metadata"]["name"] == "web-2"
+        planned = place["status"]["slots"][0]["node"]
+        cluster.take(place, cluster.new_pod(pod_, node="low-2" if wrong else planned))
+
+    cluster.land = land_wrong
+    outcome = run(cluster)
+    assert sorted(state for state, _ in states(outcome).values()) == ["Elsewhere", "Landed", "Landed"]
+    assert not outcome.clean
+    assert "1 elsewhere" in outcome.sentence
+
+
+def test_a_replacement_that_never_comes_is_recorded_and_its_place_freed(cluster: FakeCluster) -> None:
+    cluster.land = lambda pod_: cluster.remove(PODS, pod_)
+    outcome = run(cluster)
+    assert {reason for _, reason in states(outcome).values()} == {"ReplacementTimeout"}
+    assert_nothing_is_left(cluster)
+
+
+def test_a_replacement_that_is_scheduled_past_its_place_is_counted_as_pending(cluster: FakeCluster) -> None:
+    def unscheduled(pod_: Raw) -> None:
+        cluster.remove(PODS, pod_)
+        cluster.new_pod(pod_, node="")
+
+    cluster.land = unscheduled
+    outcome = run(cluster)
+    assert outcome.plan.pending == 3
+    assert "3 without a node" in outcome.sentence
+    assert not outcome.clean
+
+
+def test_a_pod_that_goes_by_itself_is_skipped_and_does_not_keep_the_node(cluster: FakeCluster) -> None:
+    def gone(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("create", "reservations") and ("shop", "api-1") in cluster.objects["pods"]:
+            cluster.remove(PODS, cluster.objects["pods"]["shop", "api-1"])
+
+    cluster.before = gone
+    outcome = run(cluster)
+    assert states(outcome)["api-1"] == ("Skipped", "PodGone")
+    assert outcome.plan.freed_nodes == ("low-1", "low-2")
+    assert_nothing_is_left(cluster)
+
+
+def test_too_many_failures_stop_the_plan(cluster: FakeCluster) -> None:
+    cluster.hold = lambda r: cluster.set_reservation(r, "Failed")
+    strict = replace(SETTINGS, execution=replace(SETTINGS.execution, max_failed_share=0.0))
+    one_by_one = PlannerSettings(waves=WaveLimits(per_controller=1, per_wave=1))
+    outcome = run(cluster, strict, planner=one_by_one)
+    assert outcome.plan.phase is PlanPhase.FAILED
+    assert MoveState.LANDED not in {status.state for status in outcome.plan.statuses}
+    assert_nothing_is_left(cluster)
+
+
+def test_siblings_may_take_each_others_places(cluster: FakeCluster) -> None:
+    def land_crosswise(pod_: Raw) -> None:
+        cluster.remove(PODS, pod_)
+        owner = pod_["metadata"]["ownerReferences"][0]["uid"]
+        places = [
+            r
+            for r in cluster.reservations()
+            if r["spec"]["owners"][0]["object"]["uid"] == owner and r["status"]["slots"][0]["state"] == "Held"
+        ]
+        place = max(places, key=lambda r: r["metadata"]["name"] != own_name(pod_, cluster))
+        cluster.take(place, cluster.new_pod(pod_, node=place["status"]["slots"][0]["node"]))
+
+    cluster.land = land_crosswise
+    outcome = run(cluster)
+    assert outcome.clean
+    assert outcome.plan.landed_on_target == 3
+    assert_nothing_is_left(cluster)
+
+
+def test_a_deleted_plan_ends_the_run_and_releases_its_places(cluster: FakeCluster) -> None:
+    def delete_plan(_reservation: Raw) -> None:
+        if cluster.objects["migrationplans"]:
+            cluster.remove(MIGRATION_PLANS, cluster.plan())
+
+    cluster.hold = delete_plan
+    outcome = run(cluster, longer_waits())
+    assert {reason for _, reason in states(outcome).values()} == {"Interrupted"}
+    assert outcome.plan.phase is PlanPhase.ABORTED
+    assert cluster.reservations() == []
+    assert cluster.taints() == {}
+    assert cluster.pods_on("low-1") == ["api-1", "web-1"]
+
+
+def test_asked_to_stop_it_releases_what_is_reserved_and_unloads_the_nodes(cluster: FakeCluster) -> None:
+    stop = threading.Event()
+    cluster.hold = lambda _: stop.set()
+    outcome = run(cluster, longer_waits(), stop=stop)
+    assert {status.reason for status in outcome.plan.statuses} == {MoveReason.INTERRUPTED}
+    assert outcome.plan.phase is PlanPhase.ABORTED
+    assert cluster.reservations() == []
+    assert_nothing_is_left(cluster)
+
+
+def test_asked_to_stop_it_leaves_an_evicted_pods_place_to_the_operator(cluster: FakeCluster) -> None:
+    stop = threading.Event()
+
+    def leave(pod_: Raw) -> None:
+        cluster.remove(PODS, pod_)
+        stop.set()
+
+    cluster.land = leave
+    run(cluster, longer_waits(), stop=stop)
+    evicted = {name for verb, _, name in cluster.calls if verb == "evict"}
+    assert evicted
+    assert len(cluster.reservations()) == len(evicted)
+    assert cluster.taints() == {}
+
+
+def test_only_planning_changes_nothing(cluster: FakeCluster) -> None:
+    outcome = run(cluster, replace(SETTINGS, dry_run=True))
+    assert outcome.verdict is Verdict.DRY_RUN
+    assert outcome.clean
+    assert outcome.sentence == "Planned only: 3 moves in 1 wave would free 2 nodes."
+    assert {verb for verb, _, _ in cluster.calls} == {"list"}
+
+
+def test_with_nothing_to_move_no_plan_is_made(cluster: FakeCluster) -> None:
+    outcome = run(cluster, planner=replace(PLANNER, max_moves=0))
+    assert outcome.verdict is Verdict.NOTHING_TO_MOVE
+    assert outcome.clean
+    assert not cluster.objects["migrationplans"]
+
+
+def test_without_approval_nothing_is_moved(cluster: FakeCluster) -> None:
+    outcome = run(cluster, replace(SETTINGS, approval=Approval.APPROVE))
+    assert outcome.verdict is Verdict.NOT_APPROVED
+    assert not outcome.clean
+    assert cluster.plan()["status"]["phase"] == "Aborted"
+    assert cluster.pods_on("low-2") == ["web-2"]
+
+
+def test_an_approved_plan_is_carried_out(cluster: FakeCluster) -> None:
+    asked: list[str] = []
+
+    def approve(verb: str, plural: str, name: str) -> None:
+        if (verb, plural) == ("get", "migrationplans") and not asked:
+            asked.append(name)
+            assert cluster.plan()["status"]["phase"] == "Proposed"
+            cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"approved": True}})
+
+    cluster.before = approve
+    outcome = run(cluster, replace(SETTINGS, approval=Approval.APPROVE, approval_seconds=10))
+    assert outcome.clean
+    assert outcome.plan.landed_on_target == 3
+
+
+def test_a_plan_deleted_before_its_approval_is_not_carried_out(cluster: FakeCluster) -> None:
+    def delete(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("get", "migrationplans") and cluster.objects["migrationplans"]:
+            cluster.remove(MIGRATION_PLANS, cluster.plan())
+
+    cluster.before = delete
+    outcome = run(cluster, replace(SETTINGS, approval=Approval.APPROVE, approval_seconds=10))
+    assert outcome.verdict is Verdict.PLAN_DELETED
+
+
+def test_two_runs_never_overlap(cluster: FakeCluster) -> None:
+    inner: list[Outcome] = []
+
+    def second_run(_reservation: Raw) -> None:
+        if not inner:
+            inner.append(run(cluster, replace(SETTINGS, identity="other")))
+        cluster.hold_at_once(_reservation)
+
+    cluster.hold = second_run
+    outcome = run(cluster, longer_waits())
+    assert inner[0].verdict is Verdict.LEASE_HELD
+    assert not inner[0].clean
+    assert outcome.plan.landed_on_target == 3
+
+
+def test_a_move_that_no_longer_holds_after_publishing_is_skipped(cluster: FakeCluster) -> None:
+    def newcomer(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("create", "migrationplans"):
+            cluster.add(PODS, pod("newcomer", "big", "low-2", cpu="1"))
+
+    cluster.before = newcomer
+    outcome = run(cluster)
+    assert states(outcome)["web-2"] == ("Skipped", "SourceNotEmptiable")
+    assert outcome.plan.landed_on_target == 2
+
+
+def owner_of(reservation: Raw) -> str:
+    owner: str = reservation["spec"]["owners"][0]["object"]["name"]
+    return owner
+
+
+def own_name(pod_: Raw, cluster: FakeCluster) -> str:
+    return reservation_name(cluster.plan()["metadata"]["name"], pod_["metadata"]["uid"])
+
+
+def longer_waits() -> CycleSettings:
+    waits = replace(QUICK, reserve_seconds=10, land_seconds=10, ready_seconds=10, evict_seconds=10)
+    return replace(SETTINGS, execution=replace(SETTINGS.execution, timeouts=waits))

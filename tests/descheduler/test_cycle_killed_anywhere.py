@@ -1,0 +1,191 @@
+"""Killed before any one of its calls, a run is brought to its end by the next: no pod lost, nothing left behind."""
+# ruff: noqa: ANN401 - it passes on whatever the client is called with
+
+import threading
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from berth_core.clock import SystemClock
+from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.leftovers import Fate, judge_plan
+from berth_descheduler.observers import Unobserved
+from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
+from berth_kube.resources import MIGRATION_PLANS, NODES
+from builders import NOON
+from descheduler.fake_cluster import FakeCluster, fragmented_cluster
+
+WAITS = MoveTimeouts(reserve_seconds=5, evict_seconds=5, land_seconds=5, ready_seconds=5, gap_seconds=1)
+SETTINGS = CycleSettings(
+    execution=ExecutionSettings(timeouts=WAITS, tick_seconds=0.01, status_interval_seconds=0),
+    identity="test",
+    lease_wait_seconds=1,
+)
+PLANNER = PlannerSettings(waves=WaveLimits(per_controller=1))
+
+
+class Killed(BaseException):
+    """The process is gone: nothing catches this."""
+
+
+class MortalProcess:
+    """A client and a clock that end the process at one of its calls; from then on nothing gets through."""
+
+    def __init__(self, cluster: FakeCluster, calls_to_live: int) -> None:
+        self._cluster = cluster
+        self._left = calls_to_live
+        self._lock = threading.Lock()
+        self._clock = SystemClock()
+        self.dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._cluster, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._spend()
+            return method(*args, **kwargs)
+
+        return call
+
+    def within(self, _seconds: float) -> "MortalProcess":
+        return self
+
+    def watch(self, *args: Any, **kwargs: Any) -> Any:
+        return self._cluster.watch(*args, **kwargs)
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        if self.dead:
+            raise Killed
+        self._clock.sleep(seconds)
+
+    def _spend(self) -> None:
+        with self._lock:
+            self._left -= 1
+            self.dead = self.dead or self._left < 0
+            if self.dead:
+                raise Killed
+
+
+def run(client: Any, clock: Any) -> Any:
+    return Cycle(Surroundings(client, clock, Unobserved(), threading.Event()), SETTINGS, PLANNER).run()
+
+
+def count_calls() -> int:
+    process = MortalProcess(fragmented_cluster(), 10_000)
+    run(process, process)
+    return 10_000 - process._left
+
+
+def landing_late(cluster: FakeCluster) -> None:
+    """Let an evicted pod take its time, and its replacement as well."""
+    at_once = cluster.land_at_once
+    cluster.land = lambda pod: threading.Timer(0.03, at_once, [pod]).start()
+
+
+LANDINGS = {"at once": lambda _: None, "late": landing_late}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("landing", LANDINGS)
+def test_the_next_run_ends_what_a_killed_one_began(landing: str) -> None:
+    total = count_calls()
+    assert total > 40
+    for calls_to_live in range(total):
+        cluster = fragmented_cluster()
+        LANDINGS[landing](cluster)
+        process = MortalProcess(cluster, calls_to_live)
+        with pytest.raises(Killed):
+            run(process, process)
+
+        run(cluster, SystemClock())
+
+        assert cluster.taints() == {}, f"killed before call {calls_to_live}"
+        assert cluster.pods_on("low-1") == cluster.pods_on("low-2") == [], f"killed before call {calls_to_live}"
+        assert len(cluster.objects["pods"]) == 5, f"killed before call {calls_to_live}"
+        phases = {r["status"]["state"]["phase"] for r in cluster.reservations()}
+        assert phases <= {"Succeeded"}, f"killed before call {calls_to_live}"
+        plans = [plan["status"]["phase"] for plan in cluster.objects["migrationplans"].values()]
+        assert set(plans) <= {"Succeeded", "Aborted"}, f"killed before call {calls_to_live}"
+        evicted = [name for verb, _, name in cluster.calls if verb == "evict"]
+        assert sorted(evicted) == ["api-1", "web-1", "web-2"], f"killed before call {calls_to_live}"
+
+
+def plan(phase: str | None, *, approved: bool = True, begun: str = "2026-11-21T11:50:00Z") -> MigrationPlan:
+    body: dict[str, Any] = {
+        "metadata": {"name": "plan-1", "creationTimestamp": begun},
+        "spec": {"approved": approved},
+        "status": {"phase": phase, "startTime": begun} if phase else {},
+    }
+    return MigrationPlan.from_api(body)
+
+
+@dataclass(frozen=True)
+class Case:
+    plan: MigrationPlan
+    want: Fate
+
+
+CASES = {
+    "a running plan is continued": Case(plan("Running"), Fate.CONTINUE),
+    "an approved plan is continued": Case(plan("Approved"), Fate.CONTINUE),
+    "a plan without a status that was approved is continued": Case(plan(None), Fate.CONTINUE),
+    "a proposed plan that a person approved meanwhile is continued": Case(plan("Proposed"), Fate.CONTINUE),
+    "a proposed plan that nobody approved is superseded": Case(
+        plan("Proposed", approved=False), Fate.ABORT_AS_SUPERSEDED
+    ),
+    "an old running plan is aborted": Case(plan("Running", begun="2026-11-21T11:00:00Z"), Fate.ABORT_AS_OLD),
+    **{f"a plan that is {phase} stays": Case(plan(phase), Fate.LEAVE) for phase in PlanPhase if phase.terminal},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_becomes_of_a_plan_that_is_found(case: Case) -> None:
+    assert judge_plan(case.plan, NOON, adoption_seconds=1800) is case.want
+
+
+def test_an_old_plan_is_aborted_and_its_taints_and_places_are_taken_off() -> None:
+    cluster = fragmented_cluster()
+    process = MortalProcess(cluster, count_calls() * 2 // 3)
+    with pytest.raises(Killed):
+        run(process, process)
+    first = cluster.plan()["metadata"]["name"]
+    cluster.merge_patch(MIGRATION_PLANS, first, {"status": {"startTime": "2020-01-01T00:00:00Z"}}, subresource="status")
+
+    run(cluster, SystemClock())
+
+    status = cluster.objects["migrationplans"]["", first]["status"]
+    assert status["phase"] == "Aborted"
+    assert "interrupted" in status["message"]
+    assert all(MoveState(move["state"]).terminal for move in status["moves"])
+    assert cluster.taints() == {}
+
+
+def test_a_draining_taint_of_a_plan_that_is_gone_is_taken_off() -> None:
+    cluster = fragmented_cluster()
+    stale = {"key": "berth.volcano.sh/draining", "value": "plan-gone", "effect": "NoSchedule"}
+    cluster.merge_patch(NODES, "high-1", {"spec": {"taints": [stale]}})
+    outcome = run(cluster, SystemClock())
+    assert cluster.taints() == {}
+    assert outcome.clean
+
+
+def test_what_was_continued_is_told_beside_the_new_plan() -> None:
+    cluster = fragmented_cluster()
+    process = MortalProcess(cluster, count_calls() // 2)
+    with pytest.raises(Killed):
+        run(process, process)
+    outcome = run(cluster, SystemClock())
+    assert outcome.sentence.startswith("Continued plan-")
+    assert [one["phase"] for one in outcome.to_mapping()["adopted"]] == ["Succeeded"]
+    assert replace(outcome, adopted=()).clean

@@ -1,0 +1,244 @@
+"""What the API shows of a Reservation and of pods, read as the facts of moves."""
+# ruff: noqa: ANN401 - a builder passes on what the case says
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
+from berth_core.objects import Pod
+from berth_core.reservations import (
+    Condition,
+    ObjectReference,
+    ReservationPhase,
+    ReservationState,
+    ReservationStatus,
+    Slot,
+    SlotState,
+)
+from berth_descheduler.facts import KinTally, MoveProgress, derive_facts, look_at, read_place, start_progress
+from berth_descheduler.moves import Eviction, Kin, MoveFacts, Place, Presence
+from berth_descheduler.observation import Observed
+from builders import pod, reservation
+
+NOW, GAP = 1000.0, 5.0
+HELD_SLOT = Slot(task="pod", index=0, state=SlotState.HELD, node="target")
+
+
+def status(phase: ReservationPhase, slot: Slot | None = None, *true: str, **rest: Any) -> ReservationStatus:
+    conditions = tuple(Condition(type=name, status="True") for name in true)
+    state = ReservationState(phase=phase, reason="Because", message="it is so")
+    return ReservationStatus(state=state, slots=(slot,) if slot else (), conditions=conditions, **rest)
+
+
+def slot(state: SlotState, owner: str = "") -> Slot:
+    return Slot(task="pod", index=0, state=state, node="target", owner=ObjectReference(uid=owner) if owner else None)
+
+
+@dataclass(frozen=True)
+class Case:
+    status: ReservationStatus
+    want: Place
+    want_detail: str = "Because: it is so"
+    deleted: bool = False
+
+
+AVAILABLE, READY = "Available", "HandoverReady"
+CASES = {
+    "nobody has looked at it": Case(ReservationStatus(), Place.ASKED, ""),
+    "pending": Case(status(ReservationPhase.PENDING), Place.ASKED),
+    "waiting for room": Case(status(ReservationPhase.WAITING, slot(SlotState.PENDING)), Place.ASKED),
+    "available, not proven": Case(
+        status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE), Place.UNPROVEN, "not proven yet"
+    ),
+    "available and proven": Case(status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY), Place.HELD),
+    "proven but not available any more": Case(status(ReservationPhase.PENDING, None, READY), Place.ASKED),
+    "being handed over": Case(
+        status(ReservationPhase.AVAILABLE, slot(SlotState.HANDING_OVER), AVAILABLE, READY), Place.CLAIMED
+    ),
+    "taken, not all over": Case(status(ReservationPhase.AVAILABLE, slot(SlotState.TAKEN)), Place.TAKEN),
+    "succeeded": Case(status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN)), Place.TAKEN),
+    "failed": Case(status(ReservationPhase.FAILED), Place.LOST),
+    "being deleted": Case(
+        status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY),
+        Place.LOST,
+        "the Reservation is being deleted",
+        deleted=True,
+    ),
+    "succeeded and being deleted": Case(
+        status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN)), Place.TAKEN, deleted=True
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_how_far_a_place_is_is_read_off_its_reservation(case: Case) -> None:
+    seen = reservation(status=case.status, deleted="2026-11-21T12:00:00Z" if case.deleted else None)
+    assert read_place(seen) == (case.want, case.want_detail)
+
+
+def test_why_a_hand_over_is_not_proven_is_said() -> None:
+    why = Condition(type=READY, status="False", reason="NotGated", message="the probe came back ungated")
+    seen = status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE)
+    seen = ReservationStatus(state=seen.state, slots=seen.slots, conditions=(*seen.conditions, why))
+    assert read_place(reservation(status=seen)) == (Place.UNPROVEN, "NotGated: the probe came back ungated")
+
+
+# --- one move -------------------------------------------------------------------------------------------------------
+
+
+def progress(name: str = "web-1", *, owner: str = "web", source: str = "source", wave: int = 0) -> MoveProgress:
+    move = PlannedMove(
+        namespace="default",
+        pod=name,
+        pod_uid=f"uid-default-{name}",
+        owner=ObjectReference(kind="ReplicaSet", name=owner, uid=f"uid-{owner}"),
+        source=source,
+        target="target",
+        wave=wave,
+    )
+    return start_progress("plan-1", hash(name) % 1000, move, None)
+
+
+def observed(*moves: tuple[MoveProgress, ReservationStatus | None, Pod | None], more: tuple[Pod, ...] = ()) -> Observed:
+    reservations = {one.key: reservation(one.reservation, status=seen) for one, seen, _ in moves if seen is not None}
+    pods = {found.metadata.uid: found for found in (*(p for _, _, p in moves if p), *more)}
+    return Observed(reservations=reservations, pods=pods)
+
+
+def facts_of(one: MoveProgress, seen: Observed, *others: MoveProgress, now: float = NOW) -> MoveFacts:
+    look = look_at([one, *others], seen, now, GAP)
+    return derive_facts(one, look, stop=MoveReason.NONE, stopping_since=None, source_lost=False)
+
+
+AVAILABLE_STATUS = status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY)
+
+
+@pytest.mark.parametrize(
+    ("claim", "seen", "want"),
+    [
+        ("there", pod("web-1", node="source"), Presence.ON_SOURCE),
+        ("being deleted", pod("web-1", node="source", deleted="2026-11-21T12:00:00Z"), Presence.LEAVING),
+        ("not there", None, Presence.GONE),
+        ("ended by itself", pod("web-1", node="source", phase="Succeeded"), Presence.GONE),
+        ("another of the same name", pod("web-1", node="source", uid="other"), Presence.GONE),
+    ],
+)
+def test_where_the_pod_is_is_told_by_its_uid(claim: str, seen: Pod | None, want: Presence) -> None:
+    one = progress()
+    assert facts_of(one, observed((one, None, seen))).presence is want, claim
+
+
+def test_a_reservation_just_made_may_be_unseen_for_a_while() -> None:
+    one = progress()
+    one.asked, one.reserving_since = True, NOW
+    here = observed((one, None, pod("web-1", node="source")))
+    assert facts_of(one, here, now=NOW + GAP - 1).place is Place.ASKED
+    assert facts_of(one, here, now=NOW + GAP).place is Place.LOST
+
+
+def test_a_reservation_that_was_seen_and_is_not_there_was_deleted() -> None:
+    one = progress()
+    here = pod("web-1", node="source")
+    one.asked, one.reserving_since = True, NOW
+    facts_of(one, observed((one, AVAILABLE_STATUS, here)))
+    assert facts_of(one, observed((one, None, here))).place is Place.LOST
+
+
+def test_who_took_the_place_and_where_it_really_runs() -> None:
+    one = progress()
+    newcomer = pod("web-9", uid="new", node="elsewhere")
+    seen = observed((one, status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new")), None), more=(newcomer,))
+    replacement = facts_of(one, seen).replacement
+    assert replacement is not None
+    assert (replacement.name, replacement.node, replacement.ready) == ("web-9", "elsewhere", True)
+
+
+def test_a_job_pod_that_has_already_succeeded_counts_as_ready() -> None:
+    one = progress()
+    done = pod("web-9", uid="new", node="target", phase="Succeeded", ready=False)
+    seen = observed((one, status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new")), None), more=(done,))
+    replacement = facts_of(one, seen).replacement
+    assert replacement is not None
+    assert replacement.ready
+
+
+def test_an_interrupted_runs_eviction_is_told_by_a_pod_that_is_gone_beside_a_live_reservation() -> None:
+    one = progress()
+    one.adopted = True
+    facts = facts_of(one, observed((one, AVAILABLE_STATUS, None)))
+    assert facts.evicted
+    assert facts.since.evicted == NOW
+
+
+def test_a_pod_gone_without_a_reservation_was_not_evicted_by_an_interrupted_run() -> None:
+    one = progress()
+    one.adopted = True
+    assert not facts_of(one, observed((one, None, None))).evicted
+
+
+def test_a_new_run_takes_no_pod_that_is_gone_for_evicted() -> None:
+    one = progress()
+    assert not facts_of(one, observed((one, AVAILABLE_STATUS, None))).evicted
+
+
+# --- several moves --------------------------------------------------------------------------------------------------
+
+
+def evicted(one: MoveProgress) -> MoveProgress:
+    one.eviction = Eviction.SENT
+    return one
+
+
+def test_held_places_evicted_pods_and_pods_that_stay_are_counted_by_controller() -> None:
+    first, second, third = evicted(progress("web-1")), progress("web-2"), progress("api-1", owner="api")
+    seen = observed(
+        (first, AVAILABLE_STATUS, None),
+        (second, AVAILABLE_STATUS, pod("web-2", node="source")),
+        (third, AVAILABLE_STATUS, pod("api-1", node="source")),
+    )
+    assert facts_of(first, seen, second, third).kin == Kin(held=2, homeless=1, staying=1)
+    assert facts_of(third, seen, first, second).kin == Kin(held=1, homeless=0, staying=1)
+
+
+def test_a_replacement_in_a_siblings_place_is_at_home() -> None:
+    first, second = evicted(progress("web-1")), progress("web-2")
+    taken = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new"))
+    seen = observed((first, AVAILABLE_STATUS, None), (second, taken, pod("web-2", node="source")))
+    assert facts_of(second, seen, first).kin == Kin(held=1, homeless=0, staying=1)
+
+
+def test_a_strangers_pod_in_a_place_makes_nobody_at_home() -> None:
+    tally = KinTally(held=1, homeless=-1)
+    assert tally.frozen() == Kin(held=1, homeless=0)
+
+
+def test_a_sibling_that_ended_in_anothers_place_still_balances_it() -> None:
+    first, second = evicted(progress("web-1")), progress("web-2")
+    first.status = MoveStatus(namespace="default", pod="web-1", state=MoveState.ELSEWHERE)
+    taken = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new"))
+    seen = observed((first, None, None), (second, taken, pod("web-2", node="source")))
+    assert facts_of(second, seen, first).kin.homeless == 0
+
+
+def test_a_source_is_ready_when_every_pod_of_it_has_a_place() -> None:
+    first, second, other = progress("web-1"), progress("web-2"), progress("web-3", source="other")
+    pods = [pod(name, node="source") for name in ("web-1", "web-2", "web-3")]
+    seen = observed((first, AVAILABLE_STATUS, pods[0]), (second, None, pods[1]), (other, AVAILABLE_STATUS, pods[2]))
+    assert not facts_of(first, seen, second, other).source_ready
+    assert facts_of(other, seen, first, second).source_ready
+
+
+def test_a_finished_move_does_not_hold_its_source_up() -> None:
+    first, second = progress("web-1"), progress("web-2")
+    second.status = MoveStatus(namespace="default", pod="web-2", state=MoveState.SKIPPED)
+    seen = observed((first, AVAILABLE_STATUS, pod("web-1", node="source")), (second, None, None))
+    assert facts_of(first, seen, second).source_ready
+
+
+def test_the_wait_for_a_landing_begins_with_the_last_siblings_end() -> None:
+    first, second = evicted(progress("web-1")), evicted(progress("web-2"))
+    first.gone_since = NOW - 50
+    seen = observed((first, AVAILABLE_STATUS, None), (second, AVAILABLE_STATUS, None))
+    assert facts_of(first, seen, second).since.gone == NOW

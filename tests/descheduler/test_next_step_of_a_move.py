@@ -1,0 +1,332 @@
+"""Every state of a move with what is seen of it leads to one next step."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from berth_core.migration_plans import MoveReason, MoveState
+from berth_descheduler.moves import (
+    Evict,
+    Eviction,
+    Finish,
+    Kin,
+    MoveFacts,
+    Place,
+    Presence,
+    Replacement,
+    Reserve,
+    Since,
+    Step,
+    Wait,
+    keeps_its_node,
+    next_step,
+)
+from berth_descheduler.settings import MoveTimeouts
+
+NOW = 1000.0
+RELEASED, KEPT = True, False
+TIMEOUTS = MoveTimeouts(
+    reserve_seconds=60, evict_seconds=120, land_seconds=90, ready_seconds=30, gap_seconds=5, shutdown_seconds=15
+)
+ONE_PLACE = Kin(held=1, staying=1)
+EVICTED = MoveFacts(
+    target="target",
+    presence=Presence.GONE,
+    place=Place.HELD,
+    eviction=Eviction.SENT,
+    kin=Kin(held=1, homeless=1),
+    since=Since(reserving=900, evicted=980, gone=985),
+)
+RESERVED = MoveFacts(target="target", place=Place.HELD, kin=ONE_PLACE, since=Since(reserving=990))
+RUNNING_ON_TARGET = Replacement(name="web-1", node="target", ready=True)
+
+
+@dataclass(frozen=True)
+class Case:
+    facts: MoveFacts
+    want: type[Step] = Wait
+    want_state: MoveState | None = None
+    want_reason: MoveReason = MoveReason.NONE
+    want_release: bool = False
+    want_words: str = ""
+
+
+def begun(place: Place, seconds_ago: float = 1, **facts: object) -> MoveFacts:
+    return MoveFacts(target="target", place=place, kin=ONE_PLACE, since=Since(reserving=NOW - seconds_ago), **facts)
+
+
+CASES = {
+    "a pod on its source without a Reservation is reserved for": Case(MoveFacts(target="target"), Reserve),
+    "a Reservation that could not be made yet is tried again": Case(begun(Place.UNASKED), Reserve),
+    "one that could not be made in time fails the move": Case(
+        begun(Place.UNASKED, 60), Finish, MoveState.FAILED, MoveReason.RESERVATION_TIMEOUT, RELEASED
+    ),
+    "a pending Reservation is waited for": Case(
+        begun(Place.ASKED, 59, place_detail="Unschedulable"), Wait, MoveState.RESERVING, want_words="Unschedulable"
+    ),
+    "a Reservation that stays pending fails the move with what was seen": Case(
+        begun(Place.ASKED, 60, place_detail="AwaitingScheduler: no such scheduler"),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.RESERVATION_TIMEOUT,
+        RELEASED,
+        "not held within 60 s: AwaitingScheduler: no such scheduler",
+    ),
+    "an unproven hand-over is waited for": Case(begun(Place.UNPROVEN, 59), Wait, MoveState.RESERVING),
+    "an unproven hand-over never leads to an eviction": Case(
+        begun(Place.UNPROVEN, 60), Finish, MoveState.FAILED, MoveReason.HANDOVER_NOT_READY, RELEASED
+    ),
+    "a failed Reservation fails the move and is deleted": Case(
+        begun(Place.LOST, place_detail="Preempted: by a higher priority"),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.RESERVATION_FAILED,
+        RELEASED,
+        "Preempted",
+    ),
+    "a refused Reservation fails the move": Case(
+        begun(Place.UNASKED, refusal=MoveReason.RESERVATION_FAILED, refusal_detail="forbidden"),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.RESERVATION_FAILED,
+        RELEASED,
+        "forbidden",
+    ),
+    "a pod that is another by now is left alone": Case(
+        begun(Place.UNASKED, refusal=MoveReason.POD_CHANGED),
+        Finish,
+        MoveState.SKIPPED,
+        MoveReason.POD_CHANGED,
+        RELEASED,
+    ),
+    "a held and proven place leads to the eviction": Case(RESERVED, Evict),
+    "no pod of a source is evicted before all of them have places": Case(
+        replace(RESERVED, source_ready=False), Wait, MoveState.RESERVED
+    ),
+    "as many pods are evicted as places are held": Case(
+        replace(RESERVED, kin=Kin(held=1, homeless=1, staying=1)), Wait, MoveState.RESERVED
+    ),
+    "a second place allows a second eviction": Case(replace(RESERVED, kin=Kin(held=2, homeless=1, staying=1)), Evict),
+    "a place that a sibling took is paid back by the sibling's": Case(
+        replace(RESERVED, place=Place.TAKEN, kin=Kin(held=1, staying=1)), Evict
+    ),
+    "a place on its way to a sibling as well": Case(
+        replace(RESERVED, place=Place.CLAIMED, kin=Kin(held=1, staying=1)), Evict
+    ),
+    "a place that went to a stranger leaves the pod where it is": Case(
+        replace(RESERVED, place=Place.TAKEN, kin=Kin(staying=1)),
+        Finish,
+        MoveState.SKIPPED,
+        MoveReason.RESERVATION_FAILED,
+        RELEASED,
+    ),
+    "a refused eviction waits for its back-off": Case(
+        replace(RESERVED, eviction=Eviction.BLOCKED, retry_eviction_at=NOW + 1, since=Since(blocked=NOW - 1)),
+        Wait,
+        MoveState.RESERVED,
+    ),
+    "a refused eviction is tried again after it": Case(
+        replace(RESERVED, eviction=Eviction.BLOCKED, retry_eviction_at=NOW, since=Since(blocked=NOW - 119)), Evict
+    ),
+    "a refused eviction is given up in the end and the place released": Case(
+        replace(
+            RESERVED,
+            eviction=Eviction.BLOCKED,
+            eviction_detail="budget web allows none",
+            since=Since(blocked=NOW - 120),
+        ),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.EVICTION_BLOCKED,
+        RELEASED,
+        "refused for 120 s: budget web allows none",
+    ),
+    "a forbidden eviction fails at once": Case(
+        replace(RESERVED, eviction=Eviction.REFUSED, eviction_detail="403"),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.EVICTION_FORBIDDEN,
+        RELEASED,
+    ),
+    "an unanswered eviction of a pod that stays is asked again": Case(
+        replace(RESERVED, eviction=Eviction.UNANSWERED, retry_eviction_at=NOW - 1), Evict
+    ),
+    "an unanswered eviction of a pod that leaves is an eviction": Case(
+        replace(EVICTED, eviction=Eviction.UNANSWERED, presence=Presence.LEAVING), Wait, MoveState.EVICTED
+    ),
+    "a pod that somebody deleted is skipped and its place released": Case(
+        replace(RESERVED, presence=Presence.LEAVING), Finish, MoveState.SKIPPED, MoveReason.POD_GONE, RELEASED
+    ),
+    "a pod that is gone before it was reserved for is skipped": Case(
+        MoveFacts(target="target", presence=Presence.GONE), Finish, MoveState.SKIPPED, MoveReason.POD_GONE, RELEASED
+    ),
+    "a deleted pod whose replacement takes the place lands": Case(
+        replace(RESERVED, presence=Presence.GONE, place=Place.TAKEN, replacement=RUNNING_ON_TARGET),
+        Finish,
+        MoveState.LANDED,
+    ),
+    "nothing begins once the plan is stopped": Case(
+        MoveFacts(target="target", stop=MoveReason.PLAN_STOPPED),
+        Finish,
+        MoveState.SKIPPED,
+        MoveReason.PLAN_STOPPED,
+        RELEASED,
+    ),
+    "what is reserved is released once the run is interrupted": Case(
+        replace(RESERVED, stop=MoveReason.INTERRUPTED), Finish, MoveState.SKIPPED, MoveReason.INTERRUPTED, RELEASED
+    ),
+    "a source that cannot be emptied keeps its pods": Case(
+        replace(RESERVED, source_lost=True), Finish, MoveState.SKIPPED, MoveReason.SOURCE_NOT_EMPTIABLE, RELEASED
+    ),
+    "an evicted pod is waited for although its source cannot be emptied": Case(
+        replace(EVICTED, source_lost=True), Wait, MoveState.EVICTED
+    ),
+    "an evicted pod is waited for although the plan was stopped": Case(
+        replace(EVICTED, stop=MoveReason.PLAN_STOPPED, since=Since(gone=985, stopping=900)), Wait, MoveState.EVICTED
+    ),
+    "an evicted pod's replacement is waited for": Case(EVICTED, Wait, MoveState.EVICTED),
+    "the pod's grace period comes before the deadline": Case(
+        replace(EVICTED, presence=Presence.LEAVING, grace_seconds=60, since=Since(evicted=NOW - 149)),
+        Wait,
+        MoveState.EVICTED,
+    ),
+    "a pod that does not end is given up after grace period and deadline": Case(
+        replace(EVICTED, presence=Presence.LEAVING, grace_seconds=60, since=Since(evicted=NOW - 150)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REPLACEMENT_TIMEOUT,
+        RELEASED,
+    ),
+    "a replacement that does not come fails the move and frees the place": Case(
+        replace(EVICTED, since=Since(evicted=900, gone=NOW - 90), place_detail="SlotsHeld"),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REPLACEMENT_TIMEOUT,
+        RELEASED,
+        "within 90 s: SlotsHeld",
+    ),
+    "a place lost after the eviction fails the move and says what happens": Case(
+        replace(EVICTED, place=Place.LOST, place_detail="NodeLost: node target is gone"),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.RESERVATION_FAILED,
+        RELEASED,
+        "scheduled as ever",
+    ),
+    "a hand-over under way is waited for": Case(
+        replace(EVICTED, place=Place.CLAIMED, kin=Kin()), Wait, MoveState.EVICTED
+    ),
+    "a replacement that is not Ready yet is waited for": Case(
+        replace(EVICTED, place=Place.TAKEN, replacement=replace(RUNNING_ON_TARGET, ready=False)),
+        Wait,
+        MoveState.EVICTED,
+    ),
+    "a replacement that does not become Ready fails the move but keeps its place": Case(
+        replace(
+            EVICTED,
+            place=Place.TAKEN,
+            replacement=replace(RUNNING_ON_TARGET, ready=False),
+            since=Since(taken=NOW - 30),
+        ),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REPLACEMENT_TIMEOUT,
+        KEPT,
+        "runs on target but is not Ready",
+    ),
+    "a replacement of a pod that was not Ready need not be Ready": Case(
+        replace(EVICTED, place=Place.TAKEN, must_be_ready=False, replacement=replace(RUNNING_ON_TARGET, ready=False)),
+        Finish,
+        MoveState.LANDED,
+    ),
+    "a Ready replacement on the target has landed": Case(
+        replace(EVICTED, place=Place.TAKEN, replacement=RUNNING_ON_TARGET), Finish, MoveState.LANDED
+    ),
+    "a Ready replacement on another node is elsewhere": Case(
+        replace(EVICTED, place=Place.TAKEN, replacement=replace(RUNNING_ON_TARGET, node="other")),
+        Finish,
+        MoveState.ELSEWHERE,
+        want_words="runs on other, not on target",
+    ),
+    "an evicted pod whose replacement took a sibling's place waits for the sibling": Case(
+        replace(EVICTED, kin=Kin(held=1, homeless=0, staying=1), since=Since(gone=1)), Wait, MoveState.EVICTED
+    ),
+    "if that sibling stays the left-over place is released": Case(
+        replace(EVICTED, kin=Kin(held=1, homeless=0, staying=0)),
+        Finish,
+        MoveState.ELSEWHERE,
+        want_release=RELEASED,
+        want_words="sibling",
+    ),
+    "an interrupted run waits a little for evicted pods": Case(
+        replace(EVICTED, stop=MoveReason.INTERRUPTED, since=Since(gone=985, stopping=NOW - 14)),
+        Wait,
+        MoveState.EVICTED,
+    ),
+    "then it leaves their Reservations to the operator": Case(
+        replace(EVICTED, stop=MoveReason.INTERRUPTED, since=Since(gone=985, stopping=NOW - 15)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.INTERRUPTED,
+        KEPT,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_seen_decides_the_next_step(case: Case) -> None:
+    step = next_step(case.facts, TIMEOUTS, NOW)
+
+    assert type(step) is case.want
+    if isinstance(step, Wait):
+        assert step.state is case.want_state
+        assert case.want_words in step.message
+    if isinstance(step, Finish):
+        assert (step.state, step.reason, step.release) == (case.want_state, case.want_reason, case.want_release)
+        assert case.want_words in step.message
+
+
+@pytest.mark.parametrize("presence", Presence)
+@pytest.mark.parametrize("place", Place)
+@pytest.mark.parametrize("eviction", Eviction)
+@pytest.mark.parametrize("stop", [MoveReason.NONE, MoveReason.PLAN_STOPPED, MoveReason.INTERRUPTED])
+def test_every_move_ends_when_all_its_deadlines_are_over(
+    presence: Presence, place: Place, eviction: Eviction, stop: MoveReason
+) -> None:
+    long_ago = Since(reserving=0, blocked=0, evicted=0, gone=0, taken=0, stopping=0)
+    facts = MoveFacts(
+        target="target",
+        presence=presence,
+        place=place,
+        eviction=eviction,
+        stop=stop,
+        kin=Kin(held=1),
+        since=long_ago,
+    )
+    step = next_step(facts, TIMEOUTS, now=10_000)
+    assert isinstance(step, Finish)
+    assert step.state.terminal
+    assert step.reason or step.message
+
+
+@pytest.mark.parametrize("place", Place)
+@pytest.mark.parametrize("presence", Presence)
+def test_no_pod_is_evicted_without_a_held_place_for_it(place: Place, presence: Presence) -> None:
+    facts = MoveFacts(target="target", presence=presence, place=place, kin=Kin(held=0, staying=1))
+    assert not isinstance(next_step(facts, TIMEOUTS, NOW), Evict)
+
+
+@pytest.mark.parametrize(
+    ("claim", "state", "reason", "evicted", "want"),
+    [
+        ("a failed move whose pod was evicted has left its node", MoveState.FAILED, "ReplacementTimeout", True, False),
+        ("a failed move whose pod was not evicted stays", MoveState.FAILED, "ReservationFailed", False, True),
+        ("a pod that is gone by itself does not stay", MoveState.SKIPPED, "PodGone", False, False),
+        ("a changed pod stays", MoveState.SKIPPED, "PodChanged", False, True),
+        ("a landed pod does not stay", MoveState.LANDED, "", True, False),
+    ],
+)
+def test_only_pods_that_stay_keep_their_node_from_being_emptied(
+    claim: str, state: MoveState, reason: str, *, evicted: bool, want: bool
+) -> None:
+    assert keeps_its_node(state, MoveReason(reason), evicted=evicted) is want, claim

@@ -1,0 +1,117 @@
+"""The bodies that the descheduler sends say what they must, and nothing that would hit others."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from berth_core.migration_plans import (
+    Achieved,
+    MigrationPlan,
+    MigrationPlanSpec,
+    MigrationPlanStatus,
+    MoveState,
+    MoveStatus,
+    PlannedMove,
+    PlanPhase,
+    Predicted,
+)
+from berth_core.names import reservation_name
+from berth_core.reservations import Reservation
+from berth_descheduler.plan_objects import (
+    PlanIdentity,
+    build_defragmented_patch,
+    build_plan,
+    build_reservation,
+    build_status_patch,
+    build_ungate_operations,
+)
+from builders import NOON
+from descheduler.fake_cluster import pod
+
+PLAN = PlanIdentity(name="plan-1", uid="plan-uid")
+MOVE = PlannedMove(namespace="shop", pod="web-1", pod_uid="uid-web-1", source="low", target="high", wave=0)
+
+
+def built(raw_pod: dict[str, Any] | None = None) -> dict[str, Any]:
+    return build_reservation(PLAN, 3, MOVE, raw_pod or pod("web-1", "web", "low", cpu="1"), timedelta(minutes=10))
+
+
+def test_a_reservation_asks_for_one_place_on_the_target_for_the_pods_controller() -> None:
+    reservation = Reservation.from_api(built())
+    (task,) = reservation.spec.tasks
+    (owner,) = reservation.spec.owners
+    assert task.reservation_node_names == ("high",)
+    assert task.replicas == reservation.spec.wanted == 1
+    assert owner.object is not None
+    assert (owner.object.kind, owner.object.namespace, owner.object.name, owner.object.uid) == (
+        "ReplicaSet",
+        "shop",
+        "web",
+        "uid-web",
+    )
+    assert reservation.spec.scheduler_name == "default-scheduler"
+    assert reservation.spec.ttl == "10m0s"
+
+
+def test_a_reservation_goes_with_its_plan_and_is_found_again_by_its_name() -> None:
+    metadata = built()["metadata"]
+    assert metadata["name"] == reservation_name("plan-1", "uid-web-1")
+    assert metadata["namespace"] == "shop"
+    assert metadata["labels"]["berth.volcano.sh/plan"] == "plan-1"
+    assert metadata["annotations"]["berth.volcano.sh/move"] == "3"
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "berth.volcano.sh/v1alpha1",
+            "kind": "MigrationPlan",
+            "name": "plan-1",
+            "uid": "plan-uid",
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]
+
+
+def test_a_pod_that_nothing_makes_again_is_not_reserved_for() -> None:
+    lonely = pod("web-1", "web", "low", cpu="1")
+    lonely["metadata"]["ownerReferences"][0]["controller"] = False
+    with pytest.raises(ValueError, match="shop/web-1 has no controller"):
+        built(lonely)
+
+
+def test_a_plan_reads_back_as_it_was_meant() -> None:
+    spec = MigrationPlanSpec(moves=(MOVE,), approved=True, predicted=Predicted(nodes=9, moves=1, waves=1))
+    body = build_plan("plan-1", spec)
+    assert MigrationPlan.from_api(body).spec == spec
+    assert body["spec"]["approved"] is True
+    assert body["spec"]["moves"][0]["wave"] == 0
+    assert body["spec"]["moves"][0]["podUID"] == "uid-web-1"
+
+
+def test_a_plan_that_waits_for_approval_says_so() -> None:
+    assert build_plan("plan-1", MigrationPlanSpec())["spec"]["approved"] is False
+
+
+def test_a_status_reads_back_as_it_was_meant() -> None:
+    moves = (
+        MoveStatus(namespace="shop", pod="web-1"),
+        MoveStatus(namespace="shop", pod="web-2", state=MoveState.LANDED),
+    )
+    status = MigrationPlanStatus(phase=PlanPhase.RUNNING, moves=moves, achieved=Achieved(moves=2))
+    patch = build_status_patch(status)
+    assert MigrationPlan.from_api({"metadata": {}, **patch}).status == status
+    assert [move["state"] for move in patch["status"]["moves"]] == ["Pending", "Landed"]
+
+
+def test_only_our_gate_is_taken_off_and_only_where_it_still_is() -> None:
+    gates = [{"name": "theirs"}, {"name": "berth.volcano.sh/handover"}, {"name": "others"}]
+    assert build_ungate_operations(gates) == [
+        {"op": "test", "path": "/spec/schedulingGates/1/name", "value": "berth.volcano.sh/handover"},
+        {"op": "remove", "path": "/spec/schedulingGates/1"},
+    ]
+    assert build_ungate_operations([{"name": "theirs"}]) == []
+
+
+def test_a_source_remembers_when_it_was_emptied() -> None:
+    patch = build_defragmented_patch(NOON)
+    assert patch == {"metadata": {"annotations": {"berth.volcano.sh/last-defragmented": "2026-11-21T12:00:00Z"}}}
