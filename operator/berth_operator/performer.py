@@ -138,17 +138,22 @@ class Performer:
         )
 
     def perform(self, reservation: Reservation, actions: Sequence[Action]) -> None:
-        """Carry out actions in order; what the API server refuses is raised at the end and does not stop the others.
+        """Carry out actions in order; what the API server refuses is raised at the end and only stops its pod's others.
 
         Raises at once where it does not answer, and LeaseLostError where another replica may act by now.
         """
         refused: PermanentError | None = None
+        left_alone: set[str] = set()
         for action in actions:
+            pod_uid = _pod_uid(action)
+            if pod_uid and pod_uid in left_alone:
+                continue
             self._require_lease()
             try:
                 self._perform_one(reservation, action)
             except PermanentError as error:
                 refused = refused or error
+                left_alone.add(pod_uid)
                 continue
             metrics.ACTIONS.labels(action=type(action).__name__).inc()
             log.debug(
@@ -362,6 +367,17 @@ class Performer:
 
     def _now(self) -> datetime:
         return self._clock.now()
+
+
+def _pod_uid(action: Action) -> str:
+    """Return the uid of the pod that an action is about, "" where it is about none."""
+    match action:
+        case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod) | DeletePlaceholder(pod):
+            return pod.metadata.uid
+        case Validate() | CreatePlaceholder() | Probe() | Collect():
+            return ""
+        case _:
+            assert_never(action)
 
 
 def _reference(reservation: Reservation) -> ObjectReference:

@@ -1,0 +1,498 @@
+"""What the operator does next follows from what it sees, and from nothing else."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth_core.labels import HANDOVER_GATE
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, ReservationPhase, SlotState
+from berth_operator.actions import (
+    Action,
+    AssignSlot,
+    Collect,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    Finish,
+    Nominate,
+    Probe,
+    Release,
+    Ungate,
+    Validate,
+)
+from berth_operator.observation import Guard, Observation, ProbeResult
+from berth_operator.reconcile import Decision, decide
+from berth_operator.settings import OperatorSettings
+from builders import NOON, task
+from handover_builders import (
+    DEADLINE,
+    PREEMPTED,
+    guard,
+    note,
+    observe,
+    owner_pod,
+    place,
+    placeholder,
+    slot,
+    with_container_status,
+)
+
+SETTINGS = OperatorSettings()
+PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
+HELD = place(slot(SlotState.HELD))
+HANDING_OVER = place(slot(SlotState.HANDING_OVER))
+
+
+def decide_now(seen: Observation, *, seconds: float = 0) -> Decision:
+    return decide(seen, NOON + timedelta(seconds=seconds), SETTINGS)
+
+
+def told(action: Action) -> tuple[str, str]:
+    """Name an action and the pod it is about."""
+    match action:
+        case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
+            return type(action).__name__, pod.metadata.name
+        case DeletePlaceholder(pod):
+            return "DeletePlaceholder", pod.metadata.name
+        case CreatePlaceholder(_, index):
+            return "CreatePlaceholder", str(index)
+        case Validate() | Probe() | Collect():
+            return type(action).__name__, ""
+
+
+# --- the steps of one hand-over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    owner: Pod
+    placeholder: Pod | None = None
+    guard: Guard | None = None
+    ran_for: float | None = None
+    seconds: float = 0.0
+    missing: frozenset[str] = frozenset()
+    want_state: SlotState = SlotState.HANDING_OVER
+    want: list[tuple[str, str]] = field(default_factory=list)
+
+
+GIVEN = owner_pod(given=note())
+NOMINATED = owner_pod(given=note(), nominated_node="node-a")
+UNGATED = owner_pod(given=note(), gates=(), nominated_node="node-a")
+BOUND = owner_pod(given=note(), gates=(), node="node-a")
+RUNNING = owner_pod(given=note(), gates=(), node="node-a", started=True)
+ELSEWHERE = owner_pod(given=note(), gates=(), node="node-b", started=True)
+TURNED_AWAY = owner_pod(given=note(), gates=(), node="node-a", phase="Failed")
+LATE = DEADLINE - NOON.timestamp() + 1
+NEVER_RAN = "pod default/web-0 was not bound to node node-a in time"
+
+STEPS = {
+    "a slot without its guard waits for it": Step(owner=GIVEN, placeholder=placeholder()),
+    "a guard of an earlier hand-over does not count, for it may be taken off at any moment": Step(
+        owner=GIVEN, placeholder=placeholder(), guard=guard(5.0, deadline=DEADLINE - 1)
+    ),
+    "a guard whose value is no number does not count": Step(
+        owner=GIVEN, placeholder=placeholder(), guard=guard(5.0, deadline=0)
+    ),
+    "the placeholder stays until the guard has settled": Step(
+        owner=GIVEN, placeholder=placeholder(), guard=guard(0.29)
+    ),
+    "then the placeholder goes": Step(
+        owner=GIVEN, placeholder=placeholder(), guard=guard(0.3), want=[("DeletePlaceholder", "place-web-0")]
+    ),
+    "a placeholder on its way out is waited for": Step(
+        owner=NOMINATED, placeholder=placeholder(deleted="2026-11-21T12:00:01Z"), guard=guard()
+    ),
+    "with the placeholder gone the node is nominated and the gate comes off": Step(
+        owner=GIVEN, guard=guard(0.0), want=[("Nominate", "web-0"), ("Ungate", "web-0")]
+    ),
+    "a nomination that was made before is made again": Step(
+        owner=NOMINATED, guard=guard(), want=[("Nominate", "web-0"), ("Ungate", "web-0")]
+    ),
+    "without the guard the gate stays, though the placeholder is gone": Step(owner=NOMINATED),
+    "an ungated pod is left to the scheduler": Step(owner=UNGATED, guard=guard()),
+    "a bound pod is waited for": Step(owner=BOUND, guard=guard()),
+    "a running pod has not taken its slot before the settling time": Step(owner=RUNNING, guard=guard(), ran_for=0.29),
+    "then it has, and note and label come off": Step(
+        owner=RUNNING, guard=guard(), ran_for=0.3, want_state=SlotState.TAKEN, want=[("Finish", "web-0")]
+    ),
+    "a pod that ran elsewhere has left its slot, but it runs": Step(
+        owner=ELSEWHERE, guard=guard(), ran_for=1, want_state=SlotState.TAKEN, want=[("Finish", "web-0")]
+    ),
+    "a pod that ran and has ended took its slot": Step(
+        owner=owner_pod(given=note(), gates=(), node="node-a", phase="Succeeded"),
+        ran_for=1,
+        want_state=SlotState.TAKEN,
+        want=[("Finish", "web-0")],
+    ),
+    "a pod that ran and failed took its slot": Step(
+        owner=with_container_status(TURNED_AWAY),
+        ran_for=1,
+        want_state=SlotState.TAKEN,
+        want=[("Finish", "web-0")],
+    ),
+    "a pod that the kubelet turned away took nothing": Step(
+        owner=TURNED_AWAY, want_state=SlotState.PENDING, want=[("CreatePlaceholder", "0"), ("Release", "web-0")]
+    ),
+    "a bound pod keeps its slot past the deadline, however long its images take": Step(
+        owner=BOUND, seconds=LATE, want_state=SlotState.TAKEN, want=[("Release", "web-0")]
+    ),
+    "a pod that was not bound in time goes its own way": Step(
+        owner=UNGATED, seconds=LATE, want_state=SlotState.LOST, want=[("Release", "web-0")]
+    ),
+    "so does one that is gated still, and the placeholder goes": Step(
+        owner=NOMINATED,
+        placeholder=placeholder(),
+        guard=guard(),
+        seconds=LATE,
+        want_state=SlotState.LOST,
+        want=[("Release", "web-0"), ("DeletePlaceholder", "place-web-0")],
+    ),
+    "a deadline further ahead than a hand-over may take is over: the clock was set back": Step(
+        owner=NOMINATED, seconds=-3600, want_state=SlotState.LOST, want=[("Release", "web-0")]
+    ),
+    "a pod whose node is gone is let go at once": Step(
+        owner=NOMINATED,
+        missing=frozenset({"node-a"}),
+        want_state=SlotState.LOST,
+        want=[("Release", "web-0")],
+    ),
+    "an owner that is being deleted gives its slot back to the placeholder": Step(
+        owner=owner_pod(given=note(), deleted="2026-11-21T12:00:01Z"),
+        placeholder=placeholder(),
+        want_state=SlotState.HELD,
+    ),
+    "an owner that goes after the placeholder went leaves the slot to be held again": Step(
+        owner=owner_pod(given=note(), deleted="2026-11-21T12:00:01Z"),
+        want_state=SlotState.PENDING,
+        want=[("CreatePlaceholder", "0")],
+    ),
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
+@pytest.mark.parametrize("reservation", [HELD, HANDING_OVER], ids=["first seen", "seen before"])
+def test_hand_over(step: Step, reservation: Reservation) -> None:
+    seen = observe(
+        reservation,
+        *([step.placeholder] if step.placeholder else []),
+        step.owner,
+        guards={"node-a": step.guard} if step.guard else {},
+        running_ages={} if step.ran_for is None else {step.owner.metadata.uid: step.ran_for},
+        missing_nodes=step.missing,
+        probe=PROVEN,
+    )
+
+    decision = decide_now(seen, seconds=step.seconds)
+
+    assert decision.status.slots[0].state is step.want_state
+    assert [told(action) for action in decision.actions] == step.want
+
+
+def test_a_hand_over_is_looked_at_again_when_the_guard_has_settled() -> None:
+    seen = observe(HANDING_OVER, placeholder(), NOMINATED, guards={"node-a": guard(0.1)}, probe=PROVEN)
+    assert decide_now(seen).wake_seconds == pytest.approx(0.2)
+
+
+def test_a_hand_over_that_waits_for_the_scheduler_is_looked_at_every_second() -> None:
+    seen = observe(HANDING_OVER, UNGATED, guards={"node-a": guard(5)}, probe=PROVEN)
+    assert decide_now(seen).wake_seconds == 1.0
+
+
+# --- giving slots away
+
+
+def test_a_gated_pod_is_given_a_held_slot_until_a_deadline() -> None:
+    (assign,) = decide_now(observe(HELD, placeholder(), owner_pod(), probe=PROVEN)).actions
+    want = note(deadline=int(NOON.timestamp()) + int(SETTINGS.handover.timeout_seconds))
+    assert assign == AssignSlot(owner_pod(), want)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Giving:
+    pods: tuple[Pod, ...]
+    want: list[tuple[str, str]]
+
+
+GIVINGS = {
+    "the oldest pods are served, the others go their own way": Giving(
+        pods=(owner_pod("web-0"), owner_pod("web-1"), owner_pod("web-2")),
+        want=[("AssignSlot", "web-0"), ("AssignSlot", "web-1"), ("Release", "web-2")],
+    ),
+    "a pod without our gate is not served: it may be bound by now": Giving(
+        pods=(owner_pod(gates=()),), want=[("Release", "web-0")]
+    ),
+    "a pod with another's gate waits, and its slot with it": Giving(
+        pods=(owner_pod("web-0", gates=("example.com/wait", HANDOVER_GATE)), owner_pod("web-1"), owner_pod("web-2")),
+        want=[("AssignSlot", "web-1"), ("Release", "web-2")],
+    ),
+    "a pod that asks for more than is held goes its own way": Giving(
+        pods=(owner_pod(cpu="4"),), want=[("Release", "web-0")]
+    ),
+    "a pod that is no owner goes its own way": Giving(
+        pods=(owner_pod(labels={"app": "db", "berth.volcano.sh/reservation": "uid-default-place"}),),
+        want=[("Release", "web-0")],
+    ),
+    "a pod that is being deleted is left alone": Giving(pods=(owner_pod(deleted="2026-11-21T12:00:01Z"),), want=[]),
+    "a note of a slot that does not exist is no note": Giving(
+        pods=(owner_pod(given=note(7)),), want=[("AssignSlot", "web-0")]
+    ),
+    "a note of a node that is not the slot's is no note": Giving(
+        pods=(owner_pod(given=note(node="node-z")),), want=[("AssignSlot", "web-0")]
+    ),
+    "a note on a stranger is no note": Giving(
+        pods=(owner_pod(given=note(), labels={"app": "db", "berth.volcano.sh/reservation": "uid-default-place"}),),
+        want=[("Release", "web-0")],
+    ),
+    "a note on a larger pod is no note": Giving(pods=(owner_pod(given=note(), cpu="4"),), want=[("Release", "web-0")]),
+    "of two pods with one slot the oldest has it": Giving(
+        pods=(owner_pod("web-0", given=note()), owner_pod("web-1", given=note())), want=[("AssignSlot", "web-1")]
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GIVINGS.values(), ids=GIVINGS.keys())
+def test_giving_slots(case: Giving) -> None:
+    both = place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2)
+    decision = decide_now(observe(both, placeholder(0), placeholder(1), *case.pods, probe=PROVEN))
+    assert [told(action) for action in decision.actions] == case.want
+
+
+@given(pods=st.integers(0, 6), slots=st.integers(1, 6))
+def test_no_slot_is_given_twice_and_no_pod_is_left_between(pods: int, slots: int) -> None:
+    reservation = place(*(slot(SlotState.HELD, number) for number in range(slots)), replicas=slots)
+    holders = [placeholder(number) for number in range(slots)]
+    owners = [owner_pod(f"web-{number}") for number in range(pods)]
+
+    actions = decide_now(observe(reservation, *holders, *owners, probe=PROVEN)).actions
+
+    given_slots = [(a.assignment.task, a.assignment.index) for a in actions if isinstance(a, AssignSlot)]
+    served = [a.pod.metadata.name for a in actions if isinstance(a, AssignSlot)]
+    released = [a.pod.metadata.name for a in actions if isinstance(a, Release)]
+    assert len(set(given_slots)) == len(given_slots) == min(pods, slots)
+    assert sorted(served + released) == sorted(pod.metadata.name for pod in owners)
+
+
+# --- holding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    seen: Observation
+    want: list[tuple[str, str]]
+    want_phase: ReservationPhase = ReservationPhase.PENDING
+    want_reason: str
+
+
+NEW = place()
+HOLDINGS = {
+    "a new Reservation is validated before anything is made": Holding(
+        seen=observe(NEW, validated=False), want=[("Validate", "")], want_reason="CreatingPlaceholders"
+    ),
+    "one whose validation was cut short is validated again": Holding(
+        seen=observe(place(slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING), validated=False),
+        want=[("Validate", "")],
+        want_reason="CreatingPlaceholders",
+    ),
+    "one that holds something was validated by whoever made it": Holding(
+        seen=observe(place(slot(SlotState.HELD)), placeholder(), validated=False, probe=PROVEN),
+        want=[],
+        want_phase=ReservationPhase.AVAILABLE,
+        want_reason="SlotsHeld",
+    ),
+    "then its placeholders are made": Holding(
+        seen=observe(NEW), want=[("CreatePlaceholder", "0")], want_reason="CreatingPlaceholders"
+    ),
+    "a placeholder that waits is left to the scheduler": Holding(
+        seen=observe(NEW, placeholder(node="")), want=[], want_reason="AwaitingScheduler"
+    ),
+    "a placeholder that has ended is cleared away": Holding(
+        seen=observe(NEW, placeholder(phase="Failed")),
+        want=[("DeletePlaceholder", "place-web-0")],
+        want_reason="AwaitingNode",
+    ),
+    "a placeholder that is going is waited for": Holding(
+        seen=observe(NEW, placeholder(phase="Failed", deleted="2026-11-21T12:00:01Z")),
+        want=[],
+        want_reason="AwaitingNode",
+    ),
+    "a held slot is proven": Holding(
+        seen=observe(NEW, placeholder()),
+        want=[("Probe", "")],
+        want_phase=ReservationPhase.AVAILABLE,
+        want_reason="SlotsHeld",
+    ),
+    "a proof that failed is tried again": Holding(
+        seen=observe(NEW, placeholder(), probe=ProbeResult(gated=False, message="no gate")),
+        want=[("Probe", "")],
+        want_phase=ReservationPhase.AVAILABLE,
+        want_reason="SlotsHeld",
+    ),
+    "a placeholder on a node that is not allowed holds nothing": Holding(
+        seen=observe(place(tasks=[task(nodes=["node-b"])]), placeholder()), want=[], want_reason="AwaitingNode"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOLDINGS.values(), ids=HOLDINGS.keys())
+def test_holding(case: Holding) -> None:
+    decision = decide_now(case.seen)
+    assert [told(action) for action in decision.actions] == case.want
+    assert decision.status.state is not None
+    assert (decision.status.state.phase, decision.status.state.reason) == (case.want_phase, case.want_reason)
+
+
+def test_a_proof_that_failed_is_looked_at_again_soon() -> None:
+    seen = observe(NEW, placeholder(), probe=ProbeResult(gated=False, message="no gate"))
+    assert decide_now(seen).wake_seconds == 0.5
+
+
+# --- ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    seen: Observation
+    seconds: float = 0.0
+    want_reason: str
+    want: list[tuple[str, str]]
+
+
+TWO = place(slot(SlotState.HELD, 0), slot(SlotState.HANDING_OVER, 1), replicas=2, ttl="10s")
+ENDS = {
+    "expired by its length: what is held goes, a pod that began to take its slot keeps it": End(
+        seen=observe(
+            TWO,
+            placeholder(0),
+            placeholder(1),
+            owner_pod(given=note(1), nominated_node="node-a"),
+            guards={"node-a": guard()},
+        ),
+        seconds=10,
+        want_reason="Expired",
+        want=[("DeletePlaceholder", "place-web-0"), ("DeletePlaceholder", "place-web-1")],
+    ),
+    "expired by its time: a pod without a slot goes its own way": End(
+        seen=observe(place(slot(SlotState.HELD), ttl=None, expires="2026-11-21T12:00:10Z"), placeholder(), owner_pod()),
+        seconds=10,
+        want_reason="Expired",
+        want=[("Release", "web-0"), ("DeletePlaceholder", "place-web-0")],
+    ),
+    "the placeholder was preempted": End(
+        seen=observe(HELD, placeholder(conditions=[PREEMPTED])),
+        want_reason="Preempted",
+        want=[("DeletePlaceholder", "place-web-0")],
+    ),
+    "the placeholder's node is gone: nobody waits for its kubelet": End(
+        seen=observe(HELD, placeholder(deleted="2026-11-21T12:00:01Z"), missing_nodes=frozenset({"node-a"})),
+        want_reason="NodeLost",
+        want=[("DeletePlaceholder", "place-web-0")],
+    ),
+    "placeholder and node are gone": End(
+        seen=observe(HELD, missing_nodes=frozenset({"node-a"})), want_reason="NodeLost", want=[]
+    ),
+    "one lost slot ends all of them": End(
+        seen=observe(
+            place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2),
+            placeholder(0),
+            placeholder(1, conditions=[PREEMPTED]),
+        ),
+        want_reason="Preempted",
+        want=[("DeletePlaceholder", "place-web-0"), ("DeletePlaceholder", "place-web-1")],
+    ),
+    "it is being deleted while someone's finalizer holds it": End(
+        seen=observe(place(slot(SlotState.HELD), deleted="2026-11-21T12:00:01Z"), placeholder(), owner_pod()),
+        want_reason="Deleted",
+        want=[("Release", "web-0"), ("DeletePlaceholder", "place-web-0")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDS.values(), ids=ENDS.keys())
+def test_ends(case: End) -> None:
+    decision = decide_now(case.seen, seconds=case.seconds)
+    assert decision.status.state is not None
+    assert (decision.status.state.phase, decision.status.state.reason) == (ReservationPhase.FAILED, case.want_reason)
+    assert [told(action) for action in decision.actions] == case.want
+
+
+def test_a_placeholder_of_a_lost_node_is_deleted_without_waiting_for_a_kubelet() -> None:
+    seen = observe(HELD, placeholder(), missing_nodes=frozenset({"node-a"}))
+    assert decide_now(seen).actions == (DeletePlaceholder(placeholder(), at_once=True),)
+
+
+def test_nothing_is_released_before_the_lifetime_is_over() -> None:
+    seen = observe(place(slot(SlotState.HELD), ttl="10s"), placeholder(), probe=PROVEN)
+    decision = decide_now(seen, seconds=9.5)
+    assert decision.actions == ()
+    assert decision.wake_seconds == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("ttl", ["0s", None])
+def test_without_a_lifetime_nothing_is_ever_released(ttl: str | None) -> None:
+    seen = observe(place(slot(SlotState.HELD), ttl=ttl), placeholder(), probe=PROVEN)
+    decision = decide_now(seen, seconds=10**8)
+    assert (decision.actions, decision.wake_seconds) == ((), None)
+
+
+# --- after the end
+
+OVER = place(slot(SlotState.TAKEN), phase=ReservationPhase.SUCCEEDED, reason="OwnersRunning")
+
+
+@pytest.mark.parametrize("phase", [ReservationPhase.SUCCEEDED, ReservationPhase.FAILED])
+@pytest.mark.parametrize("reason", ["OwnersRunning", "Expired", "AReasonOfSomebodyElse"])
+def test_a_finished_phase_never_changes(phase: ReservationPhase, reason: str) -> None:
+    over = place(slot(SlotState.RELEASED), phase=phase, reason=reason)
+    for seen in (
+        observe(over),
+        observe(over, placeholder(conditions=[PREEMPTED])),
+        observe(over, missing_nodes=frozenset({"node-a"})),
+        observe(over, owner_pod()),
+    ):
+        state = decide_now(seen, seconds=10**6).status.state
+        assert state is not None
+        assert (state.phase, state.reason, state.last_transition_time) == (phase, reason, "2026-11-21T12:00:00Z")
+
+
+def test_what_a_finished_reservation_still_has_is_released() -> None:
+    decision = decide_now(observe(OVER, placeholder(), owner_pod("late")))
+    assert [told(action) for action in decision.actions] == [("Release", "late"), ("DeletePlaceholder", "place-web-0")]
+
+
+def test_a_hand_over_goes_on_after_the_end_and_is_counted() -> None:
+    expired = place(slot(SlotState.HANDING_OVER), phase=ReservationPhase.FAILED, reason="Expired")
+    waiting = decide_now(observe(expired, NOMINATED, guards={"node-a": guard()}))
+    assert [told(action) for action in waiting.actions] == [("Nominate", "web-0"), ("Ungate", "web-0")]
+
+    running = decide_now(observe(expired, RUNNING, running_ages={"uid-web-0": 1.0}))
+    assert running.status.slots[0].state is SlotState.TAKEN
+    assert running.status.succeeded == 1
+
+
+def test_a_finished_reservation_is_collected_after_its_retention() -> None:
+    early = decide_now(observe(OVER), seconds=3599)
+    assert early.actions == ()
+    assert early.wake_seconds == pytest.approx(1)
+    assert decide_now(observe(OVER), seconds=3600).actions == (Collect(),)
+
+
+def test_without_a_retention_finished_reservations_stay() -> None:
+    decision = decide(observe(OVER), NOON + timedelta(days=1000), OperatorSettings(retention_seconds=0))
+    assert decision == Decision(decision.status)
+
+
+def test_deciding_twice_on_the_same_is_the_same() -> None:
+    """A status that was written leads to the same status: nothing is written for ever."""
+    for step in STEPS.values():
+        seen = observe(HELD, *([step.placeholder] if step.placeholder else []), step.owner, probe=PROVEN)
+        first = decide_now(seen)
+        again = observe(
+            place(*first.status.slots, phase=first.status.state.phase if first.status.state else None),
+            *([step.placeholder] if step.placeholder else []),
+            step.owner,
+            probe=PROVEN,
+        )
+        assert decide_now(again).status.slots == first.status.slots

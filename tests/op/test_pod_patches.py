@@ -1,0 +1,111 @@
+"""The patches of owner pods change what they say, test what they meet, and touch nothing of others."""
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.objects import Pod, Toleration
+from berth_operator.pod_patches import Operations, build_assignment, build_release, build_ungating, build_unlabelling
+from builders import as_api, pod
+from handover_builders import note, owner_pod
+from json_patches import apply
+
+OTHER_GATE = "example.com/wait"
+
+
+def patched(operations: Operations, one: Pod) -> Pod:
+    return msgspec.convert(apply(operations, as_api(one)), Pod)
+
+
+def gates(one: Pod) -> list[str]:
+    return [gate.name for gate in one.spec.scheduling_gates]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    before: Pod
+    want_gates: list[str]
+
+
+OWNERS = {
+    "only ours": Case(before=owner_pod(given=note()), want_gates=[]),
+    "ours first": Case(before=owner_pod(given=note(), gates=(HANDOVER_GATE, OTHER_GATE)), want_gates=[OTHER_GATE]),
+    "ours last": Case(before=owner_pod(given=note(), gates=(OTHER_GATE, HANDOVER_GATE)), want_gates=[OTHER_GATE]),
+}
+
+
+@pytest.mark.parametrize("case", OWNERS.values(), ids=OWNERS.keys())
+def test_ungating_takes_our_gate_and_no_other(case: Case) -> None:
+    after = patched(build_ungating(case.before), case.before)
+    assert gates(after) == case.want_gates
+    assert after.metadata == case.before.metadata
+
+
+@pytest.mark.parametrize("case", OWNERS.values(), ids=OWNERS.keys())
+def test_a_release_takes_gate_label_and_note_in_one_step(case: Case) -> None:
+    after = patched(build_release(case.before), case.before)
+    assert gates(after) == case.want_gates
+    assert after.metadata.labels == {"app": "web"}
+    assert after.metadata.annotations == {}
+    assert after.spec.tolerations == case.before.spec.tolerations
+
+
+def test_unlabelling_takes_label_and_note_and_leaves_the_gate() -> None:
+    before = owner_pod(given=note())
+    after = patched(build_unlabelling(before), before)
+    assert (after.metadata.labels, after.metadata.annotations, gates(after)) == ({"app": "web"}, {}, [HANDOVER_GATE])
+
+
+ASSIGNED = {
+    "a pod with neither annotations nor tolerations": owner_pod(),
+    "a pod with annotations and tolerations": pod(
+        labels={"app": "web"}, annotations={"team": "shop"}, tolerations=[Toleration(key="gpu", operator="Exists")]
+    ),
+}
+
+
+@pytest.mark.parametrize("before", ASSIGNED.values(), ids=ASSIGNED.keys())
+def test_an_assignment_adds_the_note_and_the_toleration(before: Pod) -> None:
+    after = patched(build_assignment(before, note()), before)
+    assert after.metadata.annotations == before.metadata.annotations | {SLOT_ANNOTATION: note().to_annotation()}
+    assert after.spec.tolerations == (
+        *before.spec.tolerations,
+        Toleration(key=HANDOVER_TAINT, operator="Exists", effect="NoSchedule"),
+    )
+    assert gates(after) == gates(before)
+
+
+NOTHING = {
+    "no gate of ours": build_ungating(pod(gates=[OTHER_GATE])),
+    "neither label nor note": build_unlabelling(pod(labels={"app": "web"})),
+    "nothing of ours at all": build_release(pod()),
+}
+
+
+@pytest.mark.parametrize("operations", NOTHING.values(), ids=NOTHING.keys())
+def test_where_there_is_nothing_to_take_off_nothing_is_sent(operations: Operations) -> None:
+    assert operations == []
+
+
+BUILT = {
+    "assignment": build_assignment(owner_pod(), note()),
+    "ungating": build_ungating(owner_pod()),
+    "unlabelling": build_unlabelling(owner_pod()),
+    "release": build_release(owner_pod()),
+    "release of a pod without our gate": build_release(owner_pod(gates=())),
+    "release of a pod without our label": build_release(owner_pod(labels={})),
+}
+
+
+@pytest.mark.parametrize("operations", BUILT.values(), ids=BUILT.keys())
+def test_every_patch_refuses_another_pod_of_the_same_name(operations: Operations) -> None:
+    with pytest.raises(LookupError):
+        apply(operations, as_api(pod("web-0", uid="another", labels={RESERVATION_LABEL: "x"}, gates=[HANDOVER_GATE])))
+
+
+def test_ungating_refuses_a_pod_whose_gates_have_changed_since() -> None:
+    operations = build_ungating(owner_pod(gates=(OTHER_GATE, HANDOVER_GATE)))
+    with pytest.raises(LookupError):
+        apply(operations, as_api(owner_pod(gates=(HANDOVER_GATE, OTHER_GATE))))
