@@ -62,7 +62,7 @@ class ServiceProcess:
     def _is_ready(self, *, leading: bool) -> bool:
         url = f"http://127.0.0.1:{self.health_port}/readyz"
         try:
-            with urllib.request.urlopen(url, timeout=1) as answer:  # noqa: S310 - loopback
+            with urllib.request.urlopen(url, timeout=1) as answer:
                 return not leading or b'"leading": true' in answer.read()
         except OSError:
             return False

@@ -21,7 +21,7 @@ from berth_core.labels import (
     TASK_ANNOTATION,
 )
 from berth_core.names import WEBHOOK_CONFIGURATION, placeholder_name, priority_class_name, probe_name
-from berth_core.objects import NodeSelectorTerm, PodSpec
+from berth_core.objects import PodSpec
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, ReservationTask
 from berth_operator.settings import PlaceholderSettings
@@ -121,15 +121,17 @@ def _placeholder_spec(reservation: Reservation, task: ReservationTask, settings:
 
 
 def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
-    """Return the template's required node terms, each tied to each allowed node (terms are ORed)."""
+    """Return the template's required node terms, each tied to each allowed node (terms are ORed).
+
+    An empty term allows no node; tied to one it would allow that, so it is left out.
+    """
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     terms = [msgspec.to_builtins(term) for term in required.node_selector_terms] if required else []
     pins = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in node_names]
-    if not pins:
-        return terms
-    bases = terms or [msgspec.to_builtins(NodeSelectorTerm())]
-    return [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
+    bases: list[Body] = [term for term in terms if term] if terms else [{}]
+    tied = [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
+    return tied or terms
 
 
 def build_priority_class(value: int) -> Body:

@@ -52,8 +52,8 @@ class PlaceholderSettings:
     namespace: str = DEFAULT_NAMESPACE
     """Where placeholders, the webhook's Secret and the Lease live: Berth's own namespace."""
 
-    image: str = "registry.k8s.io/pause:3.10"
-    """An image that does nothing; every node should have it already."""
+    image: str = "rancher/mirrored-pause:3.6"
+    """An image that does nothing; name the one that your nodes have already, often that of their container runtime."""
 
     deadline_margin_seconds: int = 60
     """Added to what is left of the TTL: after that the kubelet ends the placeholder even if Berth is gone."""

@@ -1,0 +1,288 @@
+"""A pod is gated where a slot is held for it that nobody else was promised; otherwise it is let be, never refused."""
+
+import base64
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth_core.errors import InputError
+from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, ReservationPhase, Slot, SlotState
+from berth_operator.admission import Admission, Answer, read_review
+from berth_operator.cache import Cache
+from builders import as_api, pod
+from handover_builders import PLACE_UID, note, owner_pod, place, reference, slot
+from json_patches import apply
+
+WEB = {"app": "web"}
+HELD = place(slot(SlotState.HELD))
+DONE = ReservationPhase.SUCCEEDED
+
+
+def review(body: Any, *, operation: str = "CREATE", dry_run: bool = False, namespace: str = "default") -> bytes:  # noqa: ANN401 - any body
+    request = {"uid": "review-1", "namespace": namespace, "operation": operation, "dryRun": dry_run, "object": body}
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+def admission_that_knows(*reservations: Reservation, owners: tuple[Pod, ...] = ()) -> tuple[Admission, Cache]:
+    cache = Cache(lambda _key: None)
+    for reservation in reservations:
+        cache.put_reservation(reservation)
+    for one in owners:
+        cache.put_owner(one)
+    return Admission(cache), cache
+
+
+def ask(asked: Admission, one: Pod, **rest: Any) -> Answer:  # noqa: ANN401 - options of the review
+    return asked.answer(read_review(review(as_api(one), **rest)))
+
+
+def patched(answer: Answer, one: Pod) -> Pod:
+    """The pod as the API server would store it."""
+    response = answer.body["response"]
+    operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
+    return msgspec.convert(apply(operations, as_api(one)), Pod)
+
+
+# --- one pod
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    pod: Pod = field(default_factory=lambda: pod(labels=WEB))
+    reservation: Reservation = HELD
+    owners: tuple[Pod, ...] = ()
+    review: dict[str, Any] = field(default_factory=dict)
+    want_gated: bool = False
+
+
+CASES = {
+    "an owner for which a slot is held": Case(want_gated=True),
+    "an owner without a namespace in its object": Case(pod=pod(labels=WEB, namespace=""), want_gated=True),
+    "an owner in a dry run": Case(review={"dry_run": True}, want_gated=True),
+    "an owner with a gate of another": Case(pod=pod(labels=WEB, gates=["example.com/wait"]), want_gated=True),
+    "an owner while other slots wait still": Case(
+        reservation=place(
+            slot(SlotState.HELD, 0), slot(SlotState.PENDING, 1), replicas=2, phase=ReservationPhase.PENDING
+        ),
+        want_gated=True,
+    ),
+    "a stranger": Case(pod=pod(labels={"app": "db"}, controller=None)),
+    "a pod that asks for more": Case(pod=pod(labels=WEB, cpu="64")),
+    "a pod of another namespace": Case(pod=pod(labels=WEB, namespace="elsewhere"), review={"namespace": "elsewhere"}),
+    "an update": Case(review={"operation": "UPDATE"}),
+    "a pod that names its node": Case(pod=pod(labels=WEB, node="node-a")),
+    "a pod that carries our gate already": Case(pod=pod(labels=WEB, gates=[HANDOVER_GATE])),
+    "a pod that carries our label already": Case(pod=pod(labels=WEB | {RESERVATION_LABEL: PLACE_UID})),
+    "no slot is held yet": Case(reservation=place(slot(SlotState.PENDING), phase=ReservationPhase.PENDING)),
+    "nobody has looked at the Reservation yet": Case(reservation=place()),
+    "the slot is on its way to another": Case(reservation=place(slot(SlotState.HANDING_OVER))),
+    "the Reservation is over": Case(reservation=place(slot(SlotState.HELD), phase=DONE)),
+    "the Reservation is being deleted": Case(reservation=place(slot(SlotState.HELD), deleted="2026-11-21T12:00:00Z")),
+    "the slot is kept for a pod that is gated already": Case(owners=(owner_pod("web-1"),)),
+    "the pod that was gated before is being deleted": Case(
+        owners=(owner_pod("web-1", deleted="2026-11-21T12:00:00Z"),), want_gated=True
+    ),
+    "the pod that was gated before cannot take this slot": Case(
+        owners=(owner_pod("web-1", cpu="64"),), want_gated=True
+    ),
+    "the pod that was gated before has its own slot": Case(
+        reservation=place(
+            slot(SlotState.HANDING_OVER, 0, owner=reference(owner_pod("web-1"))), slot(SlotState.HELD, 1), replicas=2
+        ),
+        owners=(owner_pod("web-1", given=note(0)),),
+        want_gated=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_gating(case: Case) -> None:
+    asked, _ = admission_that_knows(case.reservation, owners=case.owners)
+
+    answer = ask(asked, case.pod, **case.review)
+
+    assert answer.body["response"]["allowed"] is True
+    assert answer.body["response"]["uid"] == "review-1"
+    assert answer.reservation == (PLACE_UID if case.want_gated else "")
+    assert ("patch" in answer.body["response"]) is case.want_gated
+
+
+PATCHED = {
+    "with labels": pod(labels=WEB, annotations={"team": "shop"}),
+    "with gates of others": pod(labels=WEB, gates=["example.com/wait", "example.com/more"]),
+}
+
+
+@pytest.mark.parametrize("before", PATCHED.values(), ids=PATCHED.keys())
+def test_gate_and_label_are_all_that_is_added(before: Pod) -> None:
+    asked, _ = admission_that_knows(HELD)
+    after = patched(ask(asked, before), before)
+
+    gates = [gate.name for gate in after.spec.scheduling_gates]
+    assert gates == [*(gate.name for gate in before.spec.scheduling_gates), HANDOVER_GATE]
+    assert after.metadata.labels == WEB | {RESERVATION_LABEL: PLACE_UID}
+    bare = msgspec.structs.replace(after.metadata, labels=before.metadata.labels)
+    assert bare == before.metadata
+    assert msgspec.structs.replace(after.spec, scheduling_gates=before.spec.scheduling_gates) == before.spec
+
+
+def test_a_pod_without_labels_can_be_gated_for_its_controller() -> None:
+    by_controller = place(slot(SlotState.HELD), owners=None)
+    asked, _ = admission_that_knows(by_controller)
+    before = pod(labels={})
+    after = patched(ask(asked, before), before)
+    assert after.metadata.labels == {RESERVATION_LABEL: PLACE_UID}
+
+
+# --- several pods
+
+
+def named(number: int) -> Pod:
+    return pod(f"web-{number}", uid="", labels=WEB)
+
+
+def test_no_more_pods_are_gated_than_slots_are_held() -> None:
+    asked, _ = admission_that_knows(place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2))
+    assert [bool(ask(asked, named(number)).reservation) for number in range(4)] == [True, True, False, False]
+
+
+def test_the_oldest_reservation_is_filled_first() -> None:
+    older = place(slot(SlotState.HELD), name="older", uid="older", created="2026-11-21T11:00:00Z")
+    younger = place(slot(SlotState.HELD), name="younger", uid="younger")
+    asked, _ = admission_that_knows(younger, older)
+    assert [ask(asked, named(number)).reservation for number in range(3)] == ["older", "younger", ""]
+
+
+def test_a_dry_run_uses_no_slot_up() -> None:
+    asked, _ = admission_that_knows(HELD)
+    assert ask(asked, named(0), dry_run=True).reservation == PLACE_UID
+    assert ask(asked, named(1)).reservation == PLACE_UID
+
+
+def test_a_promise_is_kept_once_the_pod_was_heard_of_and_not_counted_twice() -> None:
+    asked, cache = admission_that_knows(place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2))
+    assert ask(asked, named(0)).reservation
+    cache.put_owner(owner_pod("web-0"))
+    assert ask(asked, named(1)).reservation
+    assert not ask(asked, named(2)).reservation
+
+
+def test_pods_without_a_name_are_recognised_by_what_their_names_begin_with() -> None:
+    asked, cache = admission_that_knows(place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2))
+    nameless = msgspec.structs.replace(named(0), metadata=msgspec.structs.replace(named(0).metadata, name=""))
+    prefixed = msgspec.structs.replace(
+        nameless, metadata=msgspec.structs.replace(nameless.metadata, generate_name="web-")
+    )
+    made = owner_pod("web-x1")
+    made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, generate_name="web-"))
+
+    assert ask(asked, prefixed).reservation
+    cache.put_owner(made)
+    assert ask(asked, prefixed).reservation
+    assert not ask(asked, prefixed).reservation
+
+
+def test_a_promise_to_a_pod_that_never_came_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = admission_that_knows(HELD)
+    monkeypatch.setattr("berth_operator.admission.time.monotonic", lambda: 100.0)
+    assert ask(asked, named(0)).reservation
+    monkeypatch.setattr("berth_operator.admission.time.monotonic", lambda: 102.9)
+    assert not ask(asked, named(1)).reservation
+    monkeypatch.setattr("berth_operator.admission.time.monotonic", lambda: 103.1)
+    assert ask(asked, named(2)).reservation
+
+
+@given(held=st.integers(0, 5), asking=st.integers(0, 12))
+def test_at_most_as_many_are_gated_at_once_as_are_held(held: int, asking: int) -> None:
+    slots: tuple[Slot, ...] = tuple(slot(SlotState.HELD, number) for number in range(held))
+    asked, _ = admission_that_knows(place(*slots, replicas=max(held, 1)))
+    gated: list[str] = []
+
+    def create(number: int) -> Callable[[], None]:
+        return lambda: gated.append(ask(asked, named(number)).reservation)
+
+    threads = [threading.Thread(target=create(number)) for number in range(asking)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(uid == PLACE_UID for uid in gated) == min(held, asking)
+
+
+# --- probes
+
+
+def probe(uid: str) -> Pod:
+    return pod("probe", namespace="berth-system", labels={PROBE_LABEL: uid})
+
+
+PROBES = {
+    "of a live Reservation": (HELD, probe(PLACE_UID), True),
+    "of one that nobody knows": (HELD, probe("unknown"), False),
+    "of a finished one": (place(slot(SlotState.TAKEN), phase=DONE), probe(PLACE_UID), False),
+}
+
+
+@pytest.mark.parametrize(("reservation", "one", "want"), PROBES.values(), ids=PROBES.keys())
+def test_a_probe_comes_back_gated(reservation: Reservation, one: Pod, want: bool) -> None:  # noqa: FBT001 - what the case wants
+    asked, _ = admission_that_knows(reservation)
+    answer = ask(asked, one, namespace="berth-system", dry_run=True)
+    assert bool(answer.reservation) is want
+    assert [gate.name for gate in patched(answer, one).spec.scheduling_gates] == [HANDOVER_GATE] * want
+
+
+def test_a_probe_uses_no_slot_up() -> None:
+    asked, _ = admission_that_knows(HELD)
+    ask(asked, probe(PLACE_UID))
+    assert ask(asked, named(0)).reservation == PLACE_UID
+
+
+# --- bodies
+
+BAD = {
+    "nothing": b"",
+    "no JSON": b"hello",
+    "no UTF-8": b"\xff\xfe",
+    "a list": b"[]",
+    "no request": b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
+    "no pod in the request": review(None),
+    "a pod that is a word": review("pod"),
+    "a pod whose containers are a word": review({"spec": {"containers": "none"}}),
+    "a review of another version": review(as_api(pod())).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v2"),
+    "another kind": review(as_api(pod())).replace(b'"AdmissionReview"', b'"TokenReview"'),
+    "deeper than can be read": b'{"request": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD.keys())
+def test_what_is_no_review_is_refused(body: bytes) -> None:
+    with pytest.raises(InputError):
+        read_review(body)
+
+
+@given(st.binary())
+def test_no_bytes_break_the_reading(body: bytes) -> None:
+    with pytest.raises(InputError):
+        read_review(body)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text()
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@given(body=st.fixed_dictionaries({"metadata": JSON, "spec": JSON}))
+def test_any_pod_is_either_refused_or_let_be(body: dict[str, Any]) -> None:
+    asked, _ = admission_that_knows(HELD)
+    try:
+        read = read_review(review(body))
+    except InputError:
+        return
+    assert asked.answer(read).body["response"]["allowed"] is True

@@ -1,0 +1,278 @@
+"""What the operator creates is what it says: a placeholder is as heavy as the pod, and as harmless as can be."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, PROBE_LABEL, RESERVATION_LABEL
+from berth_core.names import DEFAULT_NAMESPACE, priority_class_name
+from berth_core.objects import (
+    Affinity,
+    LabelSelectorRequirement,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Pod,
+    PodTemplate,
+    Toleration,
+)
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import ReservationTask
+from berth_core.selectors import matches_node_affinity
+from berth_operator.manifests import (
+    build_placeholder,
+    build_priority_class,
+    build_probe,
+    build_validation_pod,
+    build_webhook_configuration,
+    placeholder_priority,
+)
+from berth_operator.settings import PlaceholderSettings
+from builders import container, meta, node, pod_spec, sidecar, task
+from handover_builders import PLACE_UID, place
+
+SETTINGS = PlaceholderSettings()
+
+
+def build(of: ReservationTask, *, priority: int = 0, deadline_seconds: int | None = None) -> dict[str, Any]:
+    return build_placeholder(
+        place(tasks=[of]), of, 0, priority=priority, deadline_seconds=deadline_seconds, settings=SETTINGS
+    )
+
+
+def required(*terms: NodeSelectorTerm) -> Affinity:
+    return Affinity(
+        node_affinity=NodeAffinity(
+            required_during_scheduling_ignored_during_execution=NodeSelector(node_selector_terms=terms)
+        )
+    )
+
+
+def zone(name: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(match_expressions=(LabelSelectorRequirement(key="zone", operator="In", values=(name,)),))
+
+
+# --- weight
+
+HEAVY = {
+    "one container": task(cpu="500m", memory="1Gi"),
+    "init containers and sidecars": task(
+        containers=[container(cpu="1", memory="1Gi")],
+        init_containers=[container("init", cpu="3", memory="64Mi"), sidecar(cpu="250m", memory="128Mi")],
+    ),
+    "overhead": task(cpu="1", memory="1Gi", overhead={"cpu": "250m", "memory": "120Mi"}),
+    "an extended resource": task(cpu="1", memory="1Gi", requests={"nvidia.com/gpu": "2"}),
+    "huge pages": task(cpu="1", memory="1Gi", requests={"hugepages-2Mi": "64Mi"}),
+    "nothing": task(cpu=None, memory=None),
+}
+
+
+@pytest.mark.parametrize("of", HEAVY.values(), ids=HEAVY.keys())
+def test_a_placeholder_asks_for_what_the_pod_asks_for(of: ReservationTask) -> None:
+    built = msgspec.convert(build(of), Pod)
+    assert effective_requests(built.spec) == effective_requests(of.template.spec)
+
+
+def test_what_cannot_be_overcommitted_is_also_the_limit() -> None:
+    resources = build(HEAVY["an extended resource"])["spec"]["containers"][0]["resources"]
+    assert resources["limits"] == {"nvidia.com/gpu": "2"}
+
+
+# --- place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pinning:
+    terms: tuple[NodeSelectorTerm, ...] = ()
+    nodes: tuple[str, ...] = ()
+    want: set[str]
+
+
+PINNINGS = {
+    "anywhere": Pinning(want={"a-1", "a-2", "b-1"}),
+    "on one node": Pinning(nodes=("a-1",), want={"a-1"}),
+    "on one of two nodes": Pinning(nodes=("a-1", "b-1"), want={"a-1", "b-1"}),
+    "in a zone": Pinning(terms=(zone("a"),), want={"a-1", "a-2"}),
+    "in either of two zones": Pinning(terms=(zone("a"), zone("b")), want={"a-1", "a-2", "b-1"}),
+    "in a zone and on some nodes": Pinning(terms=(zone("a"),), nodes=("a-2", "b-1"), want={"a-2"}),
+    "in either zone and on some nodes": Pinning(
+        terms=(zone("a"), zone("b")), nodes=("a-2", "b-1"), want={"a-2", "b-1"}
+    ),
+    "on a node of no allowed zone": Pinning(terms=(zone("a"),), nodes=("b-1",), want=set()),
+    "an empty term allows no node, also not the one that is named": Pinning(
+        terms=(NodeSelectorTerm(),), nodes=("a-1",), want=set()
+    ),
+    "an empty term beside a zone": Pinning(terms=(NodeSelectorTerm(), zone("a")), nodes=("a-1", "b-1"), want={"a-1"}),
+}
+CLUSTER = [node("a-1", labels={"zone": "a"}), node("a-2", labels={"zone": "a"}), node("b-1", labels={"zone": "b"})]
+
+
+@pytest.mark.parametrize("case", PINNINGS.values(), ids=PINNINGS.keys())
+def test_a_placeholder_may_be_where_the_pod_and_the_reservation_allow(case: Pinning) -> None:
+    affinity = required(*case.terms) if case.terms else None
+    built = msgspec.convert(build(task(nodes=case.nodes, affinity=affinity)), Pod)
+    assert {one.metadata.name for one in CLUSTER if matches_node_affinity(built.spec, one)} == case.want
+
+
+def test_a_pin_names_one_node_each_as_the_api_server_demands() -> None:
+    terms = build(task(nodes=["a-1", "b-1"]))["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    assert [term["matchFields"][0]["values"] for term in terms] == [["a-1"], ["b-1"]]
+
+
+def test_a_placeholder_selects_and_tolerates_as_the_pod_does_but_not_the_guard() -> None:
+    gpu = Toleration(key="gpu", operator="Exists", effect="NoSchedule")
+    guard = Toleration(key=HANDOVER_TAINT, operator="Exists")
+    spec = build(task(node_selector={"disk": "ssd"}, tolerations=[gpu, guard]))["spec"]
+    assert spec["nodeSelector"] == {"disk": "ssd"}
+    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]
+
+
+SCHEDULERS = {
+    "the default": ("", "", "default-scheduler"),
+    "the Reservation's": ("", "volcano", "volcano"),
+    "the template's": ("kueue", "volcano", "kueue"),
+}
+
+
+@pytest.mark.parametrize(("own", "shared", "want"), SCHEDULERS.values(), ids=SCHEDULERS.keys())
+def test_the_scheduler_of_the_pod_places_its_placeholder(own: str, shared: str, want: str) -> None:
+    of = task(scheduler_name=own)
+    reservation = place(tasks=[of], scheduler_name=shared)
+    built = build_placeholder(reservation, of, 0, priority=0, deadline_seconds=None, settings=SETTINGS)
+    assert built["spec"]["schedulerName"] == want
+
+
+# --- harmlessness
+
+
+def test_a_placeholder_is_restricted_and_knows_nothing() -> None:
+    spec = build(task(service_account_name="admin", host_network=True))["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert not {"serviceAccountName", "hostNetwork", "volumes", "initContainers"} & spec.keys()
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (only,) = spec["containers"]
+    assert only["securityContext"]["allowPrivilegeEscalation"] is False
+    assert only["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not {"command", "args", "env", "envFrom", "ports", "volumeMounts"} & only.keys()
+
+
+def test_no_service_controller_or_budget_of_the_owner_selects_a_placeholder() -> None:
+    template = PodTemplate(metadata=meta("", labels={"app": "web"}), spec=pod_spec())
+    built = build(task(template=template))["metadata"]
+    assert built["labels"].keys() == {PLACEHOLDER_LABEL, RESERVATION_LABEL, "app.kubernetes.io/managed-by"}
+    assert built["namespace"] == DEFAULT_NAMESPACE
+    assert "ownerReferences" not in built
+
+
+@pytest.mark.parametrize(("seconds", "want"), [(600, 600), (1, 1), (0, 1), (-30, 1)])
+def test_the_kubelet_ends_a_placeholder_after_its_deadline(seconds: int, want: int) -> None:
+    assert build(task(), deadline_seconds=seconds)["spec"]["activeDeadlineSeconds"] == want
+
+
+def test_a_placeholder_without_a_deadline_stays() -> None:
+    assert "activeDeadlineSeconds" not in build(task())["spec"]
+    assert build(task())["spec"]["terminationGracePeriodSeconds"] == 1
+
+
+@given(
+    name=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?", fullmatch=True),
+    of=st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True),
+    index=st.integers(0, 999),
+)
+def test_a_placeholder_always_has_a_valid_name_of_its_own(name: str, of: str, index: int) -> None:
+    one = task(of, replicas=1000)
+    reservation = place(tasks=[one], name=name)
+    names = {
+        build_placeholder(reservation, one, at, priority=0, deadline_seconds=None, settings=SETTINGS)["metadata"][
+            "name"
+        ]
+        for at in (index, index + 1)
+    }
+    assert len(names) == 2
+    assert all(len(found) <= 63 and not found.startswith("-") for found in names)
+
+
+# --- priority
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_a_placeholder_has_the_priority_of_its_owner_as_far_as_a_user_may_go_and_preempts_nothing(value: int) -> None:
+    mine = placeholder_priority(value)
+    built = build_priority_class(mine)
+    assert mine == min(value, 1_000_000_000)
+    assert built["value"] == mine
+    assert built["preemptionPolicy"] == "Never"
+    assert built["globalDefault"] is False
+
+
+def test_priority_classes_of_both_signs_have_valid_names_of_their_own() -> None:
+    names = [priority_class_name(value) for value in (-10, 0, 10)]
+    assert names == ["berth-placeholder-minus-10", "berth-placeholder-0", "berth-placeholder-10"]
+    assert build(task(), priority=-10)["spec"]["priorityClassName"] == names[0]
+
+
+# --- dry runs
+
+
+def test_a_probe_carries_the_reservation_and_no_request() -> None:
+    built = build_probe(place(), SETTINGS)
+    assert built["metadata"]["labels"][PROBE_LABEL] == PLACE_UID
+    assert "resources" not in built["spec"]["containers"][0]
+    assert built["metadata"]["namespace"] == DEFAULT_NAMESPACE
+
+
+def test_a_template_is_validated_as_it_stands_but_for_what_only_its_own_namespace_knows() -> None:
+    raw = {
+        "metadata": {"labels": {"app": "web", PROBE_LABEL: "x"}, "annotations": {"team": "shop"}},
+        "spec": {
+            "containers": [{"name": "app", "image": "app", "somethingNew": True}],
+            "serviceAccountName": "web",
+            "priorityClassName": "high",
+            "priority": 7,
+            "nodeName": "node-a",
+            "imagePullSecrets": [{"name": "pull"}],
+            "automountServiceAccountToken": True,
+        },
+    }
+    built = build_validation_pod(PLACE_UID, "web", raw, SETTINGS)
+    assert built["metadata"]["labels"] == {"app": "web"}
+    assert built["metadata"]["annotations"] == {"team": "shop"}
+    assert built["spec"] == {
+        "containers": [{"name": "app", "image": "app", "somethingNew": True}],
+        "automountServiceAccountToken": False,
+    }
+
+
+@pytest.mark.parametrize("raw", [{}, {"spec": None}, {"metadata": None, "spec": {}}])
+def test_an_empty_template_makes_an_empty_pod(raw: dict[str, Any]) -> None:
+    assert build_validation_pod(PLACE_UID, "web", raw, SETTINGS)["spec"] == {"automountServiceAccountToken": False}
+
+
+# --- webhook
+
+
+def test_the_webhook_covers_the_given_namespaces_and_is_never_in_the_way() -> None:
+    built = build_webhook_configuration(
+        client_config={"url": "https://127.0.0.1:1/handover"},
+        namespaces=["shop", "media", "shop"],
+        own_namespace="berth-system",
+        timeout_seconds=2,
+    )
+    handover, probe = built["webhooks"]
+    assert handover["namespaceSelector"]["matchExpressions"][0]["values"] == ["media", "shop"]
+    assert probe["namespaceSelector"]["matchExpressions"][0]["values"] == ["berth-system"]
+    assert probe["objectSelector"] == {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}]}
+    for one in (handover, probe):
+        assert one["failurePolicy"] == "Ignore"
+        assert one["timeoutSeconds"] == 2
+        assert one["sideEffects"] == "None"
+        assert one["rules"][0]["operations"] == ["CREATE"]
+        assert one["rules"][0]["resources"] == ["pods"]

@@ -1,0 +1,169 @@
+"""A key is worked on by one at a time, never forgotten, and not before it is due."""
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind, WorkQueue
+
+
+def key(name: str) -> Key:
+    return Key(KeyKind.RESERVATION, name)
+
+
+def take_soon(queue: WorkQueue) -> Key | None:
+    """Take what is due within a moment; None where nothing is."""
+    queue.add(SCOPE_KEY, 0.2)
+    found = queue.take()
+    return None if found == SCOPE_KEY else found
+
+
+def test_a_key_that_is_added_twice_is_taken_once() -> None:
+    queue = WorkQueue()
+    queue.add(key("a"))
+    queue.add(key("a"))
+    assert len(queue) == 1
+    assert take_soon(queue) == key("a")
+    assert take_soon(queue) is None
+
+
+def test_keys_are_taken_in_the_order_in_which_they_are_due() -> None:
+    queue = WorkQueue()
+    queue.add(key("late"), 0.1)
+    queue.add(key("now"))
+    queue.add(key("soon"), 0.05)
+    assert [queue.take() for _ in range(3)] == [key("now"), key("soon"), key("late")]
+
+
+def test_of_two_times_the_earlier_counts() -> None:
+    for delays in ((0.0, 60.0), (60.0, 0.0)):
+        queue = WorkQueue()
+        for delay in delays:
+            queue.add(key("a"), delay)
+        assert take_soon(queue) == key("a")
+        assert take_soon(queue) is None
+
+
+def test_a_key_is_not_taken_before_it_is_due() -> None:
+    queue = WorkQueue()
+    started = time.monotonic()
+    queue.add(key("a"), 0.15)
+    assert queue.take() == key("a")
+    assert time.monotonic() - started >= 0.15
+
+
+def test_a_key_added_while_it_is_worked_on_comes_back_when_that_is_done() -> None:
+    queue = WorkQueue()
+    queue.add(key("a"))
+    assert queue.take() == key("a")
+    queue.add(key("a"))
+    assert take_soon(queue) is None
+    queue.done(key("a"))
+    assert take_soon(queue) == key("a")
+
+
+def test_a_key_that_is_done_and_was_not_added_again_does_not_come_back() -> None:
+    queue = WorkQueue()
+    queue.add(key("a"))
+    queue.take()
+    queue.done(key("a"))
+    assert take_soon(queue) is None
+
+
+def test_a_key_put_off_while_it_is_worked_on_keeps_its_time() -> None:
+    queue = WorkQueue()
+    queue.add(key("a"))
+    queue.take()
+    queue.add(key("a"), 0.3)
+    queue.done(key("a"))
+    assert take_soon(queue) is None
+    assert queue.take() == key("a")
+
+
+def test_stopping_lets_everyone_go_who_waits() -> None:
+    queue = WorkQueue()
+    taken: list[Key | None] = []
+    threads = [threading.Thread(target=lambda: taken.append(queue.take())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    queue.stop()
+    for thread in threads:
+        thread.join(timeout=5)
+    assert taken == [None] * 4
+
+
+def test_a_worker_who_is_busy_with_an_urgent_key_keeps_no_later_one_waiting() -> None:
+    """Both workers wait; whichever was told of the later key may take the urgent one and be long at it."""
+    queue = WorkQueue()
+    taken: dict[Key, float] = {}
+    release = threading.Event()
+
+    def work() -> None:
+        while (found := queue.take()) is not None:
+            taken[found] = time.monotonic()
+            if found == key("urgent"):
+                release.wait(5)
+            queue.done(found)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    queue.add(key("later"), 0.2)
+    time.sleep(0.05)
+    queue.add(key("urgent"))
+    time.sleep(0.5)
+    try:
+        assert key("later") in taken
+    finally:
+        release.set()
+        queue.stop()
+        for thread in threads:
+            thread.join(timeout=5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    adds=st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([0.0, 0.0, 0.002, 0.01])), max_size=60),
+    workers=st.integers(1, 4),
+)
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_no_key_is_worked_on_by_two_and_none_is_forgotten(adds: list[tuple[str, float]], workers: int) -> None:
+    queue = WorkQueue()
+    lock = threading.Lock()
+    working: Counter[Key] = Counter()
+    last_added: dict[Key, int] = {}
+    last_seen: dict[Key, int] = {}
+    clashes: list[Key] = []
+
+    def work() -> None:
+        while (found := queue.take()) is not None:
+            with lock:
+                working[found] += 1
+                clashes.extend([found] * (working[found] > 1))
+                last_seen[found] = last_added[found]
+            time.sleep(0.0005)
+            with lock:
+                working[found] -= 1
+            queue.done(found)
+
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for number, (name, delay) in enumerate(adds):
+        with lock:
+            last_added[key(name)] = number
+        queue.add(key(name), delay)
+    deadline = time.monotonic() + 5
+    while last_seen != last_added and time.monotonic() < deadline:
+        time.sleep(0.002)
+    queue.stop()
+    for thread in threads:
+        thread.join(timeout=5)
+
+    assert clashes == []
+    assert last_seen == last_added
