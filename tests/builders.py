@@ -99,7 +99,7 @@ def container(
     requests: Mapping[str, str] | None = None,
     ports: Sequence[ContainerPort] = (),
     restart_policy: str = "",
-    image: str = "registry.k8s.io/pause:3.10",
+    image: str = "pause",
 ) -> Container:
     return Container(
         name=name,

@@ -146,7 +146,7 @@ def _build_pod(app: _App, index: int, node: str) -> Pod:
         spec=PodSpec(
             node_name=node,
             scheduler_name="default-scheduler",
-            containers=(Container(name="app", image="registry.k8s.io/pause:3.10", resources=requests),),
+            containers=(Container(name="app", image="pause", resources=requests),),
         ),
         status=PodStatus(phase="Running", conditions=(PodCondition(type="Ready", status="True"),)),
     )
