@@ -69,6 +69,7 @@ RESERVATION_STATUS: Final = ReservationStatus(
     slots=(
         Slot(task="web", index=0, state=SlotState.TAKEN, node="n-1", placeholder="r-web-0", owner=OWNER, message="m"),
     ),
+    node="node-1",
     expires_at=LATER,
     observed_generation=2,
 )
