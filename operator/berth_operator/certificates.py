@@ -26,6 +26,17 @@ _AUTHORITY_LIFE: Final = timedelta(days=3650)
 _LEAF_LIFE: Final = timedelta(days=365)
 _RENEW_BEFORE: Final = timedelta(days=90)
 _BACKDATE: Final = timedelta(minutes=5)
+_SIGNS_CERTIFICATES: Final = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 _KEYS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 
@@ -106,6 +117,7 @@ def issue_bundle(hosts: Iterable[str], now: datetime, *, prior: CertificateBundl
         .not_valid_after(now + _LEAF_LIFE)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     return CertificateBundle(
@@ -142,6 +154,8 @@ def _new_authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePri
         .not_valid_before(now - _BACKDATE)
         .not_valid_after(now + _AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_SIGNS_CERTIFICATES, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     return certificate, key

@@ -16,11 +16,13 @@ from berth_core.errors import BerthError, InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import ConfigurationSource, find_source
+from berth_kube.errors import ForbiddenError, UnauthorizedError, UnreachableError
 from berth_kube.retries import RetryPolicy
 from berth_operator.handlers import declare
 from berth_operator.program import Program
 from berth_operator.settings import OperatorSettings, PlaceholderSettings, WebhookSettings, default_identity
 
+_TO_BE_MENDED: Final = (InputError, UnreachableError, ForbiddenError, UnauthorizedError)
 _REQUEST_SECONDS: Final = 10.0
 _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
 """Short: a call must not outlive the lease under which it was decided; what failed is looked at again anyway."""
@@ -116,7 +118,7 @@ def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once b
         run(client, source, settings)
     except BerthError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, _TO_BE_MENDED) else 1)
 
 
 def read_settings(options: dict[str, Any]) -> OperatorSettings:
@@ -145,7 +147,14 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
 
 
 def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSettings) -> None:
-    """Run until a signal or a fatal error ends kopf."""
+    """Run until a signal or a fatal error ends kopf; raises the BerthError that kept it from starting."""
     registry = kopf.OperatorRegistry()
-    declare(registry, Program(client, settings, SystemClock()), lambda: connection_info(source))
-    kopf.run(registry=registry, clusterwide=True, standalone=True)
+    program = Program(client, settings, SystemClock())
+    declare(registry, program, lambda: connection_info(source))
+    try:
+        kopf.run(registry=registry, clusterwide=True, standalone=True)
+    except Exception:
+        if program.failure is None:
+            raise
+    if program.failure is not None:
+        raise program.failure

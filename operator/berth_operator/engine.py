@@ -66,6 +66,7 @@ class Engine:
         self._sweep = Sweep(client, cache, scope, queue.add)
         self._stop = threading.Event()
         self._synced = [threading.Event() for _ in range(3)]
+        self._failure: BerthError | None = None
         self._failures: dict[Key, int] = {}
         self._dropped = threading.Event()
         self._led = False
@@ -89,6 +90,8 @@ class Engine:
         for event in self._synced:
             if not event.wait(max(0.0, deadline - time.monotonic())):
                 raise RetryableError(f"the cluster's pods and nodes could not be listed within {_SYNC_SECONDS:g} s")
+        if self._failure is not None:
+            raise self._failure
         self._spawn("leader", self._lead)
         for number in range(self._settings.workers):
             self._spawn(f"worker-{number}", self._work)
@@ -112,9 +115,19 @@ class Engine:
         return not self._stop.is_set() and all(thread.is_alive() for thread in self._threads)
 
     def _spawn(self, name: str, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread = threading.Thread(target=lambda: self._run(target), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def _run(self, target: Callable[[], None]) -> None:
+        """Run one thread's work; an error that ends it is kept for the start, and shows in the health."""
+        try:
+            target()
+        except BerthError as error:
+            self._failure = error
+            log.error(log_keys.THREAD_ENDED, **{log_keys.KEY_ERROR: str(error)})  # noqa: TRY400 - it says all
+            for event in self._synced:
+                event.set()
 
     # --- watches
 

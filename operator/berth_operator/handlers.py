@@ -8,6 +8,7 @@ from typing import Any
 
 import kopf
 
+from berth_core.errors import BerthError
 from berth_core.reservations import API_VERSION
 from berth_operator.program import Program
 
@@ -25,7 +26,10 @@ def declare(registry: kopf.OperatorRegistry, program: Program, login: Callable[[
         settings.watching.server_timeout = 300
         settings.watching.client_timeout = 330
         settings.watching.connect_timeout = 10
-        await program.start()
+        try:
+            await program.start()
+        except BerthError as error:
+            raise kopf.PermanentError(str(error)) from error
 
     @kopf.on.cleanup(id="stop", registry=registry)
     async def stop(**_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from berth_core.errors import InputError
 from berth_operator.metrics import REGISTRY
 
 
@@ -29,7 +30,11 @@ class HealthServer:
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self.port).start()
+        try:
+            await web.TCPSite(self._runner, self._host, self.port).start()
+        except OSError as error:
+            address = f"{self._host}:{self.port}"
+            raise InputError("health address", address, f"one to listen on: {error.strerror}") from error
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 
 from berth_core.clock import Clock
+from berth_core.errors import BerthError
 from berth_kube.client import KubeClient
 from berth_operator import log_keys
 from berth_operator.admission import Admission
@@ -53,9 +54,18 @@ class Program:
             leading=lambda: self._engine.leading,
         )
         self._renewal: asyncio.Task[None] | None = None
+        self.failure: BerthError | None = None
+        """Why the start failed, for whoever ends the process."""
 
     async def start(self) -> None:
-        """Start everything: certificate, webhook, picture of the cluster, workers, health port."""
+        """Start everything, in this order: certificate, webhook, picture of the cluster, workers, health port."""
+        try:
+            await self._start_parts()
+        except BerthError as error:
+            self.failure = error
+            raise
+
+    async def _start_parts(self) -> None:
         await asyncio.to_thread(self._keeper.refresh, self._clock.now())
         await self._webhook.start()
         await asyncio.to_thread(self._engine.start)

@@ -101,7 +101,11 @@ class WebhookServer:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._settings.webhook.host, self.port, ssl_context=self._context)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            address = f"{self._settings.webhook.host}:{self.port}"
+            raise InputError("webhook address", address, f"one to listen on: {error.strerror}") from error
         addresses: Iterable[Any] = self._runner.addresses
         self.port = next(iter(addresses))[1]
         log.info(log_keys.WEBHOOK_LISTENING, **{log_keys.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})

@@ -1,0 +1,85 @@
+"""The command line says in one line what is wrong, and ends with an exit code that tells whose turn it is."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from berth_operator.cli import main
+from service_processes import free_port, script
+
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": True}}],
+    "users": [{"name": "u", "user": {"token": "not-a-secret"}}],
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    "current-context": "c",
+}
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, arguments, env=environment)
+
+
+BAD: dict[str, tuple[tuple[str, ...], str]] = {
+    "a health address without a port": (("--health-address", "localhost"), "--health-address is 'localhost'"),
+    "a health address with a word for a port": (("--health-address", "localhost:http"), "expected HOST:PORT"),
+    "a webhook address without TLS": (
+        ("--webhook-url", "http://berth"),
+        "expected an address that begins with https://",
+    ),
+    "a port that is none": (("--webhook-port", "70000"), "70000"),
+    "no worker": (("--workers", "0"), "workers is '0'; expected a number above 0"),
+    "a negative retention": (("--retention", "-1"), "expected 0 or more seconds"),
+    "a lease that is a word": (("--lease-seconds", "long"), "'long' is not a valid integer"),
+    "a level that nobody knows": (("--log-level", "loud"), "'loud' is not one of"),
+    "a kubeconfig that does not exist": (("--kubeconfig", "/nowhere/config"), "kubeconfig is '/nowhere/config'"),
+    "an option that does not exist": (("--fast",), "No such option"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "want"), BAD.values(), ids=BAD.keys())
+def test_a_bad_option_is_told_in_one_line(arguments: tuple[str, ...], want: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert want in line
+    assert "Traceback" not in result.stderr
+
+
+def test_a_context_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path)
+    result = run("--kubeconfig", str(path), "--context", "other")
+    assert result.exit_code == 2
+    assert "'other'" in result.stderr
+
+
+def test_every_option_is_an_environment_variable_too() -> None:
+    result = run(BERTH_OPERATOR_WORKERS="0")
+    assert result.exit_code == 2
+    assert "workers is '0'" in result.stderr
+
+
+def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1") -> Path:
+    body = json.loads(json.dumps(KUBECONFIG))
+    body["clusters"][0]["cluster"]["server"] = server
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+def run_for_real(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [script("berth-operator"), "--kubeconfig", str(path), "--webhook-port", "0", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_an_api_server_that_cannot_be_reached_ends_the_process_with_one_line(tmp_path: Path) -> None:
+    done = run_for_real(kubeconfig(tmp_path), "--health-address", f"127.0.0.1:{free_port()}")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("Error: cannot reach the API server at https://127.0.0.1:1")
