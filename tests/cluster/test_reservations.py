@@ -1,5 +1,6 @@
 """A Reservation holds places, hands them over, and lets go of everything in the end, on a real control plane."""
 
+import subprocess
 import time
 import urllib.request
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from berth_core.labels import HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_CONFIGURATION
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
 from berth_kube.resources import EVENTS, JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
+from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import eventually, is_gone, overbooked_nodes, pods
 from reservation_stage import Stage, is_gated
@@ -370,6 +372,29 @@ def test_the_status_tells_people_where_things_stand(stage: Stage) -> None:
         if event["involvedObject"]["name"] == "place"
     ]
     assert sorted(told) == ["Available", "Pending", "Succeeded"]
+
+
+def test_kubectl_shows_people_where_things_stand(stage: Stage, sandbox: Sandbox) -> None:
+    def kubectl(*arguments: str) -> str:
+        command = [str(find_kubectl(print)), "--kubeconfig", str(sandbox.kubeconfig), "-n", stage.namespace, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.reserve("hungry", template=stage.template(cpu="64"))
+    stage.wait_until_proven()
+    stage.create_pod("owner")
+    stage.wait_for(ReservationPhase.SUCCEEDED)
+
+    rows = [line.split() for line in kubectl("get", "reservations").splitlines()]
+    assert rows[0] == ["NAME", "PHASE", "NODE", "AVAILABLE", "TAKEN", "DESIRED", "OWNER", "EXPIRES", "AGE"]
+    assert ["place", "Succeeded", stage.nodes[0], "0", "1", "1", "owner"] in [row[:7] for row in rows]
+    assert ["hungry", "Pending", "0", "0", "1"] in [row[:5] for row in rows]
+    wide = kubectl("get", "rsv", "-o", "wide").splitlines()
+    assert wide[0].split()[-1] == "REASON"
+    assert {line.split()[-1] for line in wide[1:]} == {"OwnersRunning", "UnschedulableYet"}
+    told = kubectl("describe", "reservation", "hungry")
+    assert "Insufficient cpu" in told
+    assert kubectl("wait", "--for=condition=Succeeded", "reservation/place", "--timeout=5s")
 
 
 def summary(reservation: Reservation) -> tuple[Any, ...]:
