@@ -5,7 +5,7 @@ It does not own how to plan or which cluster (`command_options`), nor what the s
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -18,7 +18,8 @@ from berth_descheduler.settings import Approval, CycleSettings, ExecutionSetting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TIMEOUTS = {
+_LEASE_PATIENCE_SECONDS: Final = 5
+_TIMEOUTS: Final = {
     "reserve": "Give a move up if its place is not held and proven by then.",
     "evict": "Give a move up if a disruption budget refuses the eviction for so long.",
     "land": "Give a move up if no replacement has taken its place so long after the pod ended.",
@@ -38,6 +39,13 @@ def run_options(command: F) -> F:
             for name, text in _TIMEOUTS.items()
         ),
         click.option("--reservation-ttl", default="10m", **duration, help="Least TTL of a Reservation."),
+        click.option(
+            "--lease-seconds",
+            type=click.IntRange(min=2),
+            default=CycleSettings().lease_seconds,
+            show_default=True,
+            help="How long a run that was killed keeps others waiting.",
+        ),
         click.option(
             "--max-failed-share",
             type=float,
@@ -67,6 +75,8 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
             reservation_ttl=parse_duration(f"{ttl_seconds:g}s"),
         ),
         namespace=options["namespace"],
+        lease_seconds=options["lease_seconds"],
+        lease_wait_seconds=options["lease_seconds"] + _LEASE_PATIENCE_SECONDS,
         approval=Approval.APPROVE if options["approve"] else Approval.AUTO,
         approval_seconds=duration_option(options, "approval_timeout"),
         trigger=trigger,
