@@ -39,6 +39,9 @@ class FakeApi:
     def as_client(self) -> KubeClient:
         return cast("KubeClient", self)
 
+    def within(self, _seconds: float) -> KubeClient:
+        return self.as_client()
+
     def put(self, resource: Resource, body: Mapping[str, Any]) -> None:
         self.objects[self._key(resource, body["metadata"]["name"], body["metadata"].get("namespace"))] = self._stamped(
             dict(body)

@@ -1,0 +1,110 @@
+"""The engine believes in a loss only after asking, tries again later each time, and says what it cannot go on with."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from berth_core.objects import ObjectMeta
+from berth_core.reservations import API_VERSION, KIND, ReservationPhase, SlotState
+from berth_kube.errors import ForbiddenError, ServerError
+from berth_kube.resources import NODES, RESERVATIONS
+from berth_operator.cache import Cache, GuardableNode
+from berth_operator.engine import Engine
+from berth_operator.settings import OperatorSettings
+from berth_operator.webhook_scope import WebhookScope
+from berth_operator.work_queue import Key, KeyKind, WorkQueue
+from builders import FakeClock, as_api
+from fake_api import FakeApi, error
+from handover_builders import PLACE_UID, place, placeholder, slot
+
+PLACE_KEY = Key(KeyKind.RESERVATION, PLACE_UID)
+
+
+class Watched(FakeApi):
+    """An API server that forbids to watch."""
+
+    def watch(self, *_: Any, **__: Any) -> Iterator[Any]:  # noqa: ANN401 - takes what the client takes
+        raise error(ForbiddenError, "no right to watch")
+
+
+def build_engine(api: FakeApi) -> tuple[Engine, Cache, WorkQueue]:
+    queue = WorkQueue()
+    cache = Cache(queue.add)
+    scope = WebhookScope(
+        api.as_client(),
+        client_config=dict,
+        live_namespaces=cache.live_namespaces,
+        own_namespace="berth-system",
+        timeout_seconds=2,
+    )
+    return Engine(api.as_client(), cache, queue, scope, OperatorSettings(workers=1), FakeClock()), cache, queue
+
+
+def test_a_node_that_was_only_unheard_of_is_not_lost() -> None:
+    api = FakeApi()
+    engine, cache, _ = build_engine(api)
+    cache.put_reservation(place())
+    cache.put_placeholder(placeholder())
+    api.put(NODES, {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {}})
+    seen = engine._observe(PLACE_UID)
+    assert seen is not None
+    assert seen.missing_nodes == frozenset()
+
+
+def test_a_node_that_the_api_server_does_not_know_is_lost() -> None:
+    engine, cache, _ = build_engine(FakeApi())
+    cache.put_reservation(place())
+    cache.put_placeholder(placeholder())
+    seen = engine._observe(PLACE_UID)
+    assert seen is not None
+    assert seen.missing_nodes == {"node-a"}
+
+
+QUIET = {
+    "a finished Reservation": place(slot(SlotState.HELD), phase=ReservationPhase.FAILED, reason="NodeLost"),
+    "a Reservation whose node is known": place(slot(SlotState.HELD)),
+}
+
+
+@pytest.mark.parametrize("reservation", QUIET.values(), ids=QUIET.keys())
+def test_the_api_server_is_not_asked_about_the_nodes_of(reservation: Any) -> None:  # noqa: ANN401 - the case
+    api = FakeApi()
+    engine, cache, _ = build_engine(api)
+    cache.put_reservation(reservation)
+    if not reservation.phase.terminal:
+        cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
+    engine._observe(PLACE_UID)
+    assert api.calls == []
+
+
+def test_what_fails_is_tried_again_later_each_time_and_at_once_after_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _, queue = build_engine(FakeApi())
+    delays: list[float] = []
+    monkeypatch.setattr(queue, "add", lambda _key, delay=0.0: delays.append(delay))
+    for _ in range(8):
+        engine._retry(PLACE_KEY, error(ServerError))
+    assert delays == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    engine._reconcile(PLACE_KEY)
+    engine._retry(PLACE_KEY, error(ServerError))
+    assert delays[-1] == 0.2
+
+
+def test_a_key_that_comes_without_the_lease_makes_its_next_holder_sweep() -> None:
+    api = FakeApi()
+    engine, _, queue = build_engine(api)
+    engine._spawn("worker", engine._work)
+    queue.add(PLACE_KEY)
+    assert engine._dropped.wait(5)
+    assert api.calls == []
+    engine.stop()
+
+
+def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
+    api = Watched()
+    api.put(RESERVATIONS, as_api(place(), api_version=API_VERSION, kind=KIND))
+    engine, _, _ = build_engine(api)
+    with pytest.raises(ForbiddenError, match="no right to watch"):
+        engine.start()
+    assert not engine.healthy
+    engine.stop()
