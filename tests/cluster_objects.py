@@ -3,6 +3,8 @@
 It does not own typed builders for pure tests: those are in `builders`.
 """
 
+# ruff: noqa: ANN401 - fields of API objects may be anything
+
 import time
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,6 +1,14 @@
 """Slots go to their owners although hungry pods of the same priority wait at every node."""
 
+from pathlib import Path
+
 import pytest
+
+from berth_core.reservations import ConditionType, ReservationPhase
+from berth_kube.client import KubeClient, connect
+from berth_kube.resources import DEPLOYMENTS, RESERVATIONS
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import (
     build_deployment,
@@ -14,12 +22,6 @@ from cluster_objects import (
 )
 from service_processes import running_operator
 
-from berth_core.reservations import ConditionType, ReservationPhase
-from berth_kube.client import KubeClient, connect
-from berth_kube.resources import DEPLOYMENTS, RESERVATIONS
-from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SLOTS = 100
@@ -28,7 +30,7 @@ WHOLE_NODE = "4"
 
 
 @pytest.mark.parametrize("hungry_scheduler", ["default-scheduler", "second-scheduler"])
-def test_every_slot_goes_to_its_owner_under_contention(tmp_path, hungry_scheduler):
+def test_every_slot_goes_to_its_owner_under_contention(tmp_path: Path, hungry_scheduler: str) -> None:
     settings = SandboxSettings(nodes=SLOTS, node_cpu=WHOLE_NODE, node_memory="16Gi", second_scheduler=True)
     with Sandbox.start(settings, progress=print) as sandbox:
         refuse_other_contexts(sandbox.context)

@@ -2,8 +2,10 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
+
 from service_processes import script
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -16,7 +18,7 @@ def run_demo(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
 
 
-def test_the_demo_frees_nodes_and_every_pod_lands_on_its_planned_node():
+def test_the_demo_frees_nodes_and_every_pod_lands_on_its_planned_node() -> None:
     done = run_demo("--nodes", "60", "--seed", "7")
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
@@ -28,7 +30,7 @@ def test_the_demo_frees_nodes_and_every_pod_lands_on_its_planned_node():
     assert "after:" in done.stderr
 
 
-def test_the_demo_without_binaries_plans_on_the_bundled_snapshot_and_says_so(tmp_path):
+def test_the_demo_without_binaries_plans_on_the_bundled_snapshot_and_says_so(tmp_path: Path) -> None:
     offline = {"GOPROXY": "off", "GOMODCACHE": str(tmp_path / "modules"), "GOCACHE": str(tmp_path / "builds")}
     environment = {"PATH": "", "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), **offline}
     command = [script("berth"), "demo", "--output", "json"]

@@ -319,7 +319,7 @@ def selector(namespace: str | None, labels: str, fields: str) -> Callable[[Raw],
     return chosen
 
 
-# --- a small fragmented cluster -----------------------------------------------------------------------------------------
+# --- a small fragmented cluster ---------------------------------------------------------------------------------------
 
 
 def node(name: str, *, cpu: str = "10") -> Raw:
