@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from berth_core import migration_plans
 from berth_core.clock import Clock, format_timestamp, parse_timestamp
-from berth_core.errors import BerthError
+from berth_core.errors import BerthError, PermanentError
 from berth_core.migration_plans import (
     MigrationPlan,
     MoveReason,
@@ -49,6 +49,10 @@ Timed = Callable[[Phase], AbstractContextManager[None]]
 Revalidate = Callable[[Sequence[PlannedMove]], Mapping[int, Invalid]]
 
 
+class PlanDeletedError(PermanentError):
+    """There is no such plan any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workshop:
     """What the carrying out of a plan works with."""
@@ -63,7 +67,7 @@ class Workshop:
 
 
 def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, revalidate: Revalidate) -> PlanOutcome:
-    """Carry out a published plan and return how it went.
+    """Carry out a published plan and return how it went; raises `PlanDeletedError` where it is gone before it begins.
 
     The draining taint is taken off whatever happens, unless another process may hold the Lease by then: taking it off
     is that one's work.
@@ -103,10 +107,13 @@ def _skip_invalid(plan: MigrationPlan, invalid: Mapping[int, Invalid]) -> dict[i
 
 
 def _begin(shop: Workshop, plan: MigrationPlan, *, adopted: bool) -> MigrationPlan:
-    """Set a plan Running and return it so; raises NotFoundError where it is gone."""
+    """Set a plan Running and return it so; raises `PlanDeletedError`."""
     status = status_of_new_run(shop.clock, plan)
-    patch = build_status_patch(status)
-    shop.client.merge_patch(MIGRATION_PLANS, plan.metadata.name, patch, subresource="status")
+    try:
+        patch = build_status_patch(status)
+        shop.client.merge_patch(MIGRATION_PLANS, plan.metadata.name, patch, subresource="status")
+    except NotFoundError as error:
+        raise PlanDeletedError(f"plan {plan.metadata.name} was deleted before it began") from error
     reason = EventReason.ADOPTED if adopted else EventReason.STARTED
     what = "Continuing what an interrupted run began" if adopted else "Moving"
     record(shop, plan, reason, f"{what}: {len(plan.spec.moves)} moves")

@@ -5,8 +5,8 @@ It does not own any of the steps.
 
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, Migrati
 from berth_core.names import DESCHEDULER_LEASE, plan_name
 from berth_core.snapshot import Snapshot
 from berth_descheduler import log_keys
-from berth_descheduler.carrying_out import Workshop, carry_out
+from berth_descheduler.carrying_out import PlanDeletedError, Workshop, carry_out
 from berth_descheduler.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
@@ -95,7 +95,7 @@ class Cycle:
     def _run_steps(self) -> Outcome:
         with self._timed(Phase.LEFTOVERS):  # 2 undo or adopt what an interrupted run left
             left = self._clear_leftovers()
-        adopted = tuple(self._carry_out(one, adopted=True) for one in left)
+        adopted = tuple(self._adopt(left))
         if self._around.stop.is_set():
             return self._outcome(Verdict.STOPPED, adopted=adopted)
         found = self._find_plan()  # 3 snapshot, 4 score, 5 plan
@@ -110,7 +110,7 @@ class Cycle:
             return self._outcome(verdict, adopted=adopted, forecast=forecast)
         try:
             done = self._carry_out(published, adopted=False)  # 8 to 12
-        except NotFoundError:
+        except PlanDeletedError:
             return self._outcome(Verdict.PLAN_DELETED, adopted=adopted, forecast=forecast)
         return self._outcome(Verdict.CARRIED_OUT, plan=done, adopted=adopted, forecast=forecast)
 
@@ -121,8 +121,20 @@ class Cycle:
 
     def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
         stale_seconds = self._settings.execution.stale_operator_seconds
-        release_stale_handovers(self._client, self._around.clock, self._settings.namespace, stale_seconds)
+        release_stale_handovers(
+            self._client,
+            self._around.clock,
+            self._settings.namespace,
+            stale_seconds,
+            sleep=self._around.stop.wait,
+        )
         return clear_leftovers(self._client, self._around.clock, self._settings.adoption_seconds)
+
+    def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
+        """Carry on the plans of interrupted runs; one that somebody deletes meanwhile is no plan any more."""
+        for one in left:
+            with suppress(PlanDeletedError):
+                yield self._carry_out(one, adopted=True)
 
     def _find_plan(self) -> Plan:
         """Take a snapshot and plan on it; the planner scores on the way, so both have one time."""
@@ -151,6 +163,7 @@ class Cycle:
         patch = build_status_patch(MigrationPlanStatus(phase=phase))
         del patch["status"]["moves"]
         self._client.merge_patch(MIGRATION_PLANS, name, patch, subresource="status")
+        self._around.observer.plan_published(name, approved=spec.approved)
         _LOG.info(log_keys.PLAN_PUBLISHED, **{log_keys.KEY_PLAN: name, log_keys.KEY_MOVES: len(spec.moves)})
         return created
 

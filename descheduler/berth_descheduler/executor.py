@@ -117,11 +117,7 @@ class PlanExecutor:
         self._stop = _Stop()
         self._plan_deleted = False
         self._wave = 0
-        self._lost_sources = {
-            one.move.source
-            for one in self._moves
-            if one.finished and keeps_its_node(one.status.state, MoveReason(one.status.reason), evicted=False)
-        }
+        self._lost_sources = {one.move.source for one in self._moves if one.finished and _stays(one.status)}
         self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)
         self._writer = PlanStatusWriter(
             tools.client,
@@ -370,10 +366,9 @@ class PlanExecutor:
         }
 
     def _execution(self) -> Execution:
-        gone = {Eviction.SENT, Eviction.UNANSWERED}
         return Execution(
             statuses=tuple(progress.status for progress in self._moves),
-            evicted=tuple(progress.eviction in gone for progress in self._moves),
+            evicted=tuple(_has_left(progress) for progress in self._moves),
             stop=self._stop.reason,
             stop_message=self._stop.message,
             plan_deleted=self._plan_deleted,
@@ -396,6 +391,19 @@ def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
     """Return how many moves of a wave are under way, and from which sources."""
     under_way = [one for one in wave if not one.finished and (one.reserving_since is not None or one.seen)]
     return _Counts(len(under_way), {one.move.source for one in under_way})
+
+
+def _stays(status: MoveStatus) -> bool:
+    """Tell whether a move that was over before this run means that its pod is still on the source."""
+    evicted = status.reason == MoveReason.REPLACEMENT_TIMEOUT or bool(status.replacement)
+    reason = MoveReason.POD_GONE if status.reason == MoveReason.POD_GONE else MoveReason.NONE
+    return keeps_its_node(status.state, reason, evicted=evicted)
+
+
+def _has_left(progress: MoveProgress) -> bool:
+    """Tell whether the pod left its source by this plan, in this run or in one before it."""
+    landed = progress.status.state in {MoveState.LANDED, MoveState.ELSEWHERE}
+    return landed or progress.eviction in {Eviction.SENT, Eviction.UNANSWERED}
 
 
 def has_failed(status: MoveStatus) -> bool:

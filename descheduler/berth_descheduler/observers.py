@@ -23,6 +23,9 @@ class CycleObserver(Protocol):
     def planned(self, plan: Plan) -> None:
         """Take note of what the planner found."""
 
+    def plan_published(self, name: str, *, approved: bool) -> None:
+        """Take note that a plan can be seen in the cluster; where it is not approved, a person is asked to."""
+
     def plan_begun(self, name: str, moves: int) -> None:
         """Take note that a plan is being carried out."""
 
@@ -43,6 +46,9 @@ class Unobserved:
         """Ignore it."""
 
     def planned(self, plan: Plan) -> None:
+        """Ignore it."""
+
+    def plan_published(self, name: str, *, approved: bool) -> None:
         """Ignore it."""
 
     def plan_begun(self, name: str, moves: int) -> None:

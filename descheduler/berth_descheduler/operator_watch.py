@@ -1,10 +1,12 @@
 """Owns what the descheduler does for an operator that has fallen silent: its gates and guards are taken off.
 
 It does not touch placeholders: they end by their own deadline. An operator whose Lease was renewed within the limit is
-left to its work.
+left to its work. Because clocks differ, a Lease that looks old is looked at again after its duration: an operator that
+renews it meanwhile is alive, whatever the clocks say.
 """
 
 import threading
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -35,19 +37,34 @@ def is_silent(lease: Lease, now: datetime, stale_seconds: float) -> bool:
     return silent_seconds > (lease.spec.lease_duration_seconds or 0) + stale_seconds
 
 
-def release_stale_handovers(client: KubeClient, clock: Clock, namespace: str, stale_seconds: float) -> int:
+def release_stale_handovers(
+    client: KubeClient, clock: Clock, namespace: str, stale_seconds: float, *, sleep: Callable[[float], object]
+) -> int:
     """Take off the gates and guards of a silent operator and return how many; 0 while it is alive."""
-    if not _operator_is_silent(client, clock, namespace, stale_seconds):
+    if not _operator_is_silent(client, clock, namespace, stale_seconds, sleep):
         return 0
     return _ungate_pods(client, clock, stale_seconds) + _unguard_nodes(client, clock, stale_seconds)
 
 
-def _operator_is_silent(client: KubeClient, clock: Clock, namespace: str, stale_seconds: float) -> bool:
-    try:
-        lease = client.get(LEASES, OPERATOR_LEASE, namespace=namespace, type=Lease)
-    except NotFoundError:
+def _operator_is_silent(
+    client: KubeClient, clock: Clock, namespace: str, stale_seconds: float, sleep: Callable[[float], object]
+) -> bool:
+    """Tell whether there is no operator, or one whose Lease looks old and does not change while one looks on."""
+    lease = _read_lease(client, namespace)
+    if lease is None:
         return True
-    return is_silent(lease, clock.now(), stale_seconds)
+    if not is_silent(lease, clock.now(), stale_seconds):
+        return False
+    sleep(float(lease.spec.lease_duration_seconds or 0))
+    again = _read_lease(client, namespace)
+    return again is None or again.spec.renew_time == lease.spec.renew_time
+
+
+def _read_lease(client: KubeClient, namespace: str) -> Lease | None:
+    try:
+        return client.get(LEASES, OPERATOR_LEASE, namespace=namespace, type=Lease)
+    except NotFoundError:
+        return None
 
 
 def _ungate_pods(client: KubeClient, clock: Clock, stale_seconds: float) -> int:
@@ -110,6 +127,8 @@ class OperatorWatch:
     def _run(self) -> None:
         while not self._stop.wait(self._every_seconds):
             try:
-                release_stale_handovers(self._client, self._clock, self._namespace, self._stale_seconds)
+                release_stale_handovers(
+                    self._client, self._clock, self._namespace, self._stale_seconds, sleep=self._stop.wait
+                )
             except BerthError as error:
                 _LOG.warning(log_keys.WATCHDOG_FAILED, **{log_keys.KEY_ERROR: str(error)})

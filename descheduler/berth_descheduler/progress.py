@@ -21,6 +21,7 @@ _STEPS: Final[Mapping[Phase, str]] = {
     Phase.APPROVAL: "waiting for approval",
     Phase.VERIFY: "looking at the result",
 }
+_APPROVAL: Final = '{"spec":{"approved":true}}'
 _SHOWN: Final = (
     MoveState.RESERVING,
     MoveState.RESERVED,
@@ -63,6 +64,12 @@ class RunProgress(Unobserved):
         self._console.print(
             f"planned: {len(plan.moves)} moves in {plan.waves} waves free {len(plan.freed_nodes)} nodes"
         )
+
+    def plan_published(self, name: str, *, approved: bool) -> None:
+        """Say how to approve a plan that waits for it."""
+        if not approved:
+            command = f"kubectl patch migrationplan {name} --type merge -p '{_APPROVAL}'"
+            self._console.print(f"waiting for approval of {name}: {command}", highlight=False, soft_wrap=True)
 
     def plan_begun(self, name: str, moves: int) -> None:
         """Say which plan it is, for `kubectl`."""

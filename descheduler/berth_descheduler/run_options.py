@@ -48,7 +48,7 @@ def run_options(command: F) -> F:
         ),
         click.option(
             "--max-failed-share",
-            type=float,
+            type=click.FloatRange(0, 1),
             default=ExecutionSettings().max_failed_share,
             show_default=True,
             help="Stop a plan when more than this share of its moves has failed.",

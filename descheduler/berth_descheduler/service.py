@@ -125,8 +125,8 @@ def _serve(service: DeschedulerService, how: ServiceSettings, settings: CycleSet
 def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
     """Return when to run and where to answer; raises `InputError` naming the option."""
     if options["once"] == bool(options["interval"]):
-        given = "--once and --interval" if options["once"] else "neither --once nor --interval"
-        raise InputError("options", None, "--once or --interval DURATION", said=given)
+        said = "said twice" if options["once"] else "not said"
+        raise InputError("what to do", None, "--once or --interval DURATION", said=said)
     host, _, port = options["health_address"].rpartition(":")
     if not host or not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise InputError("--health-address", options["health_address"], "HOST:PORT, for example 0.0.0.0:8081")

@@ -14,26 +14,11 @@ from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, MoveTimeouts
+from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from descheduler.cycle_settings import PLANNER, QUICK, SETTINGS
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, pod
-
-QUICK = MoveTimeouts(
-    reserve_seconds=0.5,
-    evict_seconds=0.5,
-    land_seconds=0.5,
-    ready_seconds=0.5,
-    gap_seconds=0.3,
-    shutdown_seconds=0.3,
-)
-SETTINGS = CycleSettings(
-    execution=ExecutionSettings(timeouts=QUICK, tick_seconds=0.02, status_interval_seconds=0),
-    identity="test",
-    lease_wait_seconds=0.3,
-    approval_seconds=0.5,
-)
-PLANNER = PlannerSettings(waves=WaveLimits(per_controller=5))
 
 
 @pytest.fixture

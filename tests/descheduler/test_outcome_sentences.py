@@ -1,0 +1,146 @@
+"""What a cycle did, said in a sentence and in numbers that agree with it."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
+from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict, conclude
+
+
+def moves(*states: tuple[MoveState, MoveReason] | MoveState) -> tuple[MoveStatus, ...]:
+    pairs = [(one, MoveReason.NONE) if isinstance(one, MoveState) else one for one in states]
+    return tuple(
+        MoveStatus(namespace="shop", pod=f"web-{index}", state=state, reason=reason.value)
+        for index, (state, reason) in enumerate(pairs)
+    )
+
+
+LANDED, ELSEWHERE = MoveState.LANDED, MoveState.ELSEWHERE
+BLOCKED = (MoveState.FAILED, MoveReason.EVICTION_BLOCKED)
+TIMED_OUT = (MoveState.FAILED, MoveReason.RESERVATION_TIMEOUT)
+DEPENDANT = (MoveState.SKIPPED, MoveReason.SOURCE_NOT_EMPTIABLE)
+
+
+@dataclass(frozen=True)
+class Case:
+    plan: PlanOutcome
+    want: str
+    want_clean: bool = False
+
+
+def plan(*states: tuple[MoveState, MoveReason] | MoveState, **rest: object) -> PlanOutcome:
+    return PlanOutcome(plan="plan-1", phase=PlanPhase.PARTIAL, statuses=moves(*states), seconds=12.34, **rest)  # type: ignore[arg-type]
+
+
+CASES = {
+    "all landed": Case(
+        plan(LANDED, LANDED, freed_nodes=("a",)),
+        "2 of 2 pods landed on their targets; 1 node freed in 12.3 s.",
+        want_clean=True,
+    ),
+    "one pod": Case(
+        plan(LANDED, freed_nodes=("a", "b")),
+        "1 of 1 pod landed on its target; 2 nodes freed in 12.3 s.",
+        want_clean=True,
+    ),
+    "reasons are counted, the most frequent first": Case(
+        plan(LANDED, BLOCKED, TIMED_OUT, TIMED_OUT, DEPENDANT),
+        "1 of 5 pods landed on their targets, 1 skipped (SourceNotEmptiable 1), "
+        "3 failed (ReservationTimeout 2, EvictionBlocked 1); 0 nodes freed in 12.3 s.",
+    ),
+    "elsewhere": Case(
+        plan(LANDED, ELSEWHERE), "1 of 2 pods landed on their targets, 1 elsewhere; 0 nodes freed in 12.3 s."
+    ),
+    "pods without a node": Case(
+        plan(LANDED, pending=2),
+        "1 of 1 pod landed on its target, 2 without a node; 0 nodes freed in 12.3 s.",
+    ),
+    "skipped alone is no fault of the plan": Case(
+        plan(LANDED, (MoveState.SKIPPED, MoveReason.POD_GONE), freed_nodes=("a",)),
+        "1 of 2 pods landed on their targets, 1 skipped (PodGone 1); 1 node freed in 12.3 s.",
+        want_clean=True,
+    ),
+    "why it was stopped": Case(
+        plan(TIMED_OUT, note="2 of 3 moves failed"),
+        "0 of 1 pod landed on its target, 1 failed (ReservationTimeout 1); 0 nodes freed in 12.3 s. "
+        "Stopped: 2 of 3 moves failed.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_plan_is_told_in_one_sentence(case: Case) -> None:
+    outcome = Outcome(Verdict.CARRIED_OUT, plan=case.plan)
+    assert outcome.sentence == case.want
+    assert outcome.clean is case.want_clean
+
+
+@pytest.mark.parametrize(
+    ("verdict", "want", "clean"),
+    [
+        (Verdict.NOTHING_TO_MOVE, "Nothing to move: no node can be emptied by these rules.", True),
+        (Verdict.LEASE_HELD, "Another run holds the lease; nothing was done.", False),
+        (Verdict.NOT_APPROVED, "The plan was not approved in time; nothing was moved.", False),
+        (Verdict.PLAN_DELETED, "The plan was deleted before it began; nothing was moved.", False),
+        (Verdict.STOPPED, "Asked to stop before anything was moved.", False),
+        (Verdict.DRY_RUN, "Planned only: 0 moves in 0 waves would free 0 nodes.", True),
+    ],
+)
+def test_every_other_end_is_told_as_well(verdict: Verdict, want: str, *, clean: bool) -> None:
+    outcome = Outcome(verdict)
+    assert (outcome.sentence, outcome.clean) == (want, clean)
+
+
+def test_a_plan_that_was_aborted_is_not_clean_although_nothing_failed() -> None:
+    aborted = PlanOutcome(plan="plan-1", phase=PlanPhase.ABORTED)
+    assert not Outcome(Verdict.CARRIED_OUT, plan=aborted).clean
+
+
+def test_a_continued_plan_comes_first_and_its_failures_count() -> None:
+    outcome = Outcome(Verdict.NOTHING_TO_MOVE, adopted=(plan(TIMED_OUT),))
+    assert outcome.sentence.startswith("Continued plan-1: 0 of 1 pod landed")
+    assert outcome.sentence.endswith("Nothing to move: no node can be emptied by these rules.")
+    assert not outcome.clean
+
+
+def test_the_json_says_the_same_in_numbers() -> None:
+    done = plan(LANDED, BLOCKED, DEPENDANT, freed_nodes=("a",), pending=1)
+    forecast = Forecast(nodes=9, moves=3, waves=2, freed_nodes=("a", "b"), refused=4)
+    outcome = Outcome(Verdict.CARRIED_OUT, plan=done, forecast=forecast, seconds=13.5678, phases={"move": 12.34567})
+    said = json.loads(json.dumps(outcome.to_mapping()))
+    assert {key: said[key] for key in ("plan", "phase", "moves", "landed_on_target", "elsewhere", "skipped")} == {
+        "plan": "plan-1",
+        "phase": "Partial",
+        "moves": 3,
+        "landed_on_target": 1,
+        "elsewhere": 0,
+        "skipped": 1,
+    }
+    assert (said["failed"], said["freed_nodes"], said["pending"]) == (1, ["a"], 1)
+    assert (said["seconds"], said["phases"]) == (13.568, {"move": 12.346})
+    assert [one["reason"] for one in said["not_landed"]] == ["EvictionBlocked", "SourceNotEmptiable"]
+    assert said["planned"]["freed_nodes"] == ["a", "b"]
+    assert said["sentence"] == outcome.sentence
+
+
+def test_the_json_of_a_cycle_without_a_plan_has_the_same_keys() -> None:
+    without, having = Outcome(Verdict.NOTHING_TO_MOVE), Outcome(Verdict.CARRIED_OUT, plan=plan(LANDED))
+    assert list(without.to_mapping()) == list(having.to_mapping())
+    assert without.to_mapping()["moves"] == 0
+
+
+@pytest.mark.parametrize(
+    ("claim", "states", "interrupted", "want"),
+    [
+        ("all landed", [LANDED, LANDED], False, PlanPhase.SUCCEEDED),
+        ("some landed", [LANDED, BLOCKED], False, PlanPhase.PARTIAL),
+        ("none landed", [BLOCKED, DEPENDANT], False, PlanPhase.FAILED),
+        ("interrupted", [LANDED, DEPENDANT], True, PlanPhase.ABORTED),
+    ],
+)
+def test_a_plans_end_follows_from_its_moves(
+    claim: str, states: list[MoveState], *, interrupted: bool, want: PlanPhase
+) -> None:
+    assert conclude(moves(*states), interrupted=interrupted) is want, claim

@@ -1,0 +1,283 @@
+"""`berth run` and `berth-descheduler` as people call them: exit codes, output, and what is said of bad input."""
+
+import json
+import logging
+import os
+import signal
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+
+from berth_core.clock import SystemClock
+from berth_core.errors import InputError
+from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
+from berth_descheduler import run_command, service
+from berth_descheduler.cli import run
+from berth_descheduler.health import HealthServer
+from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
+from berth_descheduler.observers import Unobserved
+from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
+from berth_descheduler.run_options import cycle_settings
+from berth_descheduler.service import DeschedulerService, read_service_settings, serve
+from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, MoveTimeouts
+from berth_descheduler.stopping import stop_on_signals
+from berth_kube.errors import ServerError
+from berth_kube.resources import NODES
+from builders import FakeClock
+from cluster_objects import eventually
+from descheduler.cycle_settings import PLANNER, SETTINGS
+from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """A small cluster in memory in place of the API server; afterwards logs go where they went before."""
+    made = fragmented_cluster()
+    for module in (run_command, service):
+        monkeypatch.setattr(module, "connect", lambda **_: made)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield made
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+# --- berth run --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_prints_its_outcome_and_ends_well(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run"]) == 0
+    printed = capsys.readouterr()
+    assert "3 of 3 pods landed on their targets; 2 nodes freed" in printed.out
+    assert "freed: low-1, low-2" in printed.out
+    assert "planned: 3 moves in 2 waves free 2 nodes" in printed.err
+    assert cluster.taints() == {}
+
+
+def test_a_run_in_json_has_one_object_on_standard_output(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "--output", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["moves"], said["landed_on_target"], said["failed"], said["pending"]) == (3, 3, 0, 0)
+    assert said["freed_nodes"] == ["low-1", "low-2"]
+    assert said["plan"] == cluster.plan()["metadata"]["name"]
+    assert {"lease", "snapshot", "plan", "move", "verify", "untaint"} <= set(said["phases"])
+
+
+def test_a_run_with_a_failed_move_ends_with_one_and_says_which(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.hold = lambda reservation: cluster.set_reservation(reservation, "Failed")
+    assert run(["run"]) == 1
+    assert "ReservationFailed" in capsys.readouterr().out
+
+
+def test_a_dry_run_changes_nothing(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "--dry-run", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "DryRun"
+    assert not cluster.objects["migrationplans"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "want"),
+    [
+        ("--reserve-timeout", "soon", "--reserve-timeout is 'soon'; expected a duration above zero"),
+        ("--land-timeout", "0s", "--land-timeout is '0s'; expected a duration above zero"),
+        ("--evict-timeout", "-1m", "--evict-timeout is '-1m'; expected a duration above zero"),
+        ("--reservation-ttl", "1 week", "--reservation-ttl is '1 week'; expected a duration above zero"),
+        ("--max-failed-share", "1.5", "1.5 is not in the range 0<=x<=1"),
+        ("--low-threshold", "lots", "lowThresholds"),
+        ("--output", "xml", "'xml' is not one of 'table', 'json'"),
+    ],
+)
+@pytest.mark.usefixtures("cluster")
+def test_a_bad_option_gets_one_clear_line(
+    option: str, value: str, want: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", f"{option}={value}"]) == 2
+    printed = capsys.readouterr()
+    assert want in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_the_options_become_settings() -> None:
+    seen: dict[str, Any] = {}
+
+    def keep(options: dict[str, Any], **_: Any) -> CycleSettings:  # noqa: ANN401 - passed on
+        seen.update(options)
+        raise InputError("options", None, "no more")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_command, "cycle_settings", keep)
+        run(["run", "--approve", "--approval-timeout=1h", "--ready-timeout=2m", "--lease-seconds=4", "--namespace=own"])
+    settings = cycle_settings(seen, trigger="Manual")
+    assert settings.approval is Approval.APPROVE
+    assert settings.approval_seconds == 3600
+    assert settings.execution.timeouts.ready_seconds == 120
+    assert (settings.lease_seconds, settings.lease_wait_seconds) == (4, 9)
+    assert settings.namespace == "own"
+
+
+def test_a_reservation_lives_longer_than_all_that_its_move_may_wait_for() -> None:
+    short = ExecutionSettings(reservation_ttl=timedelta(minutes=1))
+    waits = short.timeouts
+    assert short.ttl.total_seconds() > (
+        waits.reserve_seconds + waits.evict_seconds + waits.land_seconds + waits.ready_seconds
+    )
+    assert ExecutionSettings(reservation_ttl=timedelta(hours=1)).ttl == timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: MoveTimeouts(reserve_seconds=0), "reserve_seconds"),
+        (lambda: MoveTimeouts(shutdown_seconds=-1), "shutdown_seconds"),
+        (lambda: ExecutionSettings(workers=0), "workers"),
+        (lambda: ExecutionSettings(max_failed_share=-0.1), "max_failed_share"),
+        (lambda: ExecutionSettings(status_interval_seconds=-1), "status_interval_seconds"),
+        (lambda: CycleSettings(adoption_seconds=0), "adoption_seconds"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(make: Any, field: str) -> None:  # noqa: ANN401 - a maker
+    with pytest.raises(InputError, match=field):
+        make()
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+
+def invoke(*arguments: str) -> Any:  # noqa: ANN401 - click's result
+    return CliRunner().invoke(serve, ["--health-address=127.0.0.1:0", *arguments], standalone_mode=False)
+
+
+def test_once_it_runs_one_cycle(cluster: FakeCluster) -> None:
+    assert invoke("--once").return_value == 0
+    assert cluster.plan()["status"]["phase"] == "Succeeded"
+    assert cluster.plan()["spec"]["trigger"] == "Once"
+
+
+def test_once_with_a_failure_it_ends_with_one(cluster: FakeCluster) -> None:
+    cluster.hold = lambda reservation: cluster.set_reservation(reservation, "Failed")
+    assert invoke("--once").return_value == 1
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        ((), "what to do is not said; expected --once or --interval DURATION"),
+        (("--once", "--interval=5m"), "what to do is said twice"),
+        (("--interval=often",), "--interval is 'often'; expected a duration above zero"),
+        (("--once", "--health-address=here"), "--health-address is 'here'; expected HOST:PORT"),
+        (("--once", "--health-address=127.0.0.1:99999"), "expected HOST:PORT"),
+    ],
+)
+def test_the_service_refuses_options_that_cannot_work(arguments: tuple[str, ...], want: str) -> None:
+    error = invoke(*arguments).exception
+    assert isinstance(error, InputError)
+    assert want in str(error)
+
+
+def test_at_an_interval_a_cycle_that_fails_does_not_end_it() -> None:
+    cluster, stop = fragmented_cluster(), threading.Event()
+    cluster.faults["list", "nodes"] = [ServerError(call("list", NODES, ""), failure(503))]
+    made = DeschedulerService(cluster, SystemClock(), SETTINGS, PLANNER, stop)  # type: ignore[arg-type]
+    thread = threading.Thread(target=made.run_at, args=[timedelta(seconds=0.01)])
+    thread.start()
+    try:
+        eventually("a later cycle moved everything", lambda: cluster.pods_on("low-1") == [], seconds=10)
+    finally:
+        stop.set()
+        thread.join(10)
+    assert made.registry.get_sample_value("berth_cycle_failures_total") == 1
+    assert not thread.is_alive()
+
+
+def test_an_interval_is_read_as_a_duration() -> None:
+    options = {"once": False, "interval": "1h30m", "health_address": "0.0.0.0:8081"}
+    settings = read_service_settings(options)
+    assert settings.interval == timedelta(minutes=90)
+    assert (settings.health_host, settings.health_port) == ("0.0.0.0", 8081)  # noqa: S104 - what a cluster sets
+
+
+def test_a_signal_asks_to_stop_and_the_handlers_come_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signals() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(5)
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGINT) is not None
+
+
+# --- health and metrics -----------------------------------------------------------------------------------------------
+
+
+def read(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, ""
+
+
+def test_the_service_answers_probes_and_scrapes() -> None:
+    registry = CollectorRegistry()
+    CycleMetrics(registry, FakeClock())
+    with HealthServer("127.0.0.1", 0, registry, lambda: True) as server:
+        assert read(server.address, "/healthz") == (200, "ok\n")
+        assert json.loads(read(server.address, "/readyz")[1]) == {"ready": True, "running": True}
+        assert "berth_moves_open" in read(server.address, "/metrics")[1]
+        assert read(server.address, "/secrets")[0] == 404
+
+
+def test_an_address_that_is_taken_is_said() -> None:
+    registry = CollectorRegistry()
+    with HealthServer("127.0.0.1", 0, registry, lambda: False) as server:
+        port = int(server.address.rpartition(":")[2])
+        with pytest.raises(InputError, match="a free local address"):
+            HealthServer("127.0.0.1", port, registry, lambda: False)
+
+
+def test_metrics_count_what_cycles_do() -> None:
+    registry, clock = CollectorRegistry(), FakeClock()
+    metrics = CycleMetrics(registry, clock)
+    statuses = (
+        MoveStatus(namespace="a", pod="1", state=MoveState.LANDED),
+        MoveStatus(namespace="a", pod="2", state=MoveState.FAILED, reason="EvictionBlocked"),
+    )
+    metrics.moves_changed((*statuses, MoveStatus(namespace="a", pod="3")), 0)
+    assert registry.get_sample_value("berth_moves_open") == 1
+    done = PlanOutcome(plan="p", phase=PlanPhase.PARTIAL, statuses=statuses, freed_nodes=("n",))
+    metrics.cycle_ended(Outcome(Verdict.CARRIED_OUT, plan=done))
+    assert registry.get_sample_value(CYCLES, {"verdict": "CarriedOut"}) == 1
+    assert registry.get_sample_value(MOVES, {"state": "Failed", "reason": "EvictionBlocked"}) == 1
+    assert registry.get_sample_value("berth_freed_nodes_total") == 1
+    assert registry.get_sample_value("berth_last_cycle_timestamp_seconds") == clock.now().timestamp()
+    assert registry.get_sample_value("berth_moves_open") == 0
+
+
+def test_metrics_show_how_fragmented_the_cluster_was() -> None:
+    stop = threading.Event()
+    made = DeschedulerService(fragmented_cluster(), SystemClock(), SETTINGS, PLANNER, stop)  # type: ignore[arg-type]
+    made.run_once()
+    assert made.registry.get_sample_value("berth_nodes") == 4
+    assert made.registry.get_sample_value(EMPTY_NODES) == 0
+    assert made.registry.get_sample_value("berth_requested_ratio", {"resource": "cpu"}) == pytest.approx(0.45)
+    assert made.registry.get_sample_value("berth_cycle_phase_seconds_count", {"phase": "move"}) == 1
+
+
+def test_an_observer_may_ignore_everything() -> None:
+    observer = Unobserved()
+    observer.plan_begun("plan", 1)
+    observer.cycle_ended(Outcome(Verdict.LEASE_HELD))
