@@ -2,7 +2,8 @@
 
 It does not own the commands; each is in a module of its own.
 
-Exit codes: 0 done; 1 it failed; 2 the input is wrong, or the cluster cannot be reached or does not allow it.
+Exit codes: 0 done; 1 it failed; 2 the input is wrong, or the cluster cannot be reached or does not allow it;
+130 it was interrupted.
 """
 
 import sys
@@ -13,14 +14,8 @@ from typing import Final
 import click
 
 from berth_core.errors import BerthError, InputError
-from berth_kube.errors import ForbiddenError, UnauthorizedError, UnreachableError
 
-FAILED: Final = 1
-WRONG_INPUT: Final = 2
 INTERRUPTED: Final = 130
-
-_TO_BE_MENDED: Final = (InputError, UnreachableError, ForbiddenError, UnauthorizedError)
-
 
 _COMMANDS: Final = {
     "demo": "demo_command:demo_command",
@@ -83,5 +78,5 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except BerthError as error:
         click.echo(f"berth: {error}", err=True)
-        return WRONG_INPUT if isinstance(error, _TO_BE_MENDED) else FAILED
+        return error.exit_code
     return result if isinstance(result, int) else 0

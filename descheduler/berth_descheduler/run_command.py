@@ -15,12 +15,12 @@ from berth_core.clock import SystemClock
 from berth_core.migration_plans import MoveState
 from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.logs import configure_logs
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.progress import RunProgress
 from berth_descheduler.run_options import cycle_settings, run_options, run_planner_settings
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.client import connect
+from berth_service.logs import configure_logs
 
 _LISTED_FAILURES: Final = 20
 _FAILED: Final = 1

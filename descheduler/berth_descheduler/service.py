@@ -19,7 +19,6 @@ from berth_descheduler import log_keys
 from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.health import HealthServer
-from berth_descheduler.logs import configure_logs
 from berth_descheduler.metrics import CycleMetrics
 from berth_descheduler.operator_watch import OperatorWatch
 from berth_descheduler.outcome import Outcome
@@ -28,11 +27,11 @@ from berth_descheduler.run_options import cycle_settings, duration_option, run_o
 from berth_descheduler.settings import CycleSettings, ServiceSettings
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.client import KubeClient, connect
+from berth_service.addresses import parse_address
+from berth_service.logs import configure_logs
 
 _LOG = structlog.get_logger(__name__)
 _FAILED = 1
-_WRONG_INPUT = 2
-_LARGEST_PORT = 65535
 
 
 class DeschedulerService:
@@ -83,7 +82,12 @@ class DeschedulerService:
 
 
 @click.command(
-    "berth-descheduler", context_settings={"auto_envvar_prefix": "BERTH_DESCHEDULER", "max_content_width": 120}
+    "berth-descheduler",
+    context_settings={
+        "auto_envvar_prefix": "BERTH_DESCHEDULER",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 120,
+    },
 )
 @cluster_options
 @planner_options
@@ -91,7 +95,13 @@ class DeschedulerService:
 @click.option("--once", is_flag=True, help="Run one cycle and end; exit code 1 if it did not all go as planned.")
 @click.option("--interval", metavar="DURATION", help="Run a cycle at once and then one every so often.")
 @click.option("--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /metrics.")
-@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Log from this level up.",
+)
 def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  # noqa: ANN401 - read once below
     """Defragment the cluster: plan, reserve, evict, verify. It first ends what an interrupted run began."""
     service_settings = read_service_settings(options)
@@ -127,15 +137,13 @@ def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
     if options["once"] == bool(options["interval"]):
         said = "said twice" if options["once"] else "not said"
         raise InputError("what to do", None, "--once or --interval DURATION", said=said)
-    host, _, port = options["health_address"].rpartition(":")
-    if not host or not port.isdecimal() or int(port) > _LARGEST_PORT:
-        raise InputError("--health-address", options["health_address"], "HOST:PORT, for example 0.0.0.0:8081")
+    host, port = parse_address("--health-address", options["health_address"])
     interval = None if options["once"] else timedelta(seconds=duration_option(options, "interval"))
-    return ServiceSettings(interval=interval, health_host=host, health_port=int(port))
+    return ServiceSettings(interval=interval, health_host=host, health_port=port)
 
 
 def main() -> None:
-    """Run the service and end the process with its exit code: 2 for wrong options, 1 where a cycle failed."""
+    """Run the service and end the process with its exit code: that of an error, 1 where a cycle failed."""
     try:
         code = serve.main(standalone_mode=False)
     except click.Abort:
@@ -145,5 +153,5 @@ def main() -> None:
         sys.exit(error.exit_code)
     except BerthError as error:
         click.echo(f"berth-descheduler: {error}", err=True)
-        sys.exit(_WRONG_INPUT if isinstance(error, InputError) else _FAILED)
+        sys.exit(error.exit_code)
     sys.exit(code if isinstance(code, int) else 0)

@@ -3,25 +3,13 @@
 It does not read the command line (`run_command`, `service` do) and knows nothing of the planner's own settings.
 """
 
-import os
-import secrets
-import socket
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
-from berth_core.errors import InputError
+from berth_core.errors import InputError, require_positive
 from berth_core.names import DEFAULT_NAMESPACE
-
-
-def default_identity() -> str:
-    """Return a name for this process that no other process uses."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-def _require_positive(name: str, value: float) -> None:
-    if value <= 0:
-        raise InputError(field=name, value=str(value), expected="a number above 0")
+from berth_service.identity import unique_identity
 
 
 class Approval(StrEnum):
@@ -56,7 +44,7 @@ class MoveTimeouts:
     def __post_init__(self) -> None:
         """Refuse times that are no times."""
         for name in ("reserve_seconds", "evict_seconds", "land_seconds", "ready_seconds", "gap_seconds"):
-            _require_positive(name, getattr(self, name))
+            require_positive(name, getattr(self, name))
         if self.shutdown_seconds < 0:
             raise InputError(field="shutdown_seconds", value=str(self.shutdown_seconds), expected="0 or more seconds")
 
@@ -95,7 +83,7 @@ class ExecutionSettings:
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the field."""
         for name in ("max_open_moves", "workers", "tick_seconds", "watchdog_seconds", "stale_operator_seconds"):
-            _require_positive(name, getattr(self, name))
+            require_positive(name, getattr(self, name))
         if not 0 <= self.max_failed_share <= 1:
             raise InputError(field="max_failed_share", value=str(self.max_failed_share), expected="a share from 0 to 1")
         if self.status_interval_seconds < 0:
@@ -121,7 +109,7 @@ class CycleSettings:
     namespace: str = DEFAULT_NAMESPACE
     """Berth's own namespace, where the Leases are."""
 
-    identity: str = field(default_factory=default_identity)
+    identity: str = field(default_factory=unique_identity)
     """Name under which this process holds the Lease."""
 
     lease_seconds: int = 15
@@ -148,7 +136,7 @@ class CycleSettings:
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the field."""
         for name in ("lease_seconds", "lease_wait_seconds", "approval_seconds", "adoption_seconds"):
-            _require_positive(name, getattr(self, name))
+            require_positive(name, getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True)

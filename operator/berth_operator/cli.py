@@ -1,63 +1,30 @@
-"""Owns the command line of `berth-operator`: options, environment variables, logging, exit codes.
+"""Owns the command line of `berth-operator`: options, environment variables, exit codes.
 
 It does not own what the settings mean: `berth_operator.settings` does.
 """
 
-import logging
 import sys
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 import kopf
-import structlog
 
 from berth_core.clock import SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import ConfigurationSource, find_source
-from berth_kube.errors import ForbiddenError, UnauthorizedError, UnreachableError
 from berth_kube.retries import RetryPolicy
 from berth_operator.handlers import declare
 from berth_operator.program import Program
-from berth_operator.settings import OperatorSettings, PlaceholderSettings, WebhookSettings, default_identity
+from berth_operator.settings import OperatorSettings, PlaceholderSettings, WebhookSettings
+from berth_service.addresses import parse_address
+from berth_service.identity import unique_identity
+from berth_service.logs import configure_logs
 
-_TO_BE_MENDED: Final = (InputError, UnreachableError, ForbiddenError, UnauthorizedError)
 _REQUEST_SECONDS: Final = 10.0
 _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
 """Short: a call must not outlive the lease under which it was decided; what failed is looked at again anyway."""
-
-
-def configure_logging(level: str) -> None:
-    """Write all logs, ours and the libraries', as JSON lines to standard error."""
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.JSONRenderer(),
-            ],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    for noisy in ("kopf", "aiohttp", "urllib3", "kubernetes", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
@@ -111,21 +78,23 @@ def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once b
             settings=ClientSettings(retries=_RETRIES),
         )
     except InputError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
-    configure_logging(options["log_level"])
+        _end(error)
+    configure_logs(options["log_level"], as_json=True)
     try:
         run(client, source, settings)
     except BerthError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2 if isinstance(error, _TO_BE_MENDED) else 1)
+        _end(error)
+
+
+def _end(error: BerthError) -> NoReturn:
+    """End the process with one line and the exit code of an error."""
+    click.echo(f"Error: {error}", err=True)
+    sys.exit(error.exit_code)
 
 
 def read_settings(options: dict[str, Any]) -> OperatorSettings:
     """Return the settings that the options ask for; raises InputError naming the option."""
-    host, _, port = options["health_address"].rpartition(":")
-    if not host or not port.isdecimal():
-        raise InputError("--health-address", options["health_address"], "HOST:PORT, for example 0.0.0.0:8080")
+    health_host, health_port = parse_address("--health-address", options["health_address"])
     if options["webhook_url"] and not options["webhook_url"].startswith("https://"):
         raise InputError("--webhook-url", options["webhook_url"], "an address that begins with https://")
     return OperatorSettings(
@@ -136,13 +105,13 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
             url=options["webhook_url"],
             service=options["webhook_service"],
         ),
-        identity=options["identity"] or default_identity(),
+        identity=options["identity"] or unique_identity(),
         lease_seconds=options["lease_seconds"],
         retention_seconds=options["retention_seconds"],
         sweep_seconds=options["sweep_seconds"],
         workers=options["workers"],
-        health_host=host,
-        health_port=int(port),
+        health_host=health_host,
+        health_port=health_port,
     )
 
 

@@ -3,26 +3,14 @@
 It does not read the command line or the environment: `berth_operator.cli` does.
 """
 
-import os
-import secrets
-import socket
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_core.errors import InputError
+from berth_core.errors import InputError, require_positive
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_service.identity import unique_identity
 
 _SHORTEST_SETTLE_SECONDS: Final = 0.3
-
-
-def default_identity() -> str:
-    """Return a name for this process that no other process uses."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-def _require_positive(name: str, value: float) -> None:
-    if value <= 0:
-        raise InputError(field=name, value=str(value), expected="a number above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +30,7 @@ class HandoverSettings:
             raise InputError(
                 field="settle_seconds", value=str(self.settle_seconds), expected="at least 0.3, the shortest safe time"
             )
-        _require_positive("timeout_seconds", self.timeout_seconds)
+        require_positive("timeout_seconds", self.timeout_seconds)
 
 
 @dataclass(frozen=True)
@@ -88,7 +76,7 @@ class OperatorSettings:
     placeholders: PlaceholderSettings = field(default_factory=PlaceholderSettings)
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
 
-    identity: str = field(default_factory=default_identity)
+    identity: str = field(default_factory=unique_identity)
     """Name under which this process holds the Lease."""
 
     lease_seconds: int = 8
@@ -112,6 +100,6 @@ class OperatorSettings:
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the field."""
         for name in ("lease_seconds", "sweep_seconds", "workers"):
-            _require_positive(name, getattr(self, name))
+            require_positive(name, getattr(self, name))
         if self.retention_seconds < 0:
             raise InputError(field="retention_seconds", value=str(self.retention_seconds), expected="0 or more seconds")

@@ -3,7 +3,7 @@
 It does not own the API server's answers: `berth_kube.errors` derives those from here.
 
     BerthError
-    ├── InputError      mend the input; command line: exit code 2; object: Failed/Invalid
+    ├── InputError      mend the input; a program's exit code is 2; object: Failed/Invalid
     │   ├── QuantityError   (berth_core.quantity)
     │   ├── DurationError   (berth_core.durations)
     │   └── TimestampError  (berth_core.clock)
@@ -11,7 +11,7 @@ It does not own the API server's answers: `berth_kube.errors` derives those from
     └── PermanentError  give up; trying again brings the same
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 _LONGEST_VALUE: Final = 80
 
@@ -19,12 +19,17 @@ _LONGEST_VALUE: Final = 80
 class BerthError(Exception):
     """Anything that Berth itself says went wrong; `str()` is a sentence for people."""
 
+    exit_code: ClassVar[int] = 1
+    """With what a program ends because of it: 2 where whoever started it can mend the cause, else 1."""
+
 
 class InputError(BerthError):
     """Something given to Berth is wrong; it names the field, the value and what would be right.
 
     `said` replaces the value in the sentence where quoting it would not help, as in "is truncated".
     """
+
+    exit_code = 2
 
     def __init__(self, field: str, value: object, expected: str, *, said: str = "") -> None:
         super().__init__(field, value, expected)
@@ -51,6 +56,12 @@ class RetryableError(BerthError):
 
 class PermanentError(BerthError):
     """It did not work and will not work by trying again."""
+
+
+def require_positive(field: str, value: float) -> None:
+    """Raise InputError that names the field unless the value is above zero."""
+    if value <= 0:
+        raise InputError(field, str(value), "a number above 0")
 
 
 def _shown(value: object) -> str:

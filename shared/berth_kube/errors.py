@@ -95,6 +95,7 @@ class MalformedAnswerError(KubeError, RetryableError):
 class UnreachableError(KubeError, RetryableError):
     """No complete answer came; `acted` tells whether the server may have carried the call out."""
 
+    exit_code = 2
     acted = True
 
     def __init__(self, call: Call, failure: Failure, *, url: str, acted: bool) -> None:
@@ -117,9 +118,13 @@ class UntrustedServerError(UnreachableError):
 class UnauthorizedError(KubeError, PermanentError):
     """The server does not know who is asking."""
 
+    exit_code = 2
+
 
 class ForbiddenError(KubeError, PermanentError):
     """The caller has no right to this."""
+
+    exit_code = 2
 
 
 class NotFoundError(KubeError, PermanentError):

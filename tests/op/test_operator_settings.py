@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from berth_core.errors import InputError
-from berth_operator.settings import HandoverSettings, OperatorSettings, default_identity
+from berth_operator.settings import HandoverSettings, OperatorSettings
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a settling time that was measured to be unsafe": (lambda: HandoverSettings(settle_seconds=0.29), "settle_seconds"),
@@ -29,7 +29,3 @@ def test_the_defaults_work() -> None:
     settings = OperatorSettings()
     assert settings.handover.settle_seconds == 0.3
     assert settings.retention_seconds == 3600
-
-
-def test_no_two_processes_have_one_name() -> None:
-    assert default_identity() != default_identity()

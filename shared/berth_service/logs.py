@@ -1,0 +1,48 @@
+"""Owns how logs are written: JSON lines for a service, a few plain lines for people; always to standard error.
+
+It does not own the names and keys of log events: each program has a module of its own for these.
+"""
+
+import logging
+import sys
+from typing import Any, Final
+
+import structlog
+from structlog.stdlib import ProcessorFormatter
+
+_NOISY: Final = ("aiohttp", "asyncio", "kopf", "kubernetes", "urllib3")
+
+
+def configure_logs(level: str, *, as_json: bool) -> None:
+    """Write all logs, ours and the libraries', from this level up."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    last = _as_json() if as_json else _as_text()
+    handler.setFormatter(ProcessorFormatter(foreign_pre_chain=shared, processors=last))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for noisy in _NOISY:
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _as_json() -> list[Any]:
+    return [
+        structlog.stdlib.add_logger_name,
+        ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(),
+    ]
+
+
+def _as_text() -> list[Any]:
+    return [ProcessorFormatter.remove_processors_meta, structlog.dev.ConsoleRenderer(colors=False)]

@@ -1,0 +1,102 @@
+"""What both services do alike: how they are named, where they listen, how they log."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
+from berth_kube.errors import (
+    Call,
+    Failure,
+    ForbiddenError,
+    NotFoundError,
+    ServerError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from berth_service.addresses import parse_address
+from berth_service.identity import unique_identity
+from berth_service.logs import configure_logs
+
+CALL = Call("list", "nodes")
+FAILURE = Failure(500, "Odd", "so it is")
+
+
+def test_no_two_processes_have_one_name() -> None:
+    assert unique_identity() != unique_identity()
+
+
+@pytest.mark.parametrize(("text", "want"), [("127.0.0.1:0", ("127.0.0.1", 0)), ("any:65535", ("any", 65535))])
+def test_an_address_is_a_host_and_a_port(text: str, want: tuple[str, int]) -> None:
+    assert parse_address("--at", text) == want
+
+
+@pytest.mark.parametrize("text", ["", "localhost", ":80", "localhost:", "localhost:http", "localhost:65536", "h:-1"])
+def test_no_address_is(text: str) -> None:
+    with pytest.raises(InputError, match=r"--at is .*expected HOST:PORT"):
+        parse_address("--at", text)
+
+
+@pytest.mark.parametrize(
+    ("error", "want_code"),
+    [
+        (InputError("x", 1, "2"), 2),
+        (UnauthorizedError(CALL, FAILURE), 2),
+        (ForbiddenError(CALL, FAILURE), 2),
+        (UnreachableError(CALL, FAILURE, url="https://cluster", acted=False), 2),
+        (NotFoundError(CALL, FAILURE), 1),
+        (ServerError(CALL, FAILURE), 1),
+        (RetryableError("later"), 1),
+        (PermanentError("never"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BerthError) else "",
+)
+def test_a_program_ends_with_two_where_its_user_can_mend_the_cause(error: BerthError, want_code: int) -> None:
+    assert error.exit_code == want_code
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_service_logs_ours_and_the_libraries_lines_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", as_json=True)
+    structlog.get_logger("ours").info("begun", pod="web-0")
+    logging.getLogger("theirs").warning("odd: %s", 1)
+    logging.getLogger("urllib3").info("chatter")
+    structlog.get_logger("ours").debug("detail")
+    ours, theirs = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (ours["event"], ours["pod"], ours["level"], ours["logger"]) == ("begun", "web-0", "info", "ours")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("odd: 1", "warning", "theirs")
+    assert ours["timestamp"].endswith("Z")
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_service_logs_an_exception_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", as_json=True)
+    try:
+        [].pop()
+    except IndexError:
+        structlog.get_logger("ours").exception("crashed")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "IndexError: pop from empty list" in json.loads(line)["exception"]
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_people_get_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", as_json=False)
+    structlog.get_logger("ours").info("begun", pod="web-0")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "begun" in line
+    assert "pod=web-0" in line
+    assert "\x1b" not in line
