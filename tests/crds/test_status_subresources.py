@@ -179,8 +179,9 @@ def test_kubectl_shows_a_reservation(api: PlainApi, stored: Store) -> None:
     api.merge_patch(f"{path}/status", {"status": as_json(RESERVATION_STATUS)})
     assert shown(api, path) == {
         "Phase": "Available",
-        "Node": "n-1",
+        "Node": "node-1",
         "Available": 2,
+        "Taken": 3,
         "Desired": 10,
         "Owner": "web-1",
         "Expires": LATER,
