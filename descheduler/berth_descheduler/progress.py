@@ -44,6 +44,7 @@ class RunProgress(Unobserved):
         self._status = console.status("starting")
         self._last_line = ""
         self._waves = 0
+        self._over = 0
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -73,11 +74,16 @@ class RunProgress(Unobserved):
 
     def plan_begun(self, name: str, moves: int) -> None:
         """Say which plan it is, for `kubectl`."""
-        self._console.print(f"carrying out {name}: {moves} moves (kubectl get migrationplan {name})")
+        line = f"carrying out {name}: {moves} moves (kubectl get migrationplan {name})"
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
-        """Show how many moves are in which state."""
+        """Show how many moves are in which state; without a terminal, only when another one is over."""
         counts = Counter(status.state for status in statuses)
+        over = sum(status.state.terminal for status in statuses)
+        if not self._console.is_terminal and over == self._over:
+            return
+        self._over = over
         states = ", ".join(f"{counts[state]} {state.value.lower()}" for state in _SHOWN if counts[state])
         self._show(f"wave {wave + 1}{f' of {self._waves}' if self._waves else ''}: {states or 'beginning'}")
 
