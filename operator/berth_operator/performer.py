@@ -58,6 +58,8 @@ from berth_operator.settings import OperatorSettings
 from berth_operator.statuses import describe_transition
 from berth_operator.webhook_scope import WebhookScope
 
+_LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
+"""The API server takes no longer activeDeadlineSeconds: 68 years."""
 _QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
 
 log = structlog.get_logger(__name__)
@@ -275,7 +277,7 @@ class Performer:
         if expiry is None:
             return None
         left = (expiry - self._now()).total_seconds()
-        return int(left) + self._settings.placeholders.deadline_margin_seconds
+        return min(int(left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
 
     def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False) -> None:
         """Delete a placeholder, and no other pod of its name; `at_once` without waiting for a kubelet."""

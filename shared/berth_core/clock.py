@@ -69,9 +69,14 @@ def parse_timestamp(text: str) -> datetime:
 
 def format_timestamp(moment: datetime) -> str:
     """Return a time as the API writes it: UTC, whole seconds (cut off), `Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _format_naive(moment, "seconds")
 
 
 def format_precise_timestamp(moment: datetime) -> str:
     """Return a time as the API writes a MicroTime (leases, events): UTC, six decimals, `Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _format_naive(moment, "microseconds")
+
+
+def _format_naive(moment: datetime, finest: str) -> str:
+    # Not strftime: its %Y writes the year 1 as 1, which no reader of RFC 3339 takes.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=finest) + "Z"

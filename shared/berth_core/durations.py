@@ -38,14 +38,14 @@ class DurationError(InputError):
 def parse_duration(text: str) -> timedelta:
     """Return the length that a text in the notation of Go's `time.ParseDuration` names, to the microsecond.
 
-    It may be negative. Raises `DurationError`, also for what Go's 64 bits of nanoseconds cannot hold.
+    It may be negative; only what is written as nothing is zero, which means "never" in a TTL. Raises `DurationError`, also for what Go's 64 bits of nanoseconds cannot hold.
     """
     if len(text) > _LONGEST_TEXT or not _WHOLE.fullmatch(text):
         raise DurationError(text)
     nanos = sum((Fraction(number) * _NANOS[unit] for number, unit in _parts(text)), Fraction(0))
     if nanos > _MOST_NANOS:
         raise DurationError(text)
-    length = timedelta(microseconds=round(nanos / 1_000))
+    length = timedelta(microseconds=max(round(nanos / 1_000), 1 if nanos else 0))
     return -length if text.startswith("-") else length
 
 

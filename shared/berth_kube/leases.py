@@ -55,6 +55,15 @@ class _Observation:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """What came of one try to take the lease."""
+
+    won: bool
+    error: KubeError | None = None
+    """Why it is not known whose the lease is."""
+
+
 class LeaseHolder:
     """Takes, keeps and gives back one lease; `identity` must differ between processes that live at the same time."""
 
@@ -96,17 +105,20 @@ class LeaseHolder:
     def acquire(self, timeout: float | None = None) -> bool:
         """Wait until the lease is ours and keep it renewed in a thread; tell whether that came about in time.
 
-        A timeout of 0 tries once, None waits until `release`. Raises the KubeError that will not pass by itself.
+        A timeout of 0 tries once, None waits until `release`. Raises the KubeError that will not pass by itself, and
+        at the end of the time the one of the last try: a server that gives no answer says nothing of other holders.
         """
         if self._thread is not None and self._thread.is_alive():
             return self.held()
         self._stopped.clear()
         self._lost.clear()
         deadline = None if timeout is None else self._clock.monotonic() + timeout
-        while not self._try_to_claim():
+        while not (claim := self._try_to_claim()).won:
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION * random.uniform(1, 1.2)  # noqa: S311 - jitter
             if deadline is not None:
                 wait_seconds = min(wait_seconds, deadline - self._clock.monotonic())
+            if wait_seconds <= 0 and claim.error is not None:
+                raise claim.error
             if wait_seconds <= 0 or self._stopped.wait(wait_seconds):
                 return False
         self._thread = threading.Thread(target=self._keep, name=f"lease {self._name}", daemon=True)
@@ -127,15 +139,15 @@ class LeaseHolder:
         except KubeError as error:
             _LOG.info("the lease %s is left to expire: %s", self._name, error)
 
-    def _try_to_claim(self) -> bool:
-        """Tell whether the lease is ours now; a server that does not answer is a no."""
+    def _try_to_claim(self) -> _Try:
+        """Tell whether the lease is ours now; a server that does not answer is a no, with its error."""
         try:
-            return self._claim()
+            return _Try(won=self._claim())
         except KubeError as error:
             if isinstance(error, PermanentError):
                 raise
             _LOG.warning("cannot take the lease %s/%s yet: %s", self._namespace, self._name, error)
-            return False
+            return _Try(won=False, error=error)
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 

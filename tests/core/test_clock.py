@@ -60,6 +60,11 @@ def test_times_are_written_in_utc() -> None:
     assert format_precise_timestamp(moment) == "2026-11-21T07:15:00.000005Z"
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "0999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_a_year_is_written_with_four_digits(text: str) -> None:
+    assert format_timestamp(parse_timestamp(text)) == text
+
+
 def test_the_systems_clock_runs_in_utc_and_never_backwards() -> None:
     clock: Clock = SystemClock()
     before = clock.monotonic()

@@ -29,6 +29,9 @@ WRITTEN = {
     "7\u03bcs": (timedelta(microseconds=7), "7µs"),
     "1400ns": (timedelta(microseconds=1), "1µs"),
     "1600ns": (timedelta(microseconds=2), "2µs"),
+    "1ns": (timedelta(microseconds=1), "1µs"),
+    "-1ns": (timedelta(microseconds=-1), "-1µs"),
+    "0ns": (timedelta(0), "0s"),
     "100h": (timedelta(hours=100), "100h0m0s"),
     "2562047h47m16.854775807s": (timedelta(microseconds=9223372036854776), "2562047h47m16.854776s"),
 }

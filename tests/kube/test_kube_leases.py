@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from berth_kube import KubeClient
-from berth_kube.errors import ForbiddenError
+from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.leases import LeaseHolder
 from builders import FakeClock
 from scripted_server import ScriptedServer, Silence, answer, refusal
@@ -210,9 +210,16 @@ def test_a_missing_right_is_said(holders: Holders, store: LeaseStore) -> None:
 def test_a_server_that_is_down_is_waited_for(holders: Holders, store: LeaseStore) -> None:
     store.fault = refusal(503, "ServiceUnavailable", "down")
     one = holders.make("one", duration_seconds=1, real_time=True)
-    assert not one.acquire(0.2)
     threading.Timer(0.5, lambda: setattr(store, "fault", None)).start()
     assert one.acquire(5)
+
+
+def test_a_server_that_stays_down_is_not_taken_for_another_holder(holders: Holders, store: LeaseStore) -> None:
+    store.fault = refusal(503, "ServiceUnavailable", "down")
+    one = holders.make("one", duration_seconds=1, real_time=True)
+    with pytest.raises(ServerError, match="down"):
+        one.acquire(0.2)
+    assert not one.held()
 
 
 def test_release_ends_a_wait(holders: Holders, store: LeaseStore) -> None:

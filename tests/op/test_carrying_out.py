@@ -131,6 +131,12 @@ def test_the_kubelet_is_told_when_to_end_a_placeholder(desk: Desk) -> None:
     assert made.spec.active_deadline_seconds == 160
 
 
+def test_a_placeholder_of_a_far_expiry_has_the_longest_deadline_that_the_api_takes(desk: Desk) -> None:
+    desk.perform(CreatePlaceholder(task(), 0), of=place(ttl="2000000h"))
+    (made,) = desk.cache.placeholders()
+    assert made.spec.active_deadline_seconds == 2**31 - 1
+
+
 VERDICTS = {
     "the API server refuses the object": (error(InvalidObjectError, "bad"), ReservationReason.INVALID, "task web: bad"),
     "a quota refuses it": (
