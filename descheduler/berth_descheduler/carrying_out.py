@@ -31,6 +31,7 @@ from berth_descheduler.landing import count_pending, read_freed
 from berth_descheduler.leftovers import release_reservations, status_of_new_run
 from berth_descheduler.observation import Observation
 from berth_descheduler.observers import CycleObserver
+from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.outcome import Phase, PlanOutcome, conclude
 from berth_descheduler.plan_objects import PlanIdentity, build_defragmented_patch, build_status_patch
 from berth_descheduler.planner import Invalid
@@ -131,6 +132,7 @@ def _execute(shop: Workshop, plan: MigrationPlan, skipped: Mapping[int, MoveStat
         stop=shop.stop,
         lease_lost=shop.lease.lost,
         listener=shop.observer,
+        operator=OperatorPulse(shop.client, shop.clock, shop.settings.namespace),
     )
     identity = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
     with Observation(shop.client, identity, plan.spec.moves) as observation:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from berth_core.errors import PermanentError, RetryableError
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_descheduler.moves import Eviction
+from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.plan_objects import PlanIdentity, build_reservation, controller_reference
 from berth_kube.client import KubeClient
 from berth_kube.errors import (
@@ -109,8 +110,13 @@ def _is_ready(raw_pod: dict[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def evict(client: KubeClient, move: PlannedMove) -> EvictAnswer:
-    """Ask for the eviction of exactly the planned pod."""
+def evict(client: KubeClient, move: PlannedMove, operator: OperatorPulse) -> EvictAnswer:
+    """Ask for the eviction of exactly the planned pod, while there is an operator to hand its place over."""
+    silent = operator.why_silent()
+    return EvictAnswer(Eviction.BLOCKED, silent) if silent else _ask_for_eviction(client, move)
+
+
+def _ask_for_eviction(client: KubeClient, move: PlannedMove) -> EvictAnswer:
     try:
         client.evict(move.namespace, move.pod, uid=move.pod_uid)
     except EvictionBlockedError as error:

@@ -29,6 +29,7 @@ from berth_descheduler.evictions import EvictAnswer, ReserveAnswer, backoff_seco
 from berth_descheduler.facts import Look, MoveProgress, derive_facts, look_at, start_progress, was_evicted
 from berth_descheduler.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
 from berth_descheduler.observation import Observation
+from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.plan_objects import PlanIdentity
 from berth_descheduler.settings import ExecutionSettings
 from berth_descheduler.status_writer import PlanStatusWriter
@@ -87,6 +88,7 @@ class Tools:
     """Set when another process may carry the plan on: do nothing more."""
 
     listener: MoveListener
+    operator: OperatorPulse
 
 
 @dataclass(slots=True)
@@ -245,7 +247,7 @@ class PlanExecutor:
         progress.eviction = Eviction.SENT
         self._call(
             progress,
-            lambda: evict(self._tools.client, progress.move),
+            lambda: evict(self._tools.client, progress.move, self._tools.operator),
             lambda answer: self._evicted(progress, answer),
         )
 

@@ -212,7 +212,7 @@ def read_place(reservation: Reservation) -> tuple[Place, str]:
     if reservation.phase is ReservationPhase.AVAILABLE and reservation.condition(ConditionType.AVAILABLE):
         proven = reservation.condition(ConditionType.HANDOVER_READY)
         return (Place.HELD, detail) if proven else (Place.UNPROVEN, _handover_detail(reservation))
-    return Place.ASKED, detail
+    return Place.ASKED, detail if state else "no operator has looked at it; is berth-operator running?"
 
 
 def _slot(reservation: Reservation) -> Slot | None:

@@ -38,7 +38,8 @@ class DurationError(InputError):
 def parse_duration(text: str) -> timedelta:
     """Return the length that a text in the notation of Go's `time.ParseDuration` names, to the microsecond.
 
-    It may be negative; only what is written as nothing is zero, which means "never" in a TTL. Raises `DurationError`, also for what Go's 64 bits of nanoseconds cannot hold.
+    It may be negative. Only what is written as nothing is zero, which means "never" in a TTL. Raises `DurationError`,
+    also for what Go's 64 bits of nanoseconds cannot hold.
     """
     if len(text) > _LONGEST_TEXT or not _WHOLE.fullmatch(text):
         raise DurationError(text)

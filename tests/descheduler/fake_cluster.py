@@ -17,9 +17,10 @@ import msgspec
 
 from berth_core.clock import format_timestamp
 from berth_core.labels import PLAN_LABEL
+from berth_core.names import OPERATOR_LEASE
 from berth_kube.errors import AlreadyExistsError, Call, ConflictError, EvictionBlockedError, Failure, NotFoundError
 from berth_kube.listing import Listing
-from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS, Resource
+from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS, Resource
 from berth_kube.watching import Changed, Listed, Removed
 from builders import NOON
 
@@ -55,6 +56,11 @@ class FakeCluster:
             metadata.setdefault("uid", f"uid-{resource.plural}-{metadata['name']}")
             metadata.setdefault("creationTimestamp", format_timestamp(NOON))
             return self._store(resource.plural, raw, added=True)
+
+    def start_operator(self) -> None:
+        """Have an operator that holds its Lease for longer than any test takes."""
+        spec = {"holderIdentity": "op", "leaseDurationSeconds": 7200, "renewTime": format_timestamp(datetime.now(UTC))}
+        self.add(LEASES, {"metadata": {"name": OPERATOR_LEASE, "namespace": "berth-system"}, "spec": spec})
 
     def hold_at_once(self, reservation: Raw) -> None:
         task = reservation["spec"]["tasks"][0]
@@ -369,6 +375,7 @@ def pod(name: str, owner: str, node_name: str, *, cpu: str) -> Raw:
 def fragmented_cluster() -> FakeCluster:
     """Two low nodes, `low-1` with two pods and `low-2` with one, and two high ones with room for all three."""
     cluster = FakeCluster()
+    cluster.start_operator()
     for name in ("low-1", "low-2", "high-1", "high-2"):
         cluster.add(NODES, node(name))
     for name, count in (("big", 2), ("web", 2), ("api", 1)):

@@ -9,14 +9,14 @@ import pytest
 from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveReason, MoveState, PlanPhase
-from berth_core.names import reservation_name
+from berth_core.names import OPERATOR_LEASE, reservation_name
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
-from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from descheduler.cycle_settings import PLANNER, QUICK, SETTINGS
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, pod
 
@@ -140,6 +140,19 @@ def test_an_unproven_hand_over_is_no_ground_to_evict(cluster: FakeCluster) -> No
     }
     assert ("evict", "pods", "web-1") not in cluster.calls
     assert outcome.plan.phase is PlanPhase.FAILED
+    assert_nothing_is_left(cluster)
+
+
+def test_nothing_is_evicted_once_the_operator_is_silent_though_the_hand_over_was_proven(cluster: FakeCluster) -> None:
+    cluster.objects[LEASES.plural]["berth-system", OPERATOR_LEASE]["spec"]["leaseDurationSeconds"] = 0
+    outcome = run(cluster)
+    assert set(states(outcome).values()) <= {
+        ("Failed", "EvictionBlocked"),
+        ("Skipped", "SourceNotEmptiable"),
+        ("Skipped", "PlanStopped"),
+    }
+    assert "the operator has been silent for" in outcome.plan.statuses[0].message
+    assert [name for verb, _, name in cluster.calls if verb == "evict"] == []
     assert_nothing_is_left(cluster)
 
 

@@ -1,6 +1,7 @@
 """What the API shows of a Reservation and of pods, read as the facts of moves."""
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,9 @@ class Case:
 
 AVAILABLE, READY = "Available", "HandoverReady"
 CASES = {
-    "nobody has looked at it": Case(ReservationStatus(), Place.ASKED, ""),
+    "nobody has looked at it": Case(
+        ReservationStatus(), Place.ASKED, "no operator has looked at it; is berth-operator running?"
+    ),
     "pending": Case(status(ReservationPhase.PENDING), Place.ASKED),
     "waiting for room": Case(status(ReservationPhase.WAITING, slot(SlotState.PENDING)), Place.ASKED),
     "available, not proven": Case(
@@ -98,7 +101,7 @@ def progress(name: str = "web-1", *, owner: str = "web", source: str = "source",
         target="target",
         wave=wave,
     )
-    return start_progress("plan-1", hash(name) % 1000, move, None)
+    return start_progress("plan-1", zlib.crc32(name.encode()), move, None)
 
 
 def observed(*moves: tuple[MoveProgress, ReservationStatus | None, Pod | None], more: tuple[Pod, ...] = ()) -> Observed:
