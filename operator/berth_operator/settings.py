@@ -65,8 +65,8 @@ class WebhookSettings:
     """Name of the Service in front of the operator in its own namespace."""
 
     timeout_seconds: int = 5
-    """How long the API server waits; after that the pod is created as if there were no webhook. A busy machine needs more
-    than two seconds now and then, and each pod that is let through lands elsewhere."""
+    """How long the API server waits; after that the pod is created as if there were no webhook. A busy machine needs
+    more than two seconds now and then, and each pod that is let through lands elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
