@@ -58,6 +58,8 @@ class RefusalReason(StrEnum):
     NO_TARGET = "NoTarget"
     MOVE_LIMIT = "MoveLimit"
     TOO_FEW_LOW_NODES = "TooFewLowNodes"
+    NO_ROOM_TOGETHER = "NoRoomTogether"
+    BOUND_REACHED = "BoundReached"
 
 
 @dataclass(frozen=True, slots=True)

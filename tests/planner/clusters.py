@@ -116,6 +116,30 @@ def settings(
     )
 
 
+def consolidating(
+    *,
+    protection: int | str = 100,
+    max_moves: int | None = None,
+    per_controller: int = 1,
+    per_wave: int = 25,
+    exact: bool = False,
+    seed: int = 0,
+    now: Any = None,
+    **args: Any,
+) -> PlannerSettings:
+    raw = {"strategy": "Consolidate", "protectionThresholds": {"cpu": protection}, **args}
+    if protection != 100:
+        raw |= {"defragmentThresholds": {"cpu": 50}, "lowThresholds": {"cpu": 50}}
+    return PlannerSettings(
+        args=DefragmentationArgs.parse(raw),
+        max_moves=max_moves,
+        waves=WaveLimits(per_controller=per_controller, per_wave=per_wave),
+        now=now,
+        exact=exact,
+        seed=seed,
+    )
+
+
 def api_items(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The snapshot's objects as plain dictionaries, for the replay."""
     return [

@@ -337,7 +337,8 @@ def wave_of(move: Object) -> int:
 
 
 def sources_of(moves: Sequence[Object]) -> set[str]:
-    return {move["source"] for move in moves}
+    """The nodes that are tainted while a plan runs: those that it empties, not those that it also fills."""
+    return {move["source"] for move in moves}.difference(move["target"] for move in moves)
 
 
 def moved(present: Iterable[Present], moves: Iterable[Object]) -> list[Present]:

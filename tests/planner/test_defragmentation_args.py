@@ -88,7 +88,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"evictableNamespaces": {"include": "a"}},
         "evictableNamespaces.include is 'a'; expected a list of names of namespaces",
     ),
-    "a strategy that is not known": ({"strategy": "Luck"}, "strategy is 'Luck'; expected one of Threshold"),
+    "a strategy that is not known": (
+        {"strategy": "Luck"},
+        "strategy is 'Luck'; expected one of Threshold, Consolidate",
+    ),
 }
 
 

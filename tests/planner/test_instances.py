@@ -37,7 +37,7 @@ def test_no_generated_node_is_overfull() -> None:
     snapshot = generate(SPREAD)
     snapshot.check()
     for node in snapshot.nodes:
-        used = [snapshot.requests_of(pod) for pod in snapshot.pods_on(node.metadata.name)]
+        used = [snapshot.requests[pod.key] for pod in snapshot.pods_on(node.metadata.name)]
         free = snapshot.allocatable_of(node)
         for amounts in used:
             free = free.minus(amounts)

@@ -76,6 +76,10 @@ class Neighbours:
             or bool(self._shunning_placeholders)
         )
 
+    def counts(self, class_index: ClassIndex) -> bool:
+        """Tell whether where pods of a class are decides about others."""
+        return bool(self._counted.get(class_index))
+
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
         """Return why a settled pod of a class cannot go from its source to a target for the sake of other pods."""
         company = self._company.get(class_index)

@@ -4,15 +4,19 @@ It does not own any rule of its own.
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import assert_never
 
+from berth_core.errors import InputError
 from berth_core.migration_plans import Objective, PlannedMove, Predicted
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.cluster import NodeIndex
+from berth_descheduler.planner.deadlines import Deadline, NoDeadline
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.problems import Problem, Strategy
+from berth_descheduler.planner.quality import Quality
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.threshold import Threshold
@@ -31,6 +35,8 @@ class Plan:
     refused: tuple[Refused, ...]
     before: Fragmentation
     after: Fragmentation
+    quality: Quality | None = None
+    """How good it is by proof; None with a strategy that does not say."""
 
     @property
     def waves(self) -> int:
@@ -51,28 +57,38 @@ class Plan:
         return Objective(plugin=PLUGIN_NAME, strategy=args.strategy.value, args=args.to_mapping())
 
 
-def plan(snapshot: Snapshot, settings: PlannerSettings) -> Plan:
-    """Return the plan for a snapshot; the same snapshot and settings give the same plan.
+def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | None = None) -> Plan:
+    """Return the plan for a snapshot; the same snapshot and settings give the same plan, unless it is out of time.
 
     Raises `InputError` that names what is wrong with the snapshot or the settings.
     """
     problem = Problem.from_snapshot(snapshot, settings)
-    strategy = _strategy(settings.args.strategy)
+    strategy = _strategy(settings.args.strategy, deadline or NoDeadline())
     state = State(problem.cluster, strategy.possible_sources(problem))
     proposal = strategy.propose(problem, state)
     waves = assign_waves(problem, state, proposal.steps)
     moves = tuple(_planned(problem, step, wave) for step, wave in zip(proposal.steps, waves, strict=True))
     before, after = measure(problem, ()), measure(problem, proposal.steps)
     freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes)))
-    return Plan(settings, moves, freed, proposal.refused, before, after)
+    return Plan(settings, moves, freed, proposal.refused, before, after, proposal.quality)
 
 
-def _strategy(name: StrategyName) -> Strategy:
+def _strategy(name: StrategyName, deadline: Deadline) -> Strategy:
     match name:
         case StrategyName.THRESHOLD:
             return Threshold()
+        case StrategyName.CONSOLIDATE:
+            _require_numpy(name)
+            from berth_descheduler.planner.consolidate import Consolidate  # noqa: PLC0415 - needs numpy, an extra
+
+            return Consolidate(deadline)
         case _:
             assert_never(name)
+
+
+def _require_numpy(name: StrategyName) -> None:
+    if find_spec("numpy") is None:
+        raise InputError("strategy", name.value, "Threshold, or numpy installed: the extra berth[descheduler] has it")
 
 
 def _planned(problem: Problem, step: Step, wave: int) -> PlannedMove:

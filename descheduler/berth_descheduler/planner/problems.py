@@ -12,6 +12,7 @@ from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.placements import node_refusal
+from berth_descheduler.planner.quality import Quality
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.volumes import VolumeBook
@@ -27,6 +28,8 @@ class Proposal:
 
     steps: tuple[Step, ...]
     refused: tuple[Refused, ...]
+    quality: Quality | None = None
+    """How good it is; None where a strategy does not say."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,12 @@ class PlannerSettings:
     now: datetime | None = None
     """The time from which a cool-down counts back; None: no node is cooling down."""
 
+    exact: bool = True
+    """Whether the integer program goes on where the search ends, if it is installed and the problem small enough."""
+
+    seed: int = 0
+    """What the search's chance comes from; the same seed, the same plan."""
+
     own_namespace: str = DEFAULT_NAMESPACE
     """Berth's namespace, whose pods are never moved."""
 

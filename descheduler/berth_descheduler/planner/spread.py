@@ -80,6 +80,10 @@ class Spread:
         """Tell whether where pods of a class may go depends on how others are spread."""
         return class_index in self._rules
 
+    def counts(self, class_index: ClassIndex) -> bool:
+        """Tell whether where pods of a class are decides about others."""
+        return bool(self._counted.get(class_index))
+
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
         """Return why a settled pod of a class cannot go from its source to a target for the sake of even spread."""
         for rule in self._rules.get(class_index, ()):

@@ -73,6 +73,18 @@ class State:
         """Tell whether the answers for a class change with where other pods are, not only with what is free."""
         return self.neighbours.constrains(class_index) or self.spread.constrains(class_index)
 
+    def stands_alone(self, class_index: ClassIndex) -> bool:
+        """Tell whether neither other pods decide where pods of a class may go nor these about others.
+
+        Amounts and ties to nodes are then all that there is to know of them.
+        """
+        return not (
+            self.depends_on_others(class_index)
+            or self.neighbours.counts(class_index)
+            or self.spread.counts(class_index)
+            or self.cluster.classes[class_index].host_ports
+        )
+
     def fits(self, class_index: ClassIndex, node: NodeIndex) -> bool:
         """Tell whether a node has all that a pod of a class asks for; what is not asked for may be over-booked."""
         free = self.free[node]

@@ -19,6 +19,9 @@ PLUGIN_NAME: Final = "Defragmentation"
 LOW_DEFAULT: Final = 40
 DEFRAGMENT_DEFAULT: Final = 70
 PROTECTION_DEFAULT: Final = 95
+"""With the strategy `Threshold`; the others fill nodes up where nothing else is said."""
+
+PROTECTION_DEFAULT_OF_OTHERS: Final = 100
 
 _FIELDS: Final = frozenset(
     {
@@ -38,6 +41,7 @@ class StrategyName(StrEnum):
     """How the moves are chosen."""
 
     THRESHOLD = "Threshold"
+    CONSOLIDATE = "Consolidate"
 
     @classmethod
     def parse(cls, raw: object) -> "StrategyName":
@@ -134,15 +138,17 @@ class DefragmentationArgs:
         resource = raw.get("resourceType", CPU)
         if not isinstance(resource, str) or not resource:
             raise InputError("resourceType", resource, "a resource such as cpu, memory or nvidia.com/gpu")
+        strategy = StrategyName.parse(raw.get("strategy", StrategyName.THRESHOLD.value))
+        protection = PROTECTION_DEFAULT if strategy is StrategyName.THRESHOLD else PROTECTION_DEFAULT_OF_OTHERS
         return cls(
             resource_type=resource,
             low=_thresholds(raw, "lowThresholds", {resource: LOW_DEFAULT}),
             defragment=_thresholds(raw, "defragmentThresholds", {resource: DEFRAGMENT_DEFAULT}),
-            protection=_thresholds(raw, "protectionThresholds", {resource: PROTECTION_DEFAULT}),
+            protection=_thresholds(raw, "protectionThresholds", {resource: protection}),
             number_of_nodes=_whole_number(raw.get("numberOfNodes", 0)),
             evictable_namespaces=EvictableNamespaces.parse(raw.get("evictableNamespaces")),
             cool_down=_cool_down(raw.get("coolDownTime", 0)),
-            strategy=StrategyName.parse(raw.get("strategy", StrategyName.THRESHOLD.value)),
+            strategy=strategy,
         )
 
     def to_mapping(self) -> dict[str, Any]:

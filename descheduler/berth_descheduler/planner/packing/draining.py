@@ -1,0 +1,206 @@
+"""Owns the choice of the nodes to empty: which set can be emptied with the moves there are, and at what price.
+
+It does not own where the pods go (`filling`, `tied_pods`) nor their order (`ordering`).
+
+The set is chosen first and filled as a whole: the nodes whose pods cost least at the prices of the moment. A filling
+tells what the last pod of each kind cost, prices move towards that, and the set is chosen anew, with more nodes where
+moves are left and fewer where pods found no place. So expensive kinds (large pods for which there is no hole) make
+their nodes expensive, as long as that matters. Prices begin at one move for every pod: the nodes with the fewest pods.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from berth_descheduler.planner.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.deadlines import Deadline, is_over
+from berth_descheduler.planner.packing.bounds import fewest_moves
+from berth_descheduler.planner.packing.columns import Columns, Ints, Mask
+from berth_descheduler.planner.packing.filling import MOVE, Filled, Limits, fill
+from berth_descheduler.planner.packing.tied_pods import TiedPlacement, TiedPods
+from berth_descheduler.planner.state import State
+
+_ROUNDS: Final = 28
+_ROUNDS_WITHOUT_GAIN: Final = 10
+_LARGE: Final = 20
+"""A pod is large if it takes more than one in so many parts of a node."""
+
+
+@dataclass(frozen=True)
+class Draining:
+    """A set of nodes to empty and where everything goes."""
+
+    nodes: tuple[NodeIndex, ...]
+    tied: tuple[TiedPlacement, ...]
+    filled: Filled
+    moves: int
+
+    def better_than(self, other: "Draining | None") -> bool:
+        """Tell whether more nodes are freed, or as many with fewer moves."""
+        return other is None or (len(self.nodes), -self.moves) > (len(other.nodes), -other.moves)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The nodes that may be emptied."""
+
+    nodes: Ints  # (candidates,)
+    pods_of: Mapping[NodeIndex, tuple[PodIndex, ...]]
+    pod_counts: Ints  # (candidates,)
+    disruption: Ints  # (candidates,), which of two equally cheap nodes is disturbed less
+    empty: Ints  # nodes that are empty already
+
+
+@dataclass(frozen=True)
+class DrainLimits:
+    """What a draining has to keep to."""
+
+    budget: int | None
+    """The most moves."""
+
+    most: int
+    """No more nodes than this can be freed."""
+
+    deadline: Deadline
+    seed: int = 0
+    filling: Limits = field(default_factory=Limits)
+
+
+class DrainSearch:
+    """Looks for the largest set of nodes that can be emptied, then for the fewest moves."""
+
+    def __init__(
+        self, columns: Columns, state: State, candidates: Candidates, open_nodes: Mask, limits: DrainLimits
+    ) -> None:
+        """Prepare; `open_nodes` may take pods as long as they are not emptied themselves."""
+        self._columns = columns
+        self._state = state
+        self._candidates = candidates
+        self._open = open_nodes
+        self._limits = limits
+        self._movable = np.flatnonzero(columns.pod_kind >= 0)
+        self._prices = np.full(columns.kinds, MOVE, dtype=np.int64)
+        self._bonus = np.zeros(columns.nodes, dtype=np.int64)
+        self.found: list[Draining] = []
+        """What was found, the best last."""
+        self.out_of_time = False
+
+    def run(self) -> None:
+        """Search, and leave the results in `found`."""
+        chance, target, idle = Random(self._limits.seed), self._limits.most, 0  # noqa: S311 - no secret
+        least = fewest_moves(self._candidates.pod_counts, self._limits.most)
+        for turn in range(_ROUNDS):
+            if target < 1 or idle > _ROUNDS_WITHOUT_GAIN or self._is_perfect(least):
+                return
+            if is_over(self._limits.deadline):
+                self.out_of_time = True
+                return
+            trial = self._try(self._choose(target))
+            good = trial.filled.complete and self._within_budget(trial)
+            idle += 1
+            if good and trial.nodes and trial.better_than(self._best):
+                self.found.append(trial)
+                idle = 0
+            self._learn(trial, turn, chance if idle > _ROUNDS_WITHOUT_GAIN // 2 else None)
+            target = self._next_target(trial, good=good)
+
+    @property
+    def _best(self) -> Draining | None:
+        return self.found[-1] if self.found else None
+
+    def _is_perfect(self, least: int) -> bool:
+        best = self._best
+        return best is not None and len(best.nodes) == self._limits.most and best.moves == least
+
+    def _within_budget(self, trial: Draining) -> bool:
+        return self._limits.budget is None or trial.moves <= self._limits.budget
+
+    # --- choosing and trying ----------------------------------------------------------------------------------------
+
+    def _choose(self, most: int) -> Ints:
+        """Return the cheapest candidate nodes, no more than can be emptied by direct moves alone."""
+        found = self._candidates
+        each = self._prices[self._columns.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
+        cost = np.bincount(self._columns.pod_node[self._movable], weights=each, minlength=self._columns.nodes)
+        order = np.lexsort((found.nodes, found.disruption, cost[found.nodes] - self._bonus[found.nodes]))[:most]
+        if self._limits.budget is not None:
+            order = order[: int((np.cumsum(found.pod_counts[order]) <= self._limits.budget).sum())]
+        return np.sort(found.nodes[order])
+
+    def _try(self, chosen: Ints) -> Draining:
+        """Return what comes of emptying some nodes; those whose tied pods find no place are left out."""
+        drained = np.zeros(self._columns.nodes, dtype=bool)
+        drained[chosen] = True
+        tied = TiedPods(self._columns, self._state, self._open & ~drained)
+        drained[list(tied.place(self._tied_pods(chosen)))] = False
+        tied.withdraw()
+        leaving = self._columns.movable_on(drained)
+        demand = self._columns.counts_of(leaving)
+        demand[self._columns.tied] = 0
+        filled = fill(
+            self._columns,
+            tied.room,
+            self._open & ~drained,
+            demand,
+            prices=self._prices,
+            limits=self._limits.filling,
+        )
+        nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
+        return Draining(nodes, tied.placements, filled, len(leaving) + filled.ejected)
+
+    def _tied_pods(self, chosen: Ints) -> dict[int, list[PodIndex]]:
+        if not self._columns.tied.any():
+            return {}
+        kinds, tied = self._columns.pod_kind, self._columns.tied
+        of_nodes = ((int(node), self._candidates.pods_of[NodeIndex(int(node))]) for node in chosen)
+        found = {node: [pod for pod in pods if tied[kinds[pod]]] for node, pods in of_nodes}
+        return {node: pods for node, pods in found.items() if pods}
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def _learn(self, trial: Draining, turn: int, chance: Random | None) -> None:
+        """Move prices towards what pods cost in a trial, less and less; shake them by chance where that led nowhere."""
+        pace = 2 + turn // 4
+        self._prices = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
+        if chance is not None:
+            shaken = np.array([chance.randrange(80, 125) for _ in range(self._columns.kinds)], dtype=np.int64)
+            self._prices = np.maximum(MOVE, self._prices * shaken // 100)
+        if self._limits.budget is None and not trial.filled.complete:
+            mean = max(1, int(self._columns.need[:, self._columns.binding].mean()))
+            self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
+
+    def _next_target(self, trial: Draining, *, good: bool) -> int:
+        """Return how many nodes to try next."""
+        freed, best = len(trial.nodes), len(self._best.nodes) if self._best else 0
+        if good:
+            target = freed + self._affordable(trial)
+        elif not trial.filled.complete:
+            target = freed - self._missing_nodes(trial)
+        else:
+            target = freed - max(1, self._overspent(trial))
+        return min(self._limits.most, max(target, best + 1))
+
+    def _affordable(self, trial: Draining) -> int:
+        """Return how many more nodes the moves that are left might free."""
+        if self._limits.budget is None:
+            return max(1, (self._limits.most - len(trial.nodes) + 1) // 2)
+        return max(1, (self._limits.budget - trial.moves) * len(trial.nodes) // max(1, trial.moves))
+
+    def _overspent(self, trial: Draining) -> int:
+        over = trial.moves - (self._limits.budget or 0)
+        return over * len(trial.nodes) * 7 // (10 * max(1, trial.moves))
+
+    def _missing_nodes(self, trial: Draining) -> int:
+        """Return for how many nodes there is no room, by the volume of the small pods that found no place.
+
+        For large pods it is their kind that counts, not the volume: their price goes up, and other nodes are chosen.
+        """
+        columns, scarce = self._columns, self._columns.binding
+        amounts = trial.filled.unplaced * columns.need[:, scarce]
+        whole = max(1, int(columns.room[scarce, self._open].max(initial=1)))
+        small = columns.need[:, scarce] * _LARGE <= whole
+        nodes = -(-int(amounts[small].sum()) // whole)
+        return nodes if amounts[~small].any() else max(1, nodes)

@@ -1,0 +1,145 @@
+"""Owns the use of the integer program for freeing nodes: most nodes first, then fewest moves.
+
+It does not own the program (`integer_program`).
+
+Nodes that are empty already may be filled here, and count as freed while they stay empty, so that the bound holds for
+plans that fill some of them, too. A solution that does is not used.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from berth_descheduler.planner.cluster import NodeIndex
+from berth_descheduler.planner.deadlines import is_over
+from berth_descheduler.planner.packing.columns import Columns, Ints, Mask
+from berth_descheduler.planner.packing.draining import Candidates, Draining, DrainLimits
+from berth_descheduler.planner.packing.filling import MOVE, Filled
+from berth_descheduler.planner.packing.integer_program import Aim, PlacementModel, Solution, Verdict, is_installed
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What is proven, and what was found on the way, the best last."""
+
+    most: int
+    """No more nodes than this can be freed."""
+
+    fewest_moves: int
+    """For as many nodes as the last draining frees (or as were known to be possible)."""
+
+    found: tuple[Draining, ...] = ()
+    out_of_time: bool = False
+
+
+def solve_draining(
+    columns: Columns,
+    candidates: Candidates,
+    masks: tuple[Mask, Mask],
+    limits: DrainLimits,
+    known: tuple[int, int, int],
+) -> Exact | None:
+    """Return what the integer program makes of a problem, None if it is not installed or the problem is too large.
+
+    `masks`: where pods may be put, and from where they may be taken. `known`: how many nodes can be freed for sure,
+    with how many moves, and how many moves that takes at least.
+    """
+    if not is_installed() or limits.most == 0:
+        return None
+    climb = _Climb(columns, candidates, masks, limits, known)
+    return climb.run() if climb.is_small_enough else None
+
+
+class _Climb:
+    """Asks for one node more as long as that is possible, then for the fewest moves."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        candidates: Candidates,
+        masks: tuple[Mask, Mask],
+        limits: DrainLimits,
+        known: tuple[int, int, int],
+    ) -> None:
+        self._columns = columns
+        self._candidates = candidates
+        self._masks = masks
+        self._limits = limits
+        self._freed, self._moves, self._least = known
+        self._state = Exact(most=limits.most, fewest_moves=self._least)
+
+    @property
+    def is_small_enough(self) -> bool:
+        """Tell whether the solver can be expected to come to an end soon."""
+        return self._model(1).is_small_enough
+
+    def run(self) -> Exact:
+        """Return what is proven and what was found."""
+        while self._freed < self._state.most and not self._out_of_time():
+            if not self._ask_for_more():
+                break
+        if self._least < self._moves and self._freed and not self._out_of_time():
+            self._ask_for_fewest()
+        return self._state
+
+    def _out_of_time(self) -> bool:
+        if is_over(self._limits.deadline):
+            self._state = replace(self._state, out_of_time=True)
+        return self._state.out_of_time
+
+    def _ask_for_more(self) -> bool:
+        """Ask for one node more than is known to be possible; tell whether to go on."""
+        asked = self._freed + 1
+        found = self._solve(asked, self._limits.budget)
+        if found.out_of_time:
+            self._state = replace(self._state, out_of_time=True)
+        if found.verdict is Verdict.IMPOSSIBLE:
+            self._state = replace(self._state, most=self._freed)
+        return found.verdict is Verdict.SOLVED and self._note(found)
+
+    def _ask_for_fewest(self) -> None:
+        """Ask for fewer moves for as many nodes; that there are none is an answer, too."""
+        found = self._solve(self._freed, None)
+        if found.out_of_time:
+            self._state = replace(self._state, out_of_time=True)
+        if found.verdict is Verdict.IMPOSSIBLE:
+            self._state = replace(self._state, fewest_moves=self._moves)
+        elif not (found.verdict is Verdict.SOLVED and self._note(found)):
+            self._state = replace(self._state, fewest_moves=max(self._least, found.bound))
+
+    def _solve(self, asked: int, budget: int | None) -> Solution:
+        wanted = {0: asked + len(self._candidates.empty)}
+        return self._model(asked).fewest_moves(wanted, budget, self._limits.deadline)
+
+    def _note(self, found: Solution) -> bool:
+        """Keep a solution if it can be used; tell whether it can."""
+        if found.aimed is None or not found.aimed[self._candidates.empty].all():
+            return False
+        draining = _draining(self._columns, found, self._candidates)
+        self._freed, self._moves, self._least = len(draining.nodes), draining.moves, found.bound
+        self._state = replace(self._state, found=(*self._state.found, draining), fewest_moves=found.bound)
+        return True
+
+    def _model(self, asked: int) -> PlacementModel:
+        """Return the program with the nodes that can be among so many freed ones: others have too many pods."""
+        nodes, counts = self._candidates.nodes, self._candidates.pod_counts
+        if self._limits.budget is not None:
+            cheapest = int(np.sort(counts)[: max(0, asked - 1)].sum())
+            nodes = nodes[counts <= self._limits.budget - cheapest]
+        aim = Aim(None, np.sort(np.concatenate([nodes, self._candidates.empty])))
+        return PlacementModel(self._columns, *self._masks, [aim])
+
+
+def _draining(columns: Columns, found: Solution, candidates: Candidates) -> Draining:
+    """Return a solution as the search would have it."""
+    aimed = found.aimed if found.aimed is not None else np.zeros(columns.nodes, dtype=np.int64)
+    freed = np.setdiff1d(np.flatnonzero(aimed), candidates.empty)
+    arrivals, departures = _entries(found.arrivals), _entries(found.departures)
+    ejections = departures[~np.isin(departures[:, 1], freed)]
+    nothing = np.zeros(columns.kinds, dtype=np.int64)
+    filled = Filled(arrivals, ejections, nothing, nothing + MOVE, np.zeros(columns.nodes, dtype=np.int64))
+    return Draining(tuple(NodeIndex(int(node)) for node in freed), (), filled, found.moves)
+
+
+def _entries(found: Ints | None) -> Ints:
+    return np.empty((0, 3), dtype=np.int64) if found is None else found
