@@ -109,7 +109,9 @@ class LeaseHolder:
         at the end of the time the one of the last try: a server that gives no answer says nothing of other holders.
         """
         if self._thread is not None and self._thread.is_alive():
-            return self.held()
+            if not self._lost.is_set():
+                return self.held()
+            self._thread.join()
         self._stopped.clear()
         self._lost.clear()
         deadline = None if timeout is None else self._clock.monotonic() + timeout
