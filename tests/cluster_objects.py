@@ -17,12 +17,12 @@ from berth_kube.errors import NotFoundError
 from berth_kube.resources import NAMESPACES, NODES, PODS, RESERVATIONS
 
 
-def eventually(claim: str, check: Callable[[], object], *, seconds: float) -> None:
+def eventually(claim: str, check: Callable[[], object], *, seconds: float, pause_seconds: float = 0.1) -> None:
     """Wait until a check returns something true; fail with the claim after a bound."""
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {claim}"
-        time.sleep(0.1)
+        time.sleep(pause_seconds)
 
 
 def pod_template(labels: Mapping[str, str], *, cpu: str, memory: str = "128Mi", **spec: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ It does not own the sandbox, nor the operator that plays on it.
 """
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, eventually, label_owner, make_namespace, pod_template, read_reservation
-from service_processes import ServiceProcess, running_operator
+from service_processes import OperatorProcess, running_operator
 
 WHOLE_NODE = "4"
 
@@ -124,7 +125,7 @@ def is_gated(pod: Pod) -> bool:
 
 
 @pytest.fixture(scope="module")
-def operator(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def operator(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """Yield one operator for all tests of a module; started again after a kill, it has its lease at once."""
     with running_operator(sandbox, tmp_path_factory.mktemp("operator"), "--identity", "the-operator") as process:
         yield process
@@ -135,7 +136,7 @@ def stage(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Yield a namespace and two nodes named after the test's number, and clear them away."""
     refuse_other_contexts(sandbox.context)
     with sandbox.connect() as client:
-        namespace = make_namespace(client, f"stage-{abs(hash(request.node.nodeid)) % 10**8:08d}")
+        namespace = make_namespace(client, f"stage-{zlib.crc32(request.node.nodeid.encode()):08x}")
         shape = NodeShape(cpu=WHOLE_NODE, memory="16Gi", labels={"stage": namespace})
         nodes = sandbox.add_nodes(2, shape, prefix=f"{namespace}-node-")
         made = Stage(client, namespace, nodes)

@@ -6,6 +6,7 @@ It does not own errors of the API server: those are in `berth_kube.errors`.
     └── SandboxError                 the sandbox cannot do what was asked
         ├── SandboxUnavailableError  the binaries can neither be found nor built here; says what to install
         ├── ComponentError           a component ended or did not become ready; carries the tail of its log
+        ├── ServiceError             a service of ours ended or was not ready; carries the tail of its log
         └── SandboxNameError         a name that is taken, or that nothing is up under
 """
 
@@ -22,6 +23,10 @@ class SandboxUnavailableError(SandboxError):
 
 class ComponentError(SandboxError):
     """A component ended or did not become ready in time; the text carries the tail of its log."""
+
+
+class ServiceError(SandboxError):
+    """A service of Berth ended when it should not have, or was not ready in time; the text carries its log's end."""
 
 
 class SandboxNameError(SandboxError):

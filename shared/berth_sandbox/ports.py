@@ -6,7 +6,7 @@ It does not own who listens on them.
 import random
 import socket
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Final, Self
 
 from berth_sandbox.errors import SandboxError
@@ -28,10 +28,6 @@ class Ports:
     scheduler: int
     second_scheduler: int
     kwok: int
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the ports by name."""
-        return asdict(self)
 
 
 class PortReservation:
@@ -61,6 +57,12 @@ class PortReservation:
         """Let go of the ports; whoever listens by now keeps them."""
         for bound in self._sockets:
             bound.close()
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now."""
+    with _bind_free_port() as bound:
+        return int(bound.getsockname()[1])
 
 
 def _bind_free_port() -> socket.socket:

@@ -19,7 +19,7 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_deployment, eventually, make_namespace, overbooked_nodes
-from service_processes import ServiceProcess, operator_process, running_operator, script
+from service_processes import running_operator, script
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -190,9 +190,7 @@ def test_a_killed_operator_only_delays_a_run_when(
     stage: Stage, tmp_path: Path, reached: Callable[[KubeClient], bool]
 ) -> None:
     sandbox, client = stage
-    operator: ServiceProcess = operator_process(sandbox, tmp_path)
-    operator.start()
-    try:
+    with running_operator(sandbox, tmp_path) as operator:
         with descheduler(sandbox, tmp_path) as process:
             wait_for(reached, client)
             operator.kill()
@@ -200,11 +198,6 @@ def test_a_killed_operator_only_delays_a_run_when(
             operator.start()
             process.wait(180)
         assert_nothing_is_left(client)
-    except BaseException:
-        print(operator.tail(200))  # noqa: T201 - pytest shows it with the failure
-        raise
-    finally:
-        operator.stop()
     assert all(state.terminal for state in states(client))
     assert MoveState.LANDED in states(client)
 
@@ -233,7 +226,4 @@ def test_a_plan_that_is_deleted_is_aborted_and_releases_everything(stage: Stage,
 
 
 def wait_for(reached: Callable[[KubeClient], bool], client: KubeClient) -> None:
-    deadline = time.monotonic() + 60
-    while not reached(client):
-        assert time.monotonic() < deadline, "the point of the kill was not reached"
-        time.sleep(0.02)
+    eventually("the run came to the point of the kill", lambda: reached(client), seconds=60, pause_seconds=0.02)

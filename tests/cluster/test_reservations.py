@@ -18,7 +18,7 @@ from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import eventually, is_gone, overbooked_nodes, pods
 from reservation_stage import Stage, is_gated
-from service_processes import ServiceProcess, running_operator
+from service_processes import OperatorProcess, running_operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
@@ -306,7 +306,7 @@ def test_pods_beyond_the_slots_are_scheduled_as_ever(stage: Stage) -> None:
 
 
 def test_finished_reservations_are_collected_and_nothing_is_left_in_the_cluster(
-    operator: ServiceProcess, stage: Stage, sandbox: Sandbox, tmp_path: Path
+    operator: OperatorProcess, stage: Stage, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     operator.stop()
     try:
@@ -336,7 +336,7 @@ def test_finished_reservations_are_collected_and_nothing_is_left_in_the_cluster(
         operator.start()
 
 
-def test_the_operator_answers_probes_and_scrapes(operator: ServiceProcess, stage: Stage) -> None:
+def test_the_operator_answers_probes_and_scrapes(operator: OperatorProcess, stage: Stage) -> None:
     stage.reserve()
     stage.wait_until_proven()
 
@@ -349,7 +349,7 @@ def test_the_operator_answers_probes_and_scrapes(operator: ServiceProcess, stage
     assert "berth_operator_leading 1.0" in answers["metrics"]
 
 
-def fetch(operator: ServiceProcess, path: str) -> str:
+def fetch(operator: OperatorProcess, path: str) -> str:
     url = f"http://127.0.0.1:{operator.health_port}/{path}"
     with urllib.request.urlopen(url, timeout=5) as answer:
         return str(answer.read().decode())

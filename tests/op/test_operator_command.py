@@ -9,7 +9,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from berth_operator.cli import main
-from service_processes import free_port, script
+from berth_sandbox.ports import free_port
+from service_processes import script
 
 KUBECONFIG = {
     "apiVersion": "v1",

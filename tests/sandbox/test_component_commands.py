@@ -1,4 +1,5 @@
 import stat
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def test_a_component_names_its_folder_so_that_its_process_is_known_as_ours(
 @pytest.mark.parametrize("component", Component)
 def test_a_component_listens_on_loopback_only(component: Component, place: ComponentPlace) -> None:
     command = build_command(component, place)
-    addresses = [argument for argument in command if any(str(port) in argument for port in PORTS.as_dict().values())]
+    addresses = [argument for argument in command if any(str(port) in argument for port in asdict(PORTS).values())]
     assert addresses
     assert "0.0.0.0" not in " ".join(command)  # noqa: S104 - what must not be there
     bound = [a for a in command if a.startswith(("--bind-address=", "--listen-", "--server-address="))]

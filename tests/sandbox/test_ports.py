@@ -1,5 +1,6 @@
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def listen(port: int) -> socket.socket:
 def test_sandboxes_chosen_at_the_same_time_never_share_a_port() -> None:
     reservations = [PortReservation.make() for _ in range(30)]
     try:
-        chosen = [port for reservation in reservations for port in reservation.ports.as_dict().values()]
+        chosen = [port for reservation in reservations for port in asdict(reservation.ports).values()]
         assert len(set(chosen)) == len(chosen) == 30 * 7
     finally:
         for reservation in reservations:
@@ -43,7 +44,7 @@ def test_no_outgoing_connection_gets_the_port_of_a_component_that_is_down() -> N
     first, _ = (int(text) for text in Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     reservation = PortReservation.make()
     reservation.release()
-    assert all(port < first for port in reservation.ports.as_dict().values())
+    assert all(port < first for port in asdict(reservation.ports).values())
 
 
 def test_a_port_in_use_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,7 @@ def test_two_started_at_once_are_two_clusters() -> None:
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(Sandbox.start, [SandboxSettings(nodes=1), SandboxSettings(nodes=2)])
     with one, two, one.connect() as first, two.connect() as second:
-        assert not set(one.ports.as_dict().values()) & set(two.ports.as_dict().values())
+        assert not set(asdict(one.ports).values()) & set(asdict(two.ports).values())
         first.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "only-here"}})
         assert "only-here" not in {x["metadata"]["name"] for x in second.list(NAMESPACES).items}
         assert (len(first.list(NODES).items), len(second.list(NODES).items)) == (1, 2)

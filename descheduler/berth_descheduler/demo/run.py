@@ -4,6 +4,7 @@ It does not own how they are shown: it tells a `Narrator`.
 """
 
 import math
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,14 @@ from typing import Final, Protocol
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.demo.services import Service, free_port
 from berth_descheduler.planner import Fragmentation, PlannerSettings, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient, connect
 from berth_kube.resources import MIGRATION_PLANS, PODS
+from berth_sandbox.ports import LOOPBACK, free_port
 from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.services import ServiceProcess
 from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 
 _RESOURCE: Final = "cpu"
@@ -121,13 +123,12 @@ def _run_services(
 ) -> MigrationPlan | None:
     """Run the operator, and the descheduler for one cycle; return the plan, None where nothing was to be done."""
     port = free_port()
+    operator_log, descheduler_log = log_files(sandbox.folder)
     with (
-        Service("berth_operator", _operator_options(sandbox, port), sandbox.folder / "berth-operator.log") as operator,
-        Service(
-            "berth_descheduler", _descheduler_options(sandbox, thresholds), sandbox.folder / "berth-descheduler.log"
-        ) as descheduler,
+        ServiceProcess(_operator_command(sandbox, port), operator_log) as operator,
+        ServiceProcess(_descheduler_command(sandbox, thresholds), descheduler_log) as descheduler,
     ):
-        operator.wait_until_listening(port)
+        operator.wait_until_leading(port)
         narrator.say("both services are running under their own service accounts")
         deadline = time.monotonic() + _LONGEST_RUN_SECONDS
         while descheduler.exit_code is None:
@@ -146,17 +147,28 @@ def _run_services(
         return found
 
 
-def _operator_options(sandbox: Sandbox, port: int) -> list[str]:
+def _operator_command(sandbox: Sandbox, port: int) -> list[str]:
     return [
+        *_program("berth_operator"),
         f"--kubeconfig={sandbox.service_account_kubeconfig('berth-operator')}",
         "--webhook-port=0",
-        f"--health-address=127.0.0.1:{port}",
+        f"--health-address={LOOPBACK}:{port}",
     ]
 
 
-def _descheduler_options(sandbox: Sandbox, thresholds: Thresholds) -> list[str]:
-    kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
-    return [f"--kubeconfig={kubeconfig}", "--once", "--health-address=127.0.0.1:0", *thresholds.to_options()]
+def _descheduler_command(sandbox: Sandbox, thresholds: Thresholds) -> list[str]:
+    return [
+        *_program("berth_descheduler"),
+        f"--kubeconfig={sandbox.service_account_kubeconfig('berth-descheduler')}",
+        "--once",
+        f"--health-address={LOOPBACK}:0",
+        *thresholds.to_options(),
+    ]
+
+
+def _program(module: str) -> list[str]:
+    """Return how a service is started with this Python, wherever its scripts are."""
+    return [sys.executable, "-m", module]
 
 
 def _latest_plan(client: KubeClient) -> MigrationPlan | None:

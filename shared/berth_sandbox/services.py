@@ -1,0 +1,109 @@
+"""Owns Berth's services as processes beside a sandbox: started, killed, started again, ended by their id.
+
+It does not own what they do or under which account; that stands in the command.
+"""
+
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from berth_sandbox.errors import ServiceError
+from berth_sandbox.ports import LOOPBACK
+
+_READY_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.05
+_TAIL_LINES: Final = 15
+
+
+class ServiceProcess:
+    """One service, whose log goes to one file; as a context manager it is started and stopped."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self._command = tuple(command)
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, which must not be running."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own programs
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_service_environment()
+            )
+
+    def stop(self) -> None:
+        """Ask the process to end, and kill it if it does not in time."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process where it stands."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        return self._process.poll() if self._process else None
+
+    def require_running(self) -> None:
+        """Raise `ServiceError` if the service has ended."""
+        if self.exit_code is not None:
+            raise ServiceError(f"{self._name} ended with exit code {self.exit_code}; its log ends so:\n{self.tail()}")
+
+    def wait_until_leading(self, health_port: int) -> None:
+        """Wait until the operator says on its health port that it acts; raises `ServiceError`."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while not _is_leading(health_port):
+            self.require_running()
+            if time.monotonic() > deadline:
+                raise ServiceError(
+                    f"{self._name} was not ready within {_READY_SECONDS:g} s; its log ends so:\n{self.tail()}"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def tail(self, lines: int = _TAIL_LINES) -> str:
+        """Return the last lines of the service's log."""
+        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    @property
+    def _name(self) -> str:
+        return self._log.stem
+
+
+def _is_leading(health_port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{health_port}/readyz", timeout=1) as answer:
+            return b'"leading": true' in answer.read()
+    except OSError:
+        return False
+
+
+def _service_environment() -> dict[str, str]:
+    """Return the environment without what would lead a service elsewhere: other clusters, proxies, options."""
+    unwanted = ("KUBECONFIG", "BERTH_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}
