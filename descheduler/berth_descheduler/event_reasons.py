@@ -15,6 +15,5 @@ class EventReason(StrEnum):
     STARTED = "Started"
     ADOPTED = "Adopted"
     MOVE_FAILED = "MoveFailed"
-    STOPPED = "Stopped"
     ABORTED = "Aborted"
     FINISHED = "Finished"

@@ -45,11 +45,6 @@ class PlanStatusWriter:
         self._begun_at, self._written = now, status
         self._writing = self._pool.submit(write_status, self._client, self._plan, status)
 
-    def finish(self) -> None:
-        """Wait for the write that is under way."""
-        if self._writing is not None:
-            self._writing.result()
-
 
 def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:
     """Write a plan's status and tell whether it is there; it is only for people, so a failure stops nothing."""

@@ -67,5 +67,5 @@ class Sweep:
                 self._client.delete(PRIORITY_CLASSES, name)
             except NotFoundError:
                 continue
-            log.info(log_keys.CLASS_COLLECTED, name=name)
+            log.info(log_keys.CLASS_COLLECTED, **{log_keys.KEY_NAME: name})
         self._unused_before = unused

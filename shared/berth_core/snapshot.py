@@ -120,10 +120,6 @@ class Snapshot:
         """Return the nodes by name."""
         return {node.metadata.name: node for node in self.nodes}
 
-    def requests_of(self, pod: Pod) -> ResourceAmounts:
-        """Return what a pod of this snapshot takes of a node."""
-        return self.requests[pod.key]
-
     def allocatable_of(self, node: Node) -> ResourceAmounts:
         """Return what a node of this snapshot has for pods."""
         return self.allocatable[node.metadata.name]

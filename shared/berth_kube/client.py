@@ -17,13 +17,12 @@ from berth_core.clock import Clock, SystemClock
 from berth_kube.configuration import find_source
 from berth_kube.decoding import AS_DICT, T, decode
 from berth_kube.errors import Call, UnreachableError
-from berth_kube.listing import PAGE_SIZE, Listing, raw_pages, read_all
+from berth_kube.listing import PAGE_SIZE, Listing, read_all
 from berth_kube.resources import PODS, Resource
 from berth_kube.retries import Repeatable, RetryPolicy
 from berth_kube.transport import (
     JSON_PATCH,
     MERGE_PATCH,
-    STRATEGIC_PATCH,
     ConnectionSettings,
     Query,
     Request,
@@ -197,13 +196,6 @@ class KubeClient:
         collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
         return read_all(collection.list_call, collection.read_page, type, page_size=page_size)
 
-    def list_raw_pages(
-        self, resource: Resource, *, namespace: str | None = None, page_size: int = PAGE_SIZE
-    ) -> Iterator[bytes]:
-        """Yield the undecoded pages of a collection; raises GoneError if it changed too much on the way."""
-        collection = _Collection(self, resource, namespace, (), AS_DICT)
-        return raw_pages(collection.list_call, collection.read_page, page_size=page_size)
-
     def watch(
         self,
         resource: Resource,
@@ -253,20 +245,6 @@ class KubeClient:
     ) -> T:
         """Return the object after a JSON merge patch; a `metadata.resourceVersion` in it is a precondition."""
         request = _patch_request(MERGE_PATCH, resource, name, body, namespace, subresource)
-        return self._object(request, Repeatable.ALWAYS, type)
-
-    def strategic_patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: Body,
-        *,
-        namespace: str | None = None,
-        subresource: str = "",
-        type: type[T] = AS_DICT,
-    ) -> T:
-        """Return the object after a strategic merge patch, which merges lists by key; not for custom resources."""
-        request = _patch_request(STRATEGIC_PATCH, resource, name, body, namespace, subresource)
         return self._object(request, Repeatable.ALWAYS, type)
 
     def json_patch(

@@ -82,11 +82,6 @@ def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:
     return page
 
 
-def decode_list_meta(call: Call, body: bytes) -> ListMeta:
-    """Return a page's metadata without decoding its items."""
-    return decode(call, body, _Versioned).metadata
-
-
 def resource_version_of(call: Call, raw_object: msgspec.Raw) -> str:
     """Return the resourceVersion of an undecoded object."""
     return decode(call, raw_object, _Versioned).metadata.resource_version

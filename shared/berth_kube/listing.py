@@ -3,11 +3,11 @@
 It does not own what the objects are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from berth_kube.decoding import Page, T, decode_list_meta, decode_page
+from berth_kube.decoding import Page, T, decode_page
 from berth_kube.errors import Call, GoneError
 
 PAGE_SIZE: Final = 500
@@ -29,17 +29,6 @@ class Listing(Generic[T]):
 
     items: tuple[T, ...]
     resource_version: str
-
-
-def raw_pages(call: Call, read_page: PageReader, *, page_size: int = PAGE_SIZE) -> Iterator[bytes]:
-    """Yield the bodies of all pages; raises GoneError if the list changed too much meanwhile to go on."""
-    continue_token = ""
-    while True:
-        body, meta = read_page(page_size, continue_token, lambda raw: (raw, decode_list_meta(call, raw)))
-        yield body
-        continue_token = meta.continue_token
-        if not continue_token:
-            return
 
 
 def read_all(call: Call, read_page: PageReader, item_type: type[T], *, page_size: int = PAGE_SIZE) -> Listing[T]:

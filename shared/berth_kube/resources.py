@@ -49,7 +49,6 @@ NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
-SERVICES: Final = Resource("", "v1", "services", "Service")
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 EVENTS: Final = Resource("", "v1", "events", "Event")
 PVCS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -81,10 +80,6 @@ CLUSTER_ROLE_BINDINGS: Final = Resource(
 )
 ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
-TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
-SUBJECT_ACCESS_REVIEWS: Final = Resource(
-    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
-)
 
 RESERVATIONS: Final = Resource("batch.volcano.sh", "v1alpha1", "reservations", "Reservation")
 MIGRATION_PLANS: Final = Resource("berth.volcano.sh", "v1alpha1", "migrationplans", "MigrationPlan", namespaced=False)

@@ -31,7 +31,6 @@ from berth_kube.errors import (
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
-STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
 _BROKEN: Final = (HTTPError, OSError)

@@ -26,7 +26,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 PAGE_SIZE = 500
-PODS_PATH = "/api/v1/pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +115,6 @@ def _managed_fields() -> list[dict[str, Any]]:
             "subresource": "status",
         },
     ]
-
-
-def _fields(*names: str) -> dict[str, Any]:
-    """Return fields as a FieldsV1 names them."""
-    return {f"f:{name}": {} for name in names}
 
 
 def _spec(app: str, node: str, index: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_kube import KubeClient
-from berth_kube.errors import GoneError
 from berth_kube.resources import PODS
 from scripted_server import Answer, ScriptedServer, answer, page, refusal
 
@@ -78,15 +77,3 @@ def test_a_fault_between_pages_does_not_start_again(client: KubeClient, server: 
 def test_a_page_that_is_no_json_is_read_again(client: KubeClient, server: ScriptedServer) -> None:
     server.on("GET", PATH, page(A, continue_token="one"), Answer(b'{"items": [{]}'), page(B))
     assert names(client) == ["a", "b"]
-
-
-def test_raw_pages_are_the_servers_bytes(client: KubeClient, server: ScriptedServer) -> None:
-    first, second = page(A, continue_token="one"), page(B)
-    server.on("GET", PATH, first, second)
-    assert list(client.list_raw_pages(PODS)) == [first.body, second.body]
-
-
-def test_raw_pages_cannot_start_again(client: KubeClient, server: ScriptedServer) -> None:
-    server.on("GET", PATH, page(A, continue_token="old"), EXPIRED)
-    with pytest.raises(GoneError):
-        list(client.list_raw_pages(PODS))

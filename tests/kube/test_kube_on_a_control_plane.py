@@ -63,7 +63,7 @@ def create_running_pod(admin: KubeClient, namespace: str, name: str) -> Pod:
     admin.create(PODS, {"metadata": metadata, "spec": spec})
     conditions = [{"type": "Ready", "status": "True"}]
     status = {"status": {"phase": "Running", "conditions": conditions}}
-    return admin.strategic_patch(PODS, name, status, namespace=namespace, subresource="status", type=Pod)
+    return admin.merge_patch(PODS, name, status, namespace=namespace, subresource="status", type=Pod)
 
 
 # --- reading and writing --------------------------------------------------------------------------------------------

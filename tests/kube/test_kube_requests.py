@@ -87,12 +87,12 @@ def test_each_kind_of_patch_has_its_content_type(client: KubeClient, server: Scr
     server.on("PATCH", POD, answer(BODY)).on("PATCH", f"{POD}/status", answer(BODY))
     operations = [{"op": "remove", "path": "/metadata/labels"}]
     client.merge_patch(PODS, "web-0", {"a": 1}, namespace="default")
-    client.strategic_patch(PODS, "web-0", {"a": 2}, namespace="default", subresource="status")
+    client.merge_patch(PODS, "web-0", {"a": 2}, namespace="default", subresource="status")
     client.json_patch(PODS, "web-0", operations, namespace="default")
     sent = [(seen.path, seen.headers["Content-Type"], seen.json) for seen in server.seen]
     assert sent == [
         (POD, "application/merge-patch+json", {"a": 1}),
-        (f"{POD}/status", "application/strategic-merge-patch+json", {"a": 2}),
+        (f"{POD}/status", "application/merge-patch+json", {"a": 2}),
         (POD, "application/json-patch+json", operations),
     ]
 

@@ -54,13 +54,6 @@ def watch_versions(server: ScriptedServer) -> list[str]:
     return [seen.query["resourceVersion"] for seen in server.requests("WATCH", PATH)]
 
 
-def eventually_versions(server: ScriptedServer, want: list[str]) -> None:
-    deadline = time.monotonic() + 5
-    while watch_versions(server)[: len(want)] != want and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert watch_versions(server)[: len(want)] == want
-
-
 # --- what is seen ---------------------------------------------------------------------------------------------------
 
 

@@ -86,8 +86,6 @@ RUNNING = owner_pod(given=note(), gates=(), node="node-a", started=True)
 ELSEWHERE = owner_pod(given=note(), gates=(), node="node-b", started=True)
 TURNED_AWAY = owner_pod(given=note(), gates=(), node="node-a", phase="Failed")
 LATE = DEADLINE - NOON.timestamp() + 1
-NEVER_RAN = "pod default/web-0 was not bound to node node-a in time"
-
 STEPS = {
     "a slot without its guard waits for it": Step(owner=GIVEN, placeholder=placeholder()),
     "a guard of an earlier hand-over does not count, for it may be taken off at any moment": Step(

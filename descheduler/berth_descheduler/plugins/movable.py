@@ -18,8 +18,6 @@ from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.disruptions import DisruptionBudgets, budget_key, disruptions_allowed
 from berth_descheduler.refusals import Refusal, RefusalReason
 
-FILTER_NAME: Final = "movable"
-
 SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
 """From here on priorities are Kubernetes' own."""
 
