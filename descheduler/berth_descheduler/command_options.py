@@ -47,7 +47,7 @@ def planner_options(command: F) -> F:
             "--strategy",
             default=StrategyName.THRESHOLD.value.lower(),
             show_default=True,
-            help="How moves are chosen.",
+            help=f"How moves are chosen: {' or '.join(strategy.value.lower() for strategy in StrategyName)}.",
         ),
         click.option("--resource-type", default=CPU, show_default=True, help="Resource by which nodes are ordered."),
         click.option("--low-threshold", **threshold, help=f"Empty nodes below this; default {LOW_DEFAULT}."),
@@ -57,20 +57,44 @@ def planner_options(command: F) -> F:
         click.option(
             "--protection-threshold", **threshold, help=f"Fill no node above this; default {PROTECTION_DEFAULT}."
         ),
-        click.option("--number-of-nodes", type=int, default=0, help="Only act if more nodes than this are low."),
-        click.option("--max-moves", type=int, help="The most moves of the plan."),
+        click.option(
+            "--number-of-nodes",
+            type=int,
+            default=0,
+            show_default=True,
+            help="Only act if more nodes than this are low.",
+        ),
+        click.option("--max-moves", type=int, help="The most moves of the plan; default: no limit."),
         click.option("--per-controller", type=int, default=1, show_default=True, help="Pods of a controller at once."),
         click.option("--per-wave", type=int, default=25, show_default=True, help="Moves at once."),
-        click.option("--include-namespace", multiple=True, metavar="NAME", help="Move only pods of these."),
-        click.option("--exclude-namespace", multiple=True, metavar="NAME", help="Move no pods of these."),
-        click.option("--cool-down", default="0s", metavar="DURATION", help="Leave nodes alone this long after a plan."),
-        click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now."),
+        click.option(
+            "--include-namespace",
+            multiple=True,
+            metavar="NAME",
+            help="Move only pods of this namespace; may be repeated.",
+        ),
+        click.option(
+            "--exclude-namespace",
+            multiple=True,
+            metavar="NAME",
+            help="Move no pods of this namespace; may be repeated.",
+        ),
+        click.option(
+            "--cool-down",
+            default="0s",
+            metavar="DURATION",
+            show_default=True,
+            help="Leave nodes alone this long after a plan.",
+        ),
     )
     return _with_options(command, options)
 
 
-def planner_settings(options: dict[str, Any]) -> PlannerSettings:
-    """Return the settings that the options of `planner_options` ask for; raises `InputError` that names the field."""
+def planner_settings(options: dict[str, Any], *, at: str | None = None) -> PlannerSettings:
+    """Return the settings that the options of `planner_options` ask for, to plan at a time, which is now if None.
+
+    Raises `InputError` that names the field.
+    """
     resource = options["resource_type"]
     args = DefragmentationArgs.parse(
         {
@@ -89,7 +113,7 @@ def planner_settings(options: dict[str, Any]) -> PlannerSettings:
         args=args,
         max_moves=options["max_moves"],
         waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
-        now=_now(options["at"]),
+        now=_now(at),
     )
 
 

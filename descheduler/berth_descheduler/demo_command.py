@@ -18,6 +18,7 @@ from berth_descheduler.demo.run import DemoResult, Thresholds, log_files, measur
 from berth_descheduler.planner import plan
 from berth_descheduler.report import describe_plan, print_plan
 from berth_descheduler.snapshots import read_snapshot_file
+from berth_descheduler.stopping import interrupt_on_signals
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
@@ -31,7 +32,11 @@ _FAILED = 1
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides sizes and replicas of the workload.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up and say how to look around.")
 @click.option(
-    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or machines."
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for machines.",
 )
 def demo_command(*, nodes: int, seed: int, keep: bool, output: str) -> int:
     """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify.
@@ -40,7 +45,7 @@ def demo_command(*, nodes: int, seed: int, keep: bool, output: str) -> int:
     """
     console = Console(stderr=True)
     settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
-    with ExitStack() as stack:
+    with interrupt_on_signals(), ExitStack() as stack:
         narrator = stack.enter_context(ConsoleNarrator(console))
         try:
             sandbox = stack.enter_context(Sandbox.start(settings, progress=narrator.say))

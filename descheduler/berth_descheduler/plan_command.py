@@ -21,6 +21,7 @@ from berth_kube.client import connect
 @click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` wrote, - for standard input.")
 @cluster_options
 @planner_options
+@click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @click.option(
     "--output",
     type=click.Choice(["table", "json"]),
@@ -33,11 +34,12 @@ def plan_command(
     snapshot: str | None,
     kubeconfig: str | None,
     context: str | None,
+    at: str | None,
     output: str,
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Show what would be moved where, what that brings, and why not more. Changes nothing."""
-    settings = planner_settings(options)
+    settings = planner_settings(options, at=at)
     found = plan(_read(snapshot, kubeconfig, context), settings)
     if output == "json":
         sys.stdout.write(plan_to_json(found))

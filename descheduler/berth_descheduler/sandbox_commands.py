@@ -64,7 +64,13 @@ def down(name: str) -> None:
 
 
 @sandbox.command()
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for machines.",
+)
 def status(output: str) -> None:
     """Show the sandboxes that are up.
 

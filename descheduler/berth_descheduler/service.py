@@ -94,7 +94,9 @@ class DeschedulerService:
 @run_options
 @click.option("--once", is_flag=True, help="Run one cycle and end; exit code 1 if it did not all go as planned.")
 @click.option("--interval", metavar="DURATION", help="Run a cycle at once and then one every so often.")
-@click.option("--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /metrics.")
+@click.option(
+    "--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /readyz, /metrics."
+)
 @click.option(
     "--log-level",
     default="info",

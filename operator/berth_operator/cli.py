@@ -43,19 +43,37 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     )
 
 
-@click.command(context_settings={"auto_envvar_prefix": "BERTH_OPERATOR", "show_default": True})
-@click.option(
-    "--kubeconfig", default=None, help="Kubeconfig file; by default KUBECONFIG, the pod's own account, ~/.kube/config."
+@click.command(
+    "berth-operator",
+    context_settings={
+        "auto_envvar_prefix": "BERTH_OPERATOR",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 120,
+        "show_default": True,
+    },
 )
-@click.option("--context", default=None, help="Context of the kubeconfig.")
+@click.option("--kubeconfig", metavar="FILE", help="Kubeconfig file; default: KUBECONFIG, the pod's, ~/.kube.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, help="Berth's own namespace: placeholders, Secret, Lease.")
 @click.option("--image", default=PlaceholderSettings.image, help="Image of the placeholders.")
-@click.option("--identity", default=None, help="Name of this replica in the Lease; by default unique.")
-@click.option("--webhook-service", default="", help="Service in front of the webhook; needed in a cluster.")
-@click.option("--webhook-url", default="", help="Base address (https://HOST:PORT) instead of a Service.")
+@click.option("--identity", metavar="NAME", help="Name of this replica in the Lease; default: a unique one.")
+@click.option(
+    "--webhook-service",
+    default="",
+    show_default=False,
+    metavar="NAME",
+    help="Service in front of the webhook; needed in a cluster.",
+)
+@click.option(
+    "--webhook-url",
+    default="",
+    show_default=False,
+    metavar="URL",
+    help="Base address (https://HOST:PORT) instead of a Service; default: where it listens.",
+)
 @click.option("--webhook-host", default="127.0.0.1", help="Address that the webhook listens on.")
 @click.option("--webhook-port", default=9443, type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
-@click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz and /metrics.")
+@click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz, /readyz and /metrics.")
 @click.option(
     "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."
 )
@@ -64,7 +82,12 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     "--sweep-seconds", default=15.0, help="Seconds between two passes that compare everything with the API server."
 )
 @click.option("--workers", default=16, help="Threads that reconcile.")
-@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option(
+    "--log-level",
+    default="info",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Log from this level up.",
+)
 def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once below
     """Hold, hand over, expire and collect Reservations."""
     try:
