@@ -1,4 +1,4 @@
-"""Owns how a signal asks a program to stop: once politely, then as ever.
+"""Owns how a signal asks a program to stop: a run once politely, then as ever; whoever has things to clear up, at once.
 
 It does not own what stopping means to a run: nothing new is begun, what is under way is brought to a safe end.
 """
@@ -8,6 +8,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -25,6 +28,28 @@ def stop_on_signals() -> Iterator[threading.Event]:
         signal.signal(number, ask_to_stop)
     try:
         yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interrupt_on_signals() -> Iterator[None]:
+    """Let SIGTERM and a terminal that is closed interrupt the block as Ctrl-C does, so that it clears up after itself.
+
+    The clearing up is not interrupted by another of them; one that is ignored from the start stays so, as under nohup.
+    """
+    before = {number: signal.getsignal(number) for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
