@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from berth_descheduler.demo.narration import ConsoleNarrator
-from berth_descheduler.demo.run import DemoResult, Thresholds, log_files, measure, run_demo
+from berth_descheduler.demo.run import DemoResult, Thresholds, log_files, run_demo
 from berth_descheduler.planner import plan
 from berth_descheduler.report import describe_plan, print_plan
 from berth_descheduler.snapshots import read_snapshot_file
@@ -65,7 +65,7 @@ def _plan_only(output: str) -> int:
     """Show the plan for the snapshot that comes with the program."""
     with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
         snapshot = read_snapshot_file(str(path))
-    found = plan(snapshot, Thresholds.for_cluster(measure(snapshot)).to_settings())
+    found = plan(snapshot, Thresholds.best_for(snapshot).to_settings())
     if output == "json":
         numbers = {
             "nodes": len(found.before.nodes),

@@ -3,7 +3,7 @@
 import gzip
 from importlib.resources import files
 
-from berth_descheduler.demo.run import Thresholds, measure
+from berth_descheduler.demo.run import Thresholds
 from berth_descheduler.demo_snapshots import make_demo_snapshot
 from berth_descheduler.planner import plan
 
@@ -18,7 +18,7 @@ def test_the_bundled_cluster_is_fragmented_and_can_be_mended() -> None:
     snapshot = make_demo_snapshot()
     snapshot.check()
 
-    made = plan(snapshot, Thresholds.for_cluster(measure(snapshot)).to_settings())
+    made = plan(snapshot, Thresholds.best_for(snapshot).to_settings())
 
     assert len(made.before.nodes) == 60
     assert made.before.empty_nodes == ()

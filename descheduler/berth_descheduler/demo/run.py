@@ -25,6 +25,8 @@ from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 
 _RESOURCE: Final = "cpu"
 _PROTECTION_PERCENT: Final = 100
+_DISTANCES: Final = range(-8, 9, 2)
+"""How far from the average use the thresholds are looked for, in percent."""
 _LONGEST_RUN_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.3
 _SETTLE_SECONDS: Final = 30.0
@@ -70,20 +72,24 @@ class DemoResult:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The thresholds that the demo plans with: nodes that are used less than the average go into the others."""
+    """The thresholds that the demo plans with: nodes that are used less than a share go into the others."""
 
-    average_percent: int
+    percent: int
 
     @classmethod
-    def for_cluster(cls, fragmentation: Fragmentation) -> "Thresholds":
-        """Return the thresholds for a cluster: its average use, rounded up."""
-        return cls(math.ceil(fragmentation.utilisation(_RESOURCE) * 100))
+    def best_for(cls, snapshot: Snapshot) -> "Thresholds":
+        """Return the thresholds around the cluster's average use that free the most nodes, of those the lowest."""
+        average = math.ceil(measure(snapshot).utilisation(_RESOURCE) * 100)
+        candidates = [
+            cls(average + distance) for distance in _DISTANCES if 0 < average + distance < _PROTECTION_PERCENT
+        ]
+        return max(candidates, key=lambda one: len(plan(snapshot, one.to_settings()).freed_nodes))
 
     def to_options(self) -> list[str]:
         """Return them as options of the descheduler."""
         return [
-            f"--low-threshold={self.average_percent}",
-            f"--defragment-threshold={self.average_percent}",
+            f"--low-threshold={self.percent}",
+            f"--defragment-threshold={self.percent}",
             f"--protection-threshold={_PROTECTION_PERCENT}",
         ]
 
@@ -91,8 +97,8 @@ class Thresholds:
         """Return them as settings of the planner."""
         args = {
             "resourceType": _RESOURCE,
-            "lowThresholds": {_RESOURCE: self.average_percent},
-            "defragmentThresholds": {_RESOURCE: self.average_percent},
+            "lowThresholds": {_RESOURCE: self.percent},
+            "defragmentThresholds": {_RESOURCE: self.percent},
             "protectionThresholds": {_RESOURCE: _PROTECTION_PERCENT},
         }
         return PlannerSettings(args=DefragmentationArgs.parse(args))
@@ -103,9 +109,10 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoResult:
     with connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client:
         filled = fill_cluster(client, seed=seed, progress=narrator.say)
         started = time.monotonic()
-        before = measure(read_live_snapshot(client))
+        snapshot = read_live_snapshot(client)
+        before = measure(snapshot)
         narrator.show_nodes(f"before: {len(before.empty_nodes)} of {len(before.nodes)} nodes are empty", before)
-        found = _run_services(sandbox, client, Thresholds.for_cluster(before), narrator)
+        found = _run_services(sandbox, client, Thresholds.best_for(snapshot), narrator)
         seconds = time.monotonic() - started
         running, pending = _wait_for_pods(client, filled.pods)
         after = measure(read_live_snapshot(client))
