@@ -21,9 +21,9 @@ from berth_core.labels import (
     MOVE_ANNOTATION,
     PLAN_LABEL,
 )
-from berth_core.migration_plans import MigrationPlanSpec, MigrationPlanStatus, PlannedMove
+from berth_core.migration_plans import MigrationPlanSpec, MigrationPlanStatus, PlannedMove, PlanPhase
 from berth_core.names import reservation_name
-from berth_core.reservations import ObjectReference
+from berth_core.reservations import Condition, ObjectReference
 from berth_descheduler.reservation_templates import RawObject, build_template
 
 TASK_NAME: Final = "pod"
@@ -57,7 +57,24 @@ def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
     """Return a merge patch of a plan's status; a move's state is written even where it is the default."""
     body = msgspec.to_builtins(status)
     body["moves"] = [{**msgspec.to_builtins(move), "state": move.state.value} for move in status.moves]
+    if status.phase is not None and status.phase.terminal:
+        body["conditions"] = [msgspec.to_builtins(condition) for condition in _conditions(status, status.phase)]
     return {"status": body}
+
+
+def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Condition, ...]:
+    """Return the conditions of a plan that is over, for `kubectl wait --for=condition=Finished`; it has none before."""
+    truths = {"Finished": True, "Succeeded": phase is PlanPhase.SUCCEEDED}
+    return tuple(
+        Condition(
+            type=type_,
+            status=str(truth),
+            reason=phase.value,
+            message=status.message,
+            last_transition_time=status.completion_time or "",
+        )
+        for type_, truth in truths.items()
+    )
 
 
 def controller_reference(raw_pod: RawObject) -> ObjectReference | None:

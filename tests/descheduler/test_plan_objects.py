@@ -115,3 +115,19 @@ def test_only_our_gate_is_taken_off_and_only_where_it_still_is() -> None:
 def test_a_source_remembers_when_it_was_emptied() -> None:
     patch = build_defragmented_patch(NOON)
     assert patch == {"metadata": {"annotations": {"berth.volcano.sh/last-defragmented": "2026-11-21T12:00:00Z"}}}
+
+
+@pytest.mark.parametrize(
+    ("phase", "want"),
+    [
+        (PlanPhase.RUNNING, None),
+        (PlanPhase.SUCCEEDED, {"Finished": "True", "Succeeded": "True"}),
+        (PlanPhase.PARTIAL, {"Finished": "True", "Succeeded": "False"}),
+        (PlanPhase.ABORTED, {"Finished": "True", "Succeeded": "False"}),
+    ],
+)
+def test_a_plan_has_conditions_once_it_is_over(phase: PlanPhase, want: dict[str, str] | None) -> None:
+    status = MigrationPlanStatus(phase=phase, message="all done", completion_time="2026-11-21T12:00:00Z")
+    body = build_status_patch(status)["status"]
+    found = {one["type"]: one["status"] for one in body["conditions"]} if "conditions" in body else None
+    assert found == want
