@@ -36,7 +36,7 @@ from berth_descheduler.outcome import Phase, PlanOutcome, conclude
 from berth_descheduler.plan_objects import PlanIdentity, build_defragmented_patch, build_status_patch
 from berth_descheduler.planner import Invalid
 from berth_descheduler.settings import CycleSettings
-from berth_descheduler.source_taints import taint_sources, untaint_nodes
+from berth_descheduler.source_taints import nodes_to_empty, taint_sources, untaint_nodes
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.events import EventType, record_event
@@ -76,7 +76,7 @@ def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, revalidate:
     begun_at = shop.clock.monotonic()
     with shop.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
         skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_invalid(plan, revalidate(plan.spec.moves))
-    sources = sorted({move.source for index, move in enumerate(plan.spec.moves) if index not in skipped})
+    sources = nodes_to_empty(move for index, move in enumerate(plan.spec.moves) if index not in skipped)
     plan = _begin(shop, plan, adopted=adopted)
     try:
         with shop.timed(Phase.TAINT):  # 9 keep new pods off the sources

@@ -9,6 +9,7 @@ import structlog
 
 from berth_core.errors import BerthError
 from berth_core.labels import DRAINING_TAINT
+from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Node
 from berth_descheduler import log_keys
 from berth_kube.client import KubeClient
@@ -17,6 +18,18 @@ from berth_kube.resources import NODES
 from berth_kube.taints import put_taint, remove_taint
 
 _LOG = structlog.get_logger(__name__)
+
+
+def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
+    """Return the sources that no move goes to, sorted.
+
+    A node that one pod leaves so that a larger one fits is source and target; tainted, it would take no placeholder.
+    """
+    sources, targets = set(), set()
+    for move in moves:
+        sources.add(move.source)
+        targets.add(move.target)
+    return tuple(sorted(sources - targets))
 
 
 def taint_sources(client: KubeClient, nodes: Iterable[str], plan: str) -> None:
