@@ -164,7 +164,10 @@ BAD_OPTIONS = {
         ["--include-namespace", "shop"],
         "evictableNamespaces is 'shop'; expected a namespace of the cluster, such as default",
     ),
-    "a strategy that does not exist": (["--strategy", "luck"], "strategy is 'luck'; expected one of Threshold, Consolidate"),
+    "a strategy that does not exist": (
+        ["--strategy", "luck"],
+        "strategy is 'luck'; expected one of Threshold, Consolidate",
+    ),
     "a threshold that is no number": (
         ["--low-threshold", "cpu=few"],
         "lowThresholds.cpu is 'few'; expected a percentage from 0 to 100",

@@ -12,6 +12,15 @@ from berth_descheduler.stopping import interrupt_on_signals, stop_on_signals
 ENDING = [signal.SIGTERM, signal.SIGHUP]
 
 
+@pytest.fixture(autouse=True)
+def _heard_signals() -> Iterator[None]:
+    """Let the signals be heard, also where the test run was started with some of them ignored, as by nohup."""
+    before = {one: signal.signal(one, signal.SIG_DFL) for one in ENDING}
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
 def send(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
