@@ -4,7 +4,7 @@ It does not own the moves (`executor`) or what comes before (`cycle`).
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,6 @@ from berth_core.migration_plans import (
     MoveReason,
     MoveState,
     MoveStatus,
-    PlannedMove,
     PlanPhase,
 )
 from berth_core.reservations import ObjectReference
@@ -47,7 +46,7 @@ _LOG = structlog.get_logger(__name__)
 _MOST_MOVE_EVENTS: Final = 10
 
 Timed = Callable[[Phase], AbstractContextManager[None]]
-Revalidate = Callable[[Sequence[PlannedMove]], Mapping[int, Invalid]]
+Revalidate = Callable[[MigrationPlan], Mapping[int, Invalid]]
 
 
 class PlanDeletedError(PermanentError):
@@ -75,7 +74,7 @@ def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, revalidate:
     """
     begun_at = shop.clock.monotonic()
     with shop.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
-        skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_invalid(plan, revalidate(plan.spec.moves))
+        skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_invalid(plan, revalidate(plan))
     sources = nodes_to_empty(move for index, move in enumerate(plan.spec.moves) if index not in skipped)
     plan = _begin(shop, plan, adopted=adopted)
     try:

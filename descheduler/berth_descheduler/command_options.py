@@ -41,22 +41,42 @@ def cluster_options(command: F) -> F:
 
 def planner_options(command: F) -> F:
     """Add the options from which `planner_settings` makes the settings."""
-    threshold: dict[str, Any] = {"metavar": "[RESOURCE=]PERCENT", "multiple": True}
-    options = (
+    return _with_options(command, (*_strategy_options(), *_threshold_options(), *_limit_options(), *_scope_options()))
+
+
+def _strategy_options() -> tuple[Callable[[F], F], ...]:
+    return (
         click.option(
             "--strategy",
-            default=StrategyName.THRESHOLD.value.lower(),
+            default=StrategyName.THRESHOLD.option,
             show_default=True,
-            help=f"How moves are chosen: {' or '.join(strategy.value.lower() for strategy in StrategyName)}.",
+            help=f"How moves are chosen: {', '.join(strategy.option for strategy in StrategyName)}.",
+        ),
+        click.option(
+            "--shape",
+            multiple=True,
+            metavar="RESOURCE=AMOUNT,...[,count=N]",
+            help="make-room: what is to fit, such as cpu=12,memory=48Gi,count=3; without a count as many as possible.",
+        ),
+        click.option(
+            "--pod",
+            multiple=True,
+            metavar="NAMESPACE/NAME",
+            help="make-room: a pending pod that is to fit, with its gang; may be repeated. Default: all pending pods.",
         ),
         click.option("--resource-type", default=CPU, show_default=True, help="Resource by which nodes are ordered."),
+    )
+
+
+def _threshold_options() -> tuple[Callable[[F], F], ...]:
+    threshold: dict[str, Any] = {"metavar": "[RESOURCE=]PERCENT", "multiple": True}
+    protection = f"Fill no node above this; default {PROTECTION_DEFAULT} with threshold, else 100."
+    return (
         click.option("--low-threshold", **threshold, help=f"Empty nodes below this; default {LOW_DEFAULT}."),
         click.option(
             "--defragment-threshold", **threshold, help=f"Fill nodes above this; default {DEFRAGMENT_DEFAULT}."
         ),
-        click.option(
-            "--protection-threshold", **threshold, help=f"Fill no node above this; default {PROTECTION_DEFAULT}."
-        ),
+        click.option("--protection-threshold", **threshold, help=protection),
         click.option(
             "--number-of-nodes",
             type=int,
@@ -64,9 +84,34 @@ def planner_options(command: F) -> F:
             show_default=True,
             help="Only act if more nodes than this are low.",
         ),
+    )
+
+
+def _limit_options() -> tuple[Callable[[F], F], ...]:
+    return (
         click.option("--max-moves", type=int, help="The most moves of the plan; default: no limit."),
+        click.option(
+            "--time-limit",
+            type=float,
+            default=60.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="End the search after this long; it mostly ends sooner by itself, and then time decides nothing.",
+        ),
+        click.option(
+            "--exact/--no-exact",
+            default=True,
+            show_default=True,
+            help="Let the exact solver go on where the search ends, if it is installed and the problem small enough.",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Where the search's chance begins."),
         click.option("--per-controller", type=int, default=1, show_default=True, help="Pods of a controller at once."),
         click.option("--per-wave", type=int, default=25, show_default=True, help="Moves at once."),
+    )
+
+
+def _scope_options() -> tuple[Callable[[F], F], ...]:
+    return (
         click.option(
             "--include-namespace",
             multiple=True,
@@ -87,7 +132,6 @@ def planner_options(command: F) -> F:
             help="Leave nodes alone this long after a plan.",
         ),
     )
-    return _with_options(command, options)
 
 
 def planner_settings(options: dict[str, Any], *, at: str | None = None) -> PlannerSettings:
@@ -103,10 +147,8 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
             "numberOfNodes": options["number_of_nodes"],
             "coolDownTime": options["cool_down"],
             "evictableNamespaces": _namespaces(options),
-            **{
-                name: _thresholds(options[option], resource, default)
-                for option, (name, default) in _ARGS_BY_OPTION.items()
-            },
+            "room": {"shapes": list(options["shape"]), "pods": list(options["pod"])},
+            **_threshold_args(options, resource),
         }
     )
     return PlannerSettings(
@@ -114,7 +156,19 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
         max_moves=options["max_moves"],
         waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
         now=_now(at),
+        exact=options["exact"],
+        time_limit_seconds=options["time_limit"],
+        seed=options["seed"],
     )
+
+
+def _threshold_args(options: dict[str, Any], resource: str) -> dict[str, dict[str, str | int]]:
+    """Return the thresholds that were given; the others have their defaults, which depend on the strategy."""
+    return {
+        name: _thresholds(options[option], resource, default)
+        for option, (name, default) in _ARGS_BY_OPTION.items()
+        if options[option]
+    }
 
 
 def _thresholds(given: tuple[str, ...], resource: str, default: int) -> dict[str, str | int]:

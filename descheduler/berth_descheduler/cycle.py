@@ -5,7 +5,7 @@ It does not own any of the steps.
 
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ import structlog
 from msgspec.structs import replace
 
 from berth_core.clock import Clock
-from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlannedMove, PlanPhase
+from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlanPhase
 from berth_core.names import DESCHEDULER_LEASE, plan_name
 from berth_core.snapshot import Snapshot
 from berth_descheduler import log_keys
@@ -24,7 +24,7 @@ from berth_descheduler.observers import CycleObserver
 from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
 from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, Verdict
 from berth_descheduler.plan_objects import build_plan, build_status_patch
-from berth_descheduler.planner import Invalid, Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.planner import ClockDeadline, Invalid, Plan, PlannerSettings, plan, revalidate
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient
@@ -141,7 +141,7 @@ class Cycle:
         with self._timed(Phase.SNAPSHOT):
             snapshot = self._read_snapshot()
         with self._timed(Phase.PLAN):
-            found = plan(snapshot, self._planner)
+            found = plan(snapshot, self._planner, ClockDeadline(self._around.clock, self._planner.time_limit_seconds))
         self._around.observer.planned(found)
         return found
 
@@ -183,8 +183,10 @@ class Cycle:
                 return Verdict.PLAN_DELETED
         return None
 
-    def _revalidate(self, moves: Sequence[PlannedMove]) -> Mapping[int, Invalid]:
-        return revalidate(self._read_snapshot(), moves, self._planner)
+    def _revalidate(self, one: MigrationPlan) -> Mapping[int, Invalid]:
+        """Return the moves that do not hold any more; only nodes that the plan is to free have to be emptied whole."""
+        emptied = None if one.spec.predicted is None else one.spec.predicted.freed_nodes
+        return revalidate(self._read_snapshot(), one.spec.moves, self._planner, emptied=emptied)
 
     def _carry_out(self, one: MigrationPlan, *, adopted: bool) -> PlanOutcome:
         shop = Workshop(

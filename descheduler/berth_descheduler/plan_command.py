@@ -9,9 +9,10 @@ from typing import Any
 import click
 from rich.console import Console
 
+from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
 from berth_descheduler.command_options import cluster_options, planner_options, planner_settings
-from berth_descheduler.planner import plan
+from berth_descheduler.planner import ClockDeadline, plan
 from berth_descheduler.report import plan_to_json, print_plan
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
@@ -40,7 +41,8 @@ def plan_command(
 ) -> None:
     """Show what would be moved where, what that brings, and why not more. Changes nothing."""
     settings = planner_settings(options, at=at)
-    found = plan(_read(snapshot, kubeconfig, context), settings)
+    read = _read(snapshot, kubeconfig, context)
+    found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
     if output == "json":
         sys.stdout.write(plan_to_json(found))
     else:

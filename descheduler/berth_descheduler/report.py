@@ -17,7 +17,18 @@ from rich.text import Text
 from berth_core.migration_plans import PlannedMove
 from berth_core.resources import ResourceAmounts
 from berth_descheduler.node_map import draw_nodes
+from berth_descheduler.plan_quality import (
+    cost_in_words,
+    describe_cost,
+    describe_quality,
+    describe_room,
+    describe_shapes,
+    judge,
+    room_table,
+    usual_shapes,
+)
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
+from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.refusals import Refused, RefusedKind
 
 _LISTED_MOVES: Final = 40
@@ -36,9 +47,13 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "strategy": plan.settings.args.strategy.value,
         "settings": _describe_settings(plan.settings),
         "summary": summarise_plan(plan),
+        **describe_quality(plan),
+        "cost": describe_cost(plan),
         "waves": plan.waves,
         "moves": [_describe_move(move) for move in plan.moves],
         "freed_nodes": list(plan.freed_nodes),
+        "room": [describe_room(room) for room in plan.room],
+        "shapes": describe_shapes(plan),
         "before": _describe_fragmentation(plan.before),
         "after": _describe_fragmentation(plan.after),
         "refused": [_describe_refused(refused) for refused in plan.refused],
@@ -48,11 +63,26 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 def summarise_plan(plan: Plan) -> str:
     """Return what a plan does, in a sentence."""
     nodes = len(plan.before.nodes)
+    if plan.settings.args.strategy is StrategyName.MAKE_ROOM:
+        return _summarise_room(plan)
     if not plan.moves:
         return f"Nothing to move: none of the {nodes} nodes can be emptied by these rules."
     moves, waves = _count(len(plan.moves), "move"), _count(plan.waves, "wave")
     freed = f"{len(plan.freed_nodes)} of {_count(nodes, 'node')}"
     return f"{moves} in {waves} free {freed}; {len(plan.after.empty_nodes)} are empty then."
+
+
+def _summarise_room(plan: Plan) -> str:
+    """Return what a plan makes room for, in a sentence."""
+    if not plan.room:
+        return "Nothing waits for room."
+    fitted, wanted = sum(room.fitted for room in plan.room), [room.wanted for room in plan.room]
+    what = plan.room[0].name if len(plan.room) == 1 else _count(len(plan.room), "kind") + " of pods"
+    of = "" if None in wanted else f" of {sum(count or 0 for count in wanted)}"
+    if not plan.moves:
+        return f"Nothing to move: {fitted}{of} fit as it is ({what})."
+    waves = _count(plan.waves, "wave")
+    return f"{_count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -65,6 +95,7 @@ def render_plan(plan: Plan) -> RenderableType:
     resource = plan.settings.args.resource_type
     parts: list[RenderableType] = [
         Text(summarise_plan(plan), style="bold"),
+        *_judgement(plan),
         Text(),
         _fragmentation_table(plan),
         Text(),
@@ -74,11 +105,20 @@ def render_plan(plan: Plan) -> RenderableType:
         Text("after"),
         draw_nodes(plan.after, resource),
     ]
+    if plan.room:
+        parts += [Text(), room_table(plan)]
     if plan.moves:
         parts += [Text(), _moves_table(plan.moves)]
     if plan.refused:
         parts += [Text(), _refusals_table(plan.refused)]
     return Group(*parts)
+
+
+def _judgement(plan: Plan) -> list[Text]:
+    """Return how good a plan is, if the strategy says so, and what it costs."""
+    what = "pods" if plan.settings.args.strategy is StrategyName.MAKE_ROOM else "freed nodes"
+    good = [] if plan.quality is None else [Text(judge(plan.quality, what=what))]
+    return [*good, *([Text(cost_in_words(plan))] if plan.moves else [])]
 
 
 def _describe_settings(settings: PlannerSettings) -> dict[str, Any]:
@@ -87,6 +127,8 @@ def _describe_settings(settings: PlannerSettings) -> dict[str, Any]:
         "maxMoves": settings.max_moves,
         "perController": settings.waves.per_controller,
         "perWave": settings.waves.per_wave,
+        "exact": settings.exact,
+        "seed": settings.seed,
     }
 
 
@@ -145,6 +187,9 @@ def _fragmentation_table(plan: Plan) -> Table:
         table.add_row(f"{name} requested of nodes in use", _used_share(before, name), _used_share(after, name))
         largest = (_quantity(name, max(0, one.largest_free(name))) for one in (before, after))
         table.add_row(f"largest free {name}", *largest)
+    for shape in usual_shapes(plan):
+        asked = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
+        table.add_row(f"room for pods of {asked}", str(before.fits(shape)), str(after.fits(shape)))
     return table
 
 
@@ -175,7 +220,7 @@ def _refusals_table(refused: tuple[Refused, ...]) -> Table:
     ranked = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
     for (kind, reason), count in ranked[:_LISTED_REFUSALS]:
         example = examples[kind, reason]
-        name = example.node if kind is RefusedKind.NODE else f"{example.namespace}/{example.name}"
+        name = example.node if kind is RefusedKind.NODE else f"{example.namespace}/{example.name}".lstrip("/")
         table.add_row(_count(count, kind.value.lower()), reason.value, f"{name}: {example.message}")
     return table
 

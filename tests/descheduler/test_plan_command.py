@@ -166,7 +166,7 @@ BAD_OPTIONS = {
     ),
     "a strategy that does not exist": (
         ["--strategy", "luck"],
-        "strategy is 'luck'; expected one of Threshold, Consolidate",
+        "strategy is 'luck'; expected one of Threshold, Consolidate, MakeRoom",
     ),
     "a threshold that is no number": (
         ["--low-threshold", "cpu=few"],

@@ -5,6 +5,7 @@ It does not own the general ones.
 
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -137,6 +138,24 @@ def consolidating(
         now=now,
         exact=exact,
         seed=seed,
+    )
+
+
+def making_room(
+    *,
+    shapes: Sequence[str] = (),
+    pods: Sequence[str] = (),
+    max_moves: int | None = None,
+    per_controller: int = 1,
+    exact: bool = False,
+    **args: Any,
+) -> PlannerSettings:
+    raw = {"strategy": "MakeRoom", "room": {"shapes": list(shapes), "pods": list(pods)}, **args}
+    return PlannerSettings(
+        args=DefragmentationArgs.parse(raw),
+        max_moves=max_moves,
+        waves=WaveLimits(per_controller=per_controller),
+        exact=exact,
     )
 
 

@@ -14,7 +14,7 @@ from planner.clusters import settings
 
 UNKNOWN_FIELD = (
     "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, "
-    "lowThresholds, numberOfNodes, protectionThresholds, resourceType, strategy"
+    "lowThresholds, numberOfNodes, protectionThresholds, resourceType, room, strategy"
 )
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a field that is not known": (
@@ -90,7 +90,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a strategy that is not known": (
         {"strategy": "Luck"},
-        "strategy is 'Luck'; expected one of Threshold, Consolidate",
+        "strategy is 'Luck'; expected one of Threshold, Consolidate, MakeRoom",
     ),
 }
 

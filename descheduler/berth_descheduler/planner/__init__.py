@@ -1,8 +1,22 @@
 """Finds what to move where: pure, without clock and I/O; the same snapshot and settings give the same plan."""
 
+from berth_descheduler.planner.deadlines import ClockDeadline
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.planning import Plan, plan
+from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.revalidation import Invalid, revalidate
 from berth_descheduler.planner.settings import PlannerSettings, WaveLimits
 
-__all__ = ["Fragmentation", "Invalid", "NodeUsage", "Plan", "PlannerSettings", "WaveLimits", "plan", "revalidate"]
+__all__ = [
+    "ClockDeadline",
+    "Fragmentation",
+    "Invalid",
+    "NodeUsage",
+    "Plan",
+    "PlannerSettings",
+    "Quality",
+    "RoomMade",
+    "WaveLimits",
+    "plan",
+    "revalidate",
+]

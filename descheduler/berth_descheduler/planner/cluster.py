@@ -3,14 +3,14 @@
 It does not change: what a plan does to the cluster is `state`. What is odd about the data is said here, not repaired.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 from typing import Final, NewType
 
 from berth_core.labels import PLACEHOLDER_LABEL
-from berth_core.objects import Node, NodeSelector, Pod
+from berth_core.objects import Node, NodeSelector, ObjectMeta, Pod
 from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import ClassBook, ClassIndex, PodClass
@@ -21,6 +21,9 @@ PodIndex = NewType("PodIndex", int)
 NAME_FIELD: Final = "metadata.name"
 NEEDED_RESOURCES: Final = (CPU, MEMORY, PODS)
 """A node that does not say how much of these it has is left alone."""
+
+_WAITING_NODE: Final = Node(metadata=ObjectMeta(name="(waiting)"))
+"""Not ready and without labels: nothing can be put there, and it is in no topology."""
 
 
 class Presence(Enum):
@@ -63,12 +66,21 @@ class Cluster:
     pods_on: tuple[tuple[PodIndex, ...], ...]  # (nodes, ...)
     """The pods of each node, those about to come included."""
 
+    waiting_node: NodeIndex | None = None
+    """A node that is none: the pods that room is to be made for are on it."""
+
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot) -> "Cluster":
-        """Return the snapshot in numbers; raises `InputError` that names the object and the field."""
-        nodes = snapshot.nodes
-        pods, classes = _place_pods(nodes, snapshot.pods)
-        allocatable = tuple(snapshot.allocatable_of(node) for node in nodes)
+    def from_snapshot(cls, snapshot: Snapshot, waiting: Sequence[Pod] = ()) -> "Cluster":
+        """Return the snapshot in numbers; raises `InputError` that names the object and the field.
+
+        `waiting` are pods that room is to be made for; they are put on a node of their own, the last one.
+        """
+        nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
+        pods, classes = _place_pods(nodes, snapshot.pods, waiting)
+        allocatable = (
+            *(snapshot.allocatable_of(node) for node in snapshot.nodes),
+            *(ResourceAmounts.empty() for _ in nodes[len(snapshot.nodes) :]),
+        )
         resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
         return cls(
             snapshot=snapshot,
@@ -79,6 +91,7 @@ class Cluster:
             capacity=tuple(_columns(amounts, resources) for amounts in allocatable),
             requests=tuple(_columns(one.amounts, resources, slots=1) for one in classes),
             pods_on=_pods_by_node(pods, len(nodes)),
+            waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
         )
 
     @cached_property
@@ -97,6 +110,14 @@ class Cluster:
         """Return the column of each resource."""
         return {name: index for index, name in enumerate(self.resources)}
 
+    @cached_property
+    def taken(self) -> tuple[tuple[int, ...], ...]:  # (nodes, resources)
+        """Return what the pods take of each node together, those about to come included."""
+        requests, pods = self.requests, self.pods
+        nothing = (0,) * len(self.resources)
+        rows = ([requests[pods[pod].class_index] for pod in on] for on in self.pods_on)
+        return tuple(tuple(map(sum, zip(*several, strict=True))) if several else nothing for several in rows)
+
     def node_name(self, node: NodeIndex) -> str:
         """Return a node's name."""
         return self.nodes[node].metadata.name
@@ -106,15 +127,20 @@ class Cluster:
         return self.classes[self.pods[pod].class_index].amounts
 
 
-def _place_pods(nodes: tuple[Node, ...], pods: Iterable[Pod]) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...]]:
+def _place_pods(
+    nodes: tuple[Node, ...], pods: Iterable[Pod], waiting: Sequence[Pod]
+) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...]]:
+    apart = {pod.key for pod in waiting}
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
     book = ClassBook()
     placed = []
     for pod in pods:
         name, presence = _whereabouts(pod)
         node = numbers.get(name)
-        if node is not None:
+        if node is not None and pod.key not in apart:
             placed.append(PlacedPod(pod, node, book.class_of(pod), presence))
+    last = NodeIndex(len(nodes) - 1)
+    placed += [PlacedPod(pod, last, book.class_of(pod), Presence.SETTLED) for pod in waiting]
     return tuple(placed), book.classes
 
 

@@ -7,16 +7,17 @@ Nodes that are empty already are no targets: filling one would undo what emptyin
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.deadlines import Deadline, NoDeadline
 from berth_descheduler.planner.disruption import Disruption
 from berth_descheduler.planner.packing.bounds import fewest_moves, most_freed_by_number, most_freed_by_volume
-from berth_descheduler.planner.packing.columns import read_columns
+from berth_descheduler.planner.packing.columns import Ints, read_columns
 from berth_descheduler.planner.packing.draining import Candidates, Draining, DrainLimits, DrainSearch
 from berth_descheduler.planner.packing.exact_draining import Exact, solve_draining
 from berth_descheduler.planner.packing.filling import Limits
@@ -28,6 +29,9 @@ from berth_descheduler.planner.state import State
 from berth_descheduler.planner.why_not_freed import why_not_freed
 
 _DETOURS: Final = 20
+_SIZE_BITS: Final = 24
+"""Sizes that differ in less than this are alike where nodes are compared."""
+
 _DIRECTLY: Final = Limits(most_ejected=0)
 
 
@@ -38,8 +42,12 @@ class Consolidate:
         self._deadline = deadline or NoDeadline()
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
-        """Return the nodes that may be emptied."""
-        return find_sources(problem).to_empty
+        """Return the nodes from which pods may be taken."""
+        return find_sources(problem).to_take_from
+
+    def waiting_pods(self, _snapshot: Snapshot) -> tuple[Pod, ...]:
+        """Return none."""
+        return ()
 
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return the moves that free the most nodes, and why not more."""
@@ -146,15 +154,23 @@ class _Run:
         nodes = np.array(self._sources.to_empty, dtype=np.int64)
         pods_of = self._sources.pods_of
         counts = np.fromiter((len(pods_of[node]) for node in self._sources.to_empty), np.int64, len(nodes))
-        weights = (self._weigh(pods_of[node]) for node in self._sources.to_empty)
-        disruption = np.fromiter(weights, np.int64, len(nodes))
-        return Candidates(nodes, pods_of, counts, disruption, np.array(self._sources.empty, dtype=np.int64))
+        empty = np.array(self._sources.empty, dtype=np.int64)
+        return Candidates(nodes, pods_of, counts, self._weigh_nodes()[nodes], empty)
 
-    def _weigh(self, pods: Iterable[PodIndex]) -> int:
-        """Return how bad it is to move the pods of a node, the largest of them first, then all."""
-        found = list(pods)
-        largest = max(int(self._columns.size[self._columns.pod_kind[pod]]) for pod in found)
-        return (largest >> 24 << 24) + sum(self._disruption.weight(pod) for pod in found)
+    def _weigh_nodes(self) -> Ints:
+        """Return how bad it is to empty each node: by its largest pod, roughly, then by all of them."""
+        columns, disruption = self._columns, self._disruption
+        movable = np.flatnonzero(columns.pod_kind >= 0)
+        nodes = columns.pod_node[movable]
+        largest = np.zeros(columns.nodes, dtype=np.int64)
+        np.maximum.at(largest, nodes, columns.size[columns.pod_kind[movable]])
+        pods = self._problem.cluster.pods
+        weigh = (
+            disruption.of_class[pods[pod].class_index] + disruption.restarts(PodIndex(pod)) for pod in movable.tolist()
+        )
+        each = np.fromiter(weigh, np.float64, len(movable))  # whole numbers below 2**53 are exact
+        total = np.bincount(nodes, weights=each, minlength=columns.nodes).astype(np.int64)
+        return (largest >> _SIZE_BITS << _SIZE_BITS) + np.minimum(total, (1 << _SIZE_BITS) - 1)
 
     def _quality(self, done: Draining | None, exact: Exact | None) -> Quality:
         freed, moves = (len(done.nodes), len(self._state.steps)) if done else (0, 0)

@@ -30,16 +30,16 @@ class ClockDeadline:
     """A limit counted from when it was made."""
 
     clock: Clock
-    seconds: float
+    seconds: float | None
     _started: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin to count."""
         self._started = self.clock.monotonic()
 
-    def remaining_seconds(self) -> float:
-        """Return the seconds that are left."""
-        return max(0.0, self._started + self.seconds - self.clock.monotonic())
+    def remaining_seconds(self) -> float | None:
+        """Return the seconds that are left; None if there is no limit."""
+        return None if self.seconds is None else max(0.0, self._started + self.seconds - self.clock.monotonic())
 
 
 def is_over(deadline: Deadline) -> bool:

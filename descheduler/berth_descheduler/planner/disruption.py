@@ -13,6 +13,7 @@ _PRIORITY_BITS: Final = 8
 _MOST_RESTARTS: Final = 16
 _LONG_GRACE_SECONDS: Final = 60
 _FEW_PODS: Final = 16
+_CLAIM: Final = 4
 
 
 class Disruption:
@@ -20,7 +21,12 @@ class Disruption:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._pods_of_controller = Counter(_controller_key(one.pod) for one in cluster.pods)
+        sizes = Counter(placed.class_index for placed in cluster.pods)
+        self._pods_of_controller: Counter[tuple[str, str]] = Counter()
+        for pods in cluster.classes:
+            self._pods_of_controller[_controller_key(pods.example)] += sizes[pods.index]
+        self.of_class = tuple(self._weigh_class(pods.example) for pods in cluster.classes)
+        """What all pods of a class weigh alike."""
 
     def weight(self, pod: PodIndex) -> int:
         """Return how bad it is to move a pod.
@@ -28,17 +34,23 @@ class Disruption:
         Worse are pods of higher priority, of controllers with few pods (a single one is an outage), that restarted
         often (they may not come up again), that end slowly and that have volumes to take along.
         """
-        found = self._cluster.pods[pod].pod
-        priority = max(0, found.spec.priority or 0).bit_length() << _PRIORITY_BITS
-        alone = _FEW_PODS // self._pods_of_controller[_controller_key(found)]
-        restarts = sum(min(_MOST_RESTARTS, status.restart_count) for status in found.status.container_statuses)
-        slow = (found.spec.termination_grace_period_seconds or 0) // _LONG_GRACE_SECONDS
-        claims = sum(volume.persistent_volume_claim is not None for volume in found.spec.volumes)
-        return priority + alone + restarts + min(_FEW_PODS, slow) + 4 * claims
+        return self.of_class[self._cluster.pods[pod].class_index] + self.restarts(pod)
+
+    def restarts(self, pod: PodIndex) -> int:
+        """Return how often a pod restarted, up to a limit."""
+        statuses = self._cluster.pods[pod].pod.status.container_statuses
+        return sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0
 
     def cheapest_first(self, pods: list[PodIndex]) -> list[PodIndex]:
         """Return pods in the order in which they are best moved."""
         return sorted(pods, key=lambda pod: (self.weight(pod), pod))
+
+    def _weigh_class(self, example: Pod) -> int:
+        priority = max(0, example.spec.priority or 0).bit_length() << _PRIORITY_BITS
+        alone = _FEW_PODS // max(1, self._pods_of_controller[_controller_key(example)])
+        slow = (example.spec.termination_grace_period_seconds or 0) // _LONG_GRACE_SECONDS
+        claims = sum(volume.persistent_volume_claim is not None for volume in example.spec.volumes)
+        return priority + alone + min(_FEW_PODS, slow) + _CLAIM * claims
 
 
 def _controller_key(pod: Pod) -> tuple[str, str]:

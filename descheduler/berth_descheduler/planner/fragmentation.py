@@ -60,6 +60,14 @@ class Fragmentation:
         """Return the largest free piece of a resource on one node."""
         return max((node.allocatable.get(resource) - node.requested.get(resource) for node in self.nodes), default=0)
 
+    def fits(self, amounts: ResourceAmounts) -> int:
+        """Return how many pods of these amounts have room, each on one node."""
+        asked = [(name, amount) for name, amount in amounts.items() if amount > 0]
+        if not asked:
+            return 0
+        frees = (node.allocatable.minus(node.requested) for node in self.nodes)
+        return sum(min(max(0, free.get(name)) // amount for name, amount in asked) for free in frees)
+
     def free(self, resource: str) -> int:
         """Return how much of a resource is free on all nodes together; over-booked nodes have none."""
         pieces = (node.allocatable.get(resource) - node.requested.get(resource) for node in self.nodes)
@@ -69,18 +77,26 @@ class Fragmentation:
 def measure(problem: Problem, steps: Sequence[Step]) -> Fragmentation:
     """Return the fragmentation after some steps; pods that are only expected on a node do not count."""
     cluster = problem.cluster
-    node_of = {step.pod: step.target for step in steps}
-    totals = [[0] * len(cluster.resources) for _ in cluster.nodes]
-    pods: Counter[NodeIndex] = Counter()
+    totals = [list(row) for row in cluster.taken]
+    pods = Counter({node: len(problem.pods_to_move(NodeIndex(node))) for node in range(len(totals))})
     for index, placed in enumerate(cluster.pods):
         if placed.presence is Presence.EXPECTED:
-            continue
-        node = node_of.get(PodIndex(index), placed.node)
-        for column, amount in enumerate(cluster.requests[placed.class_index]):
-            totals[node][column] += amount
-        pods[node] += not problem.stays_when_emptied(PodIndex(index))
-    usages = (_usage(cluster, NodeIndex(node), totals[node], pods[NodeIndex(node)]) for node in range(len(totals)))
+            _shift(totals[placed.node], cluster.requests[placed.class_index], -1)
+            pods[placed.node] -= not problem.stays_when_emptied(PodIndex(index))
+    for step in steps:
+        row = cluster.requests[cluster.pods[step.pod].class_index]
+        _shift(totals[step.source], row, -1)
+        _shift(totals[step.target], row, 1)
+        pods[step.source] -= 1
+        pods[step.target] += 1
+    real = (node for node in range(len(totals)) if node != cluster.waiting_node)
+    usages = (_usage(cluster, NodeIndex(node), totals[node], pods[NodeIndex(node)]) for node in real)
     return Fragmentation(tuple(usages))
+
+
+def _shift(total: list[int], row: Sequence[int], times: int) -> None:
+    for column, amount in enumerate(row):
+        total[column] += amount * times
 
 
 def _usage(cluster: Cluster, node: NodeIndex, total: list[int], pods: int) -> NodeUsage:

@@ -59,7 +59,7 @@ class Neighbours:
         self._links: set[tuple[ClassIndex, ClassIndex]] = set()
         for pods in cluster.classes:
             self._read_class(pods.index)
-        for placed in cluster.pods:
+        for placed in cluster.pods if self._counted else ():
             self._count(placed, 1)
 
     @property

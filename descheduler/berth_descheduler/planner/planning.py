@@ -3,6 +3,8 @@
 It does not own any rule of its own.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import assert_never
@@ -16,13 +18,23 @@ from berth_descheduler.planner.cluster import NodeIndex
 from berth_descheduler.planner.deadlines import Deadline, NoDeadline
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.problems import Problem, Strategy
-from berth_descheduler.planner.quality import Quality
+from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.threshold import Threshold
 from berth_descheduler.planner.waves import assign_waves
 from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, StrategyName
 from berth_descheduler.refusals import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """What a plan disturbs."""
+
+    pods: int
+    controllers: int
+    priorities: tuple[tuple[int, int], ...]
+    """Priorities and how many of the moved pods have them, the highest first."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,9 @@ class Plan:
     after: Fragmentation
     quality: Quality | None = None
     """How good it is by proof; None with a strategy that does not say."""
+    room: tuple[RoomMade, ...] = ()
+    """What room was made for; nothing with a strategy that frees nodes."""
+    cost: PlanCost = PlanCost(0, 0, ())
 
     @property
     def waves(self) -> int:
@@ -62,18 +77,28 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
 
     Raises `InputError` that names what is wrong with the snapshot or the settings.
     """
-    problem = Problem.from_snapshot(snapshot, settings)
-    strategy = _strategy(settings.args.strategy, deadline or NoDeadline())
+    strategy = _strategy(settings.args.strategy, deadline or NoDeadline(), settings)
+    problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     state = State(problem.cluster, strategy.possible_sources(problem))
     proposal = strategy.propose(problem, state)
     waves = assign_waves(problem, state, proposal.steps)
     moves = tuple(_planned(problem, step, wave) for step, wave in zip(proposal.steps, waves, strict=True))
     before, after = measure(problem, ()), measure(problem, proposal.steps)
     freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes)))
-    return Plan(settings, moves, freed, proposal.refused, before, after, proposal.quality)
+    return Plan(
+        settings=settings,
+        moves=moves,
+        freed_nodes=freed,
+        refused=proposal.refused,
+        before=before,
+        after=after,
+        quality=proposal.quality,
+        room=proposal.room,
+        cost=_cost(problem, proposal.steps),
+    )
 
 
-def _strategy(name: StrategyName, deadline: Deadline) -> Strategy:
+def _strategy(name: StrategyName, deadline: Deadline, settings: PlannerSettings) -> Strategy:
     match name:
         case StrategyName.THRESHOLD:
             return Threshold()
@@ -82,6 +107,11 @@ def _strategy(name: StrategyName, deadline: Deadline) -> Strategy:
             from berth_descheduler.planner.consolidate import Consolidate  # noqa: PLC0415 - needs numpy, an extra
 
             return Consolidate(deadline)
+        case StrategyName.MAKE_ROOM:
+            _require_numpy(name)
+            from berth_descheduler.planner.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
+
+            return MakeRoom(settings.args.room, deadline)
         case _:
             assert_never(name)
 
@@ -89,6 +119,14 @@ def _strategy(name: StrategyName, deadline: Deadline) -> Strategy:
 def _require_numpy(name: StrategyName) -> None:
     if find_spec("numpy") is None:
         raise InputError("strategy", name.value, "Threshold, or numpy installed: the extra berth[descheduler] has it")
+
+
+def _cost(problem: Problem, steps: Sequence[Step]) -> PlanCost:
+    pods = [problem.cluster.pods[pod].pod for pod in dict.fromkeys(step.pod for step in steps)]
+    owners = ((pod.metadata.namespace, pod.controller) for pod in pods)
+    controllers = {(namespace, one.kind, one.uid or one.name) for namespace, one in owners if one is not None}
+    priorities = Counter(pod.spec.priority or 0 for pod in pods)
+    return PlanCost(len(pods), len(controllers), tuple(sorted(priorities.items(), reverse=True)))
 
 
 def _planned(problem: Problem, step: Step, wave: int) -> PlannedMove:

@@ -3,16 +3,17 @@
 It does not own a strategy's choice; strategies stand behind the protocol here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Protocol
 
 from berth_core.errors import InputError
+from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.placements import node_refusal
-from berth_descheduler.planner.quality import Quality
+from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.volumes import VolumeBook
@@ -31,6 +32,9 @@ class Proposal:
     quality: Quality | None = None
     """How good it is; None where a strategy does not say."""
 
+    room: tuple[RoomMade, ...] = ()
+    """What room was made for, with a strategy that makes it."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -41,12 +45,15 @@ class Problem:
     _filter: Movable = field(repr=False)
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings) -> "Problem":
-        """Return the problem of a snapshot; raises `InputError` that names what is wrong with it."""
+    def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
+        """Return the problem of a snapshot; raises `InputError` that names what is wrong with it.
+
+        `waiting` are pods that room is to be made for.
+        """
         args = settings.args
         _check_namespaces(snapshot, args.evictable_namespaces.named)
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace)
-        return cls(Cluster.from_snapshot(snapshot), settings, allowed)
+        return cls(Cluster.from_snapshot(snapshot, waiting), settings, allowed)
 
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
@@ -64,12 +71,20 @@ class Problem:
 
     def stays_when_emptied(self, pod: PodIndex) -> bool:
         """Tell whether a node counts as freed with this pod on it: DaemonSet and mirror pods do not count."""
-        found = self.cluster.pods[pod].pod
-        return found.is_daemon or found.is_mirror
+        return self._staying[pod]
 
     def pods_to_move(self, node: NodeIndex) -> tuple[PodIndex, ...]:
         """Return the pods that have to leave a node before it is freed."""
-        return tuple(pod for pod in self.cluster.pods_on[node] if not self.stays_when_emptied(pod))
+        return self._to_move[node]
+
+    @cached_property
+    def _staying(self) -> tuple[bool, ...]:
+        return tuple(one.pod.is_daemon or one.pod.is_mirror for one in self.cluster.pods)
+
+    @cached_property
+    def _to_move(self) -> tuple[tuple[PodIndex, ...], ...]:
+        staying = self._staying
+        return tuple(tuple(pod for pod in pods if not staying[pod]) for pods in self.cluster.pods_on)
 
     def drain_refusal(self, node: NodeIndex) -> Refusal | None:
         """Return why a node cannot be emptied whatever room there is elsewhere; None also for an empty one."""
@@ -112,4 +127,8 @@ class Strategy(Protocol):
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the nodes that may be drained, before anything is chosen."""
+        ...
+
+    def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
+        """Return the pods that room is to be made for; raises `InputError` where one that is named cannot be."""
         ...

@@ -5,6 +5,7 @@ It does not own how the bounds are found.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 
 class Prover(StrEnum):
@@ -14,6 +15,31 @@ class Prover(StrEnum):
     """Amounts and numbers of pods alone."""
     EXACT = "Exact"
     """The integer program."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomMade:
+    """What became of one thing that room was to be made for."""
+
+    name: str
+    """A shape as it was written, or namespace and name of a pod."""
+
+    wanted: int | None
+    """None: as many as the moves allow."""
+
+    fitted: int
+    """How many of it have room at the end, beside everything else that was asked for."""
+
+    fits_before: int
+    """How many of it alone would fit now, and after the plan."""
+    fits_after: int
+
+    nodes: tuple[str, ...]
+    """Where what has room has it, a name as often as it has."""
+
+    unused_before: tuple[tuple[str, Fraction], ...] = ()
+    """Per resource the share of what is free that it could not use: the fragmentation by this measure."""
+    unused_after: tuple[tuple[str, Fraction], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

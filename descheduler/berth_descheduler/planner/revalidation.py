@@ -28,14 +28,14 @@ def revalidate(
     moves: Sequence[PlannedMove],
     settings: PlannerSettings | None = None,
     *,
-    emptied: Sequence[str] = (),
+    emptied: Sequence[str] | None = None,
 ) -> Mapping[int, Invalid]:
     """Return the moves that do not hold on a fresh snapshot, by their position, each with the reason.
 
     The moves that are still to be made, in order; the snapshot is taken before their places are reserved. A node is
     emptied whole or left alone: with one move of a source all of its moves fall, and so do those of a source that now
-    holds something else that has to leave. `emptied` names the sources that are to be emptied (default: all sources);
-    a source that is not among them may keep pods.
+    holds something else that has to leave. `emptied` names the sources that are to be emptied (None: all sources); a
+    source that is not among them may keep pods.
     """
     return _Review(Problem.from_snapshot(snapshot, settings or PlannerSettings()), moves, emptied).run()
 
@@ -43,10 +43,10 @@ def revalidate(
 class _Review:
     """One second look; falls are found until no more moves fall, as each fall keeps pods where they are."""
 
-    def __init__(self, problem: Problem, moves: Sequence[PlannedMove], emptied: Sequence[str]) -> None:
+    def __init__(self, problem: Problem, moves: Sequence[PlannedMove], emptied: Sequence[str] | None) -> None:
         self._problem = problem
         self._moves = moves
-        self._emptied = frozenset(emptied or (move.source for move in moves))
+        self._emptied = frozenset((move.source for move in moves) if emptied is None else emptied)
         self._invalid: dict[int, Invalid] = {}
 
     def run(self) -> Mapping[int, Invalid]:

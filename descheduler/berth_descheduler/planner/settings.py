@@ -47,6 +47,13 @@ class PlannerSettings:
     exact: bool = True
     """Whether the integer program goes on where the search ends, if it is installed and the problem small enough."""
 
+    time_limit_seconds: float | None = 60.0
+    """After this long a search or the solver is ended, which the plan then says; None: no limit. Whoever plans counts.
+
+    It is there for safety: limits on rounds and on the solver's tree end both much sooner, so that the same input gives
+    the same plan on any machine.
+    """
+
     seed: int = 0
     """What the search's chance comes from; the same seed, the same plan."""
 
@@ -57,3 +64,5 @@ class PlannerSettings:
         """Refuse a limit below zero."""
         if self.max_moves is not None and self.max_moves < 0:
             raise InputError("maxMoves", self.max_moves, "a whole number from 0 on")
+        if self.time_limit_seconds is not None and self.time_limit_seconds <= 0:
+            raise InputError("timeLimit", self.time_limit_seconds, "seconds above 0")

@@ -68,7 +68,7 @@ class Spread:
         self._shared: dict[bytes, tuple[Tally, Tally, int]] = {}
         self._links: set[tuple[ClassIndex, ClassIndex]] = set()
         self._rules = {pods.index: self._read_class(pods) for pods in cluster.classes if pods.hard_spreads}
-        for placed in cluster.pods:
+        for placed in cluster.pods if self._counted else ():
             self._count(placed)
 
     @property

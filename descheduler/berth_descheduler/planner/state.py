@@ -45,8 +45,9 @@ class State:
         self._needs = tuple(
             tuple((column, amount) for column, amount in enumerate(row) if amount > 0) for row in cluster.requests
         )
-        for placed in cluster.pods:
-            self._hold(placed.class_index, placed.node, 1)
+        for node, taken in enumerate(cluster.taken):
+            self.free[node] = [have - used for have, used in zip(self.free[node], taken, strict=True)]
+        self._take_ports()
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -99,7 +100,14 @@ class State:
         return (
             self.placements.refusal(class_index, target)
             or self._lack(class_index, target)
-            or self._port_conflict(class_index, target)
+            or self.refusal_by_others(pod, target)
+        )
+
+    def refusal_by_others(self, pod: PodIndex, target: NodeIndex) -> Refusal | None:
+        """Return why a pod cannot go to a node because of the pods there and elsewhere, amounts left aside."""
+        source, class_index = self.node_of[pod], self.cluster.pods[pod].class_index
+        return (
+            self._port_conflict(class_index, target)
             or self.neighbours.refusal(class_index, source, target)
             or self.spread.refusal(class_index, source, target)
         )
@@ -127,10 +135,20 @@ class State:
         self.spread.move(class_index, source, target)
         self.node_of[pod] = target
 
+    def _take_ports(self) -> None:
+        with_ports = {pods.index for pods in self.cluster.classes if pods.host_ports}
+        for placed in self.cluster.pods if with_ports else ():
+            if placed.class_index in with_ports:
+                self._hold_ports(placed.class_index, placed.node, 1)
+
     def _hold(self, class_index: ClassIndex, node: NodeIndex, times: int) -> None:
         free = self.free[node]
         for column, amount in self._needs[class_index]:
             free[column] -= amount * times
+        if self.cluster.classes[class_index].host_ports:
+            self._hold_ports(class_index, node, times)
+
+    def _hold_ports(self, class_index: ClassIndex, node: NodeIndex, times: int) -> None:
         ports = self._ports[node]
         for port in self.cluster.classes[class_index].host_ports:
             ports[port] = ports.get(port, 0) + times

@@ -24,7 +24,8 @@ from fractions import Fraction
 from berth_core.clock import parse_timestamp
 from berth_core.errors import InputError
 from berth_core.labels import CRITICAL_NODE_LABEL, LAST_DEFRAGMENTED_ANNOTATION
-from berth_core.objects import Node
+from berth_core.objects import Node, Pod
+from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import ClassIndex
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.placements import node_refusal
@@ -97,6 +98,10 @@ class Threshold:
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the low nodes."""
         return tuple(_NodeTable(problem).low)
+
+    def waiting_pods(self, _snapshot: Snapshot) -> tuple[Pod, ...]:
+        """Return none."""
+        return ()
 
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return the moves that empty the low nodes, least used first, each whole or not at all."""

@@ -93,7 +93,7 @@ class _Reasons:
 
     def _moves_left(self) -> int | None:
         limit = self._problem.settings.max_moves
-        return None if limit is None else limit - len(self._state.steps)
+        return None if limit is None else limit - self._state.mark()
 
     def _size(self, pod: PodIndex) -> tuple[int, int]:
         return int(self._columns.size[self._columns.pod_kind[pod]]), -pod

@@ -3,6 +3,7 @@
 It does not own what the strategies do with them.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,6 +13,7 @@ from typing import Any, Final
 from berth_core.durations import format_duration, parse_duration
 from berth_core.errors import InputError
 from berth_core.resources import CPU
+from berth_descheduler.plugins.room_requests import RoomRequest
 from berth_descheduler.plugins.thresholds import Thresholds, plain_percentage
 
 PLUGIN_NAME: Final = "Defragmentation"
@@ -23,6 +25,8 @@ PROTECTION_DEFAULT: Final = 95
 
 PROTECTION_DEFAULT_OF_OTHERS: Final = 100
 
+_WORD_START: Final = re.compile("(?<!^)(?=[A-Z])")
+
 _FIELDS: Final = frozenset(
     {
         "resourceType",
@@ -33,6 +37,7 @@ _FIELDS: Final = frozenset(
         "evictableNamespaces",
         "coolDownTime",
         "strategy",
+        "room",
     }
 )
 
@@ -42,6 +47,12 @@ class StrategyName(StrEnum):
 
     THRESHOLD = "Threshold"
     CONSOLIDATE = "Consolidate"
+    MAKE_ROOM = "MakeRoom"
+
+    @property
+    def option(self) -> str:
+        """Return the name as the command line has it."""
+        return _WORD_START.sub("-", self.value).lower()
 
     @classmethod
     def parse(cls, raw: object) -> "StrategyName":
@@ -116,6 +127,9 @@ class DefragmentationArgs:
 
     strategy: StrategyName = StrategyName.THRESHOLD
 
+    room: RoomRequest = field(default_factory=RoomRequest)
+    """What `MakeRoom` makes room for."""
+
     def __post_init__(self) -> None:
         """Refuse arguments that contradict one another, naming the field."""
         for name, thresholds in self._maps():
@@ -125,9 +139,12 @@ class DefragmentationArgs:
                 )
         if self.number_of_nodes < 0:
             raise InputError("numberOfNodes", self.number_of_nodes, "a whole number from 0 on")
+        if self.strategy is not StrategyName.MAKE_ROOM and not self.room.names_nothing:
+            raise InputError("room", self.room.to_mapping(), "nothing with a strategy other than MakeRoom")
         if self.cool_down < timedelta(0):
             raise InputError("coolDownTime", format_duration(self.cool_down), "a length of time from 0 on")
-        self._check_order()
+        if self.strategy is StrategyName.THRESHOLD:
+            self._check_order()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
@@ -149,6 +166,7 @@ class DefragmentationArgs:
             evictable_namespaces=EvictableNamespaces.parse(raw.get("evictableNamespaces")),
             cool_down=_cool_down(raw.get("coolDownTime", 0)),
             strategy=strategy,
+            room=RoomRequest.parse(raw.get("room")),
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -160,6 +178,7 @@ class DefragmentationArgs:
             "evictableNamespaces": self.evictable_namespaces.to_mapping(),
             "coolDownTime": format_duration(self.cool_down),
             "strategy": self.strategy.value,
+            **({"room": self.room.to_mapping()} if self.strategy is StrategyName.MAKE_ROOM else {}),
         }
 
     def _maps(self) -> tuple[tuple[str, Thresholds], ...]:

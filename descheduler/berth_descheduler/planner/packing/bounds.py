@@ -54,3 +54,18 @@ def most_freed_by_number(pod_counts: Ints, budget: int | None) -> int:
 def fewest_moves(pod_counts: Ints, freed: int) -> int:
     """Return how many moves it takes at least to free so many of the nodes."""
     return int(np.sort(pod_counts)[:freed].sum())
+
+
+def most_that_fit(columns: Columns, kind: int) -> int:
+    """Return how many pods of a kind can find room at most, wherever the movable pods go."""
+    hold, taken, need = holds(columns), taken_by_movable(columns), columns.need[kind]
+    asked = np.flatnonzero(need)
+    if not len(asked):
+        return int(hold.max(initial=0))
+    nodes = columns.allowed(kind) & columns.takes
+    each = np.maximum(hold[np.ix_(asked, np.flatnonzero(nodes))], 0) // need[asked, None]
+    most = int(each.min(axis=0).sum())
+    for column in asked:
+        spare = int((hold[column] - taken[column])[columns.takes].sum())
+        most = min(most, max(0, spare) // int(need[column]))
+    return most

@@ -9,7 +9,7 @@ Amounts are divided by the greatest common divisor of all requests, so that they
 not change by that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -26,6 +26,9 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 NO_KIND: Final = -1
+_NOWHERE: Final = -1
+"""The profile of pods of which it is not known where they may go."""
+
 _WEIGHT_BITS: Final = 36
 _MOST_EJECTABLE: Final = 64
 """So many kinds, the most frequent ones, may be moved to make room for others."""
@@ -40,6 +43,9 @@ class Columns:
     profile: Ints  # (kinds,)
     class_of: tuple[ClassIndex, ...]
     """A class of each kind."""
+
+    wanted: Mapping[PodIndex, int]
+    """The kinds of the pods that room is to be made for: of them alone, and one for each that is tied."""
 
     room: Ints  # (resources, nodes)
     """What may still be put on each node, protection thresholds left out."""
@@ -103,6 +109,7 @@ def read_columns(problem: Problem, state: State, ejecting: Sequence[NodeIndex]) 
         tied=tied,
         profile=np.array(kinds.profiles, dtype=np.int64),
         class_of=tuple(kinds.classes),
+        wanted=kinds.wanted,
         room=room,
         takes=takes,
         weight=weight,
@@ -129,22 +136,38 @@ class _Kinds:
         numbers: dict[tuple[tuple[int, ...], int, int], int] = {}
         for pods in problem.cluster.classes:
             alone = state.stands_alone(pods.index)
-            key = (
-                problem.cluster.requests[pods.index],
-                state.placements.profile(pods.index),
-                -1 if alone else pods.index,
-            )
+            ties = state.placements.profile(pods.index)
+            known = state.placements.of_class(pods.index) is None
+            key = problem.cluster.requests[pods.index], ties, -1 if alone and known else pods.index
             if key not in numbers:
-                numbers[key] = len(self.rows)
-                self.rows.append(key[0])
-                self.profiles.append(key[1])
-                self.tied.append(not alone)
-                self.classes.append(pods.index)
+                numbers[key] = self._add(problem, pods.index)
             self.of_class.append(numbers[key])
+        self.wanted = self._read_wanted(problem)
+
+    def _read_wanted(self, problem: Problem) -> dict[PodIndex, int]:
+        """Return the kinds of the pods that wait: one per class, for tied ones one per pod."""
+        found: dict[PodIndex, int] = {}
+        shared: dict[ClassIndex, int] = {}
+        waiting = problem.cluster.waiting_node
+        for pod in () if waiting is None else problem.cluster.pods_on[waiting]:
+            one = problem.cluster.pods[pod].class_index
+            if one not in shared or self.tied[shared[one]]:
+                shared[one] = self._add(problem, one)
+            found[pod] = shared[one]
+        return found
+
+    def _add(self, problem: Problem, one: ClassIndex) -> int:
+        """Add a kind with pods of a class as its example."""
+        known = self._state.placements.of_class(one) is None
+        self.rows.append(problem.cluster.requests[one])
+        self.profiles.append(self._state.placements.profile(one) if known else _NOWHERE)
+        self.tied.append(not self._state.stands_alone(one))
+        self.classes.append(one)
+        return len(self.rows) - 1
 
     def allowed_masks(self, takes: Mask) -> dict[int, Mask]:
         """Return per profile the nodes that it allows."""
-        masks = {}
+        masks = {_NOWHERE: np.zeros(len(takes), dtype=bool)}
         for profile, example in zip(self.profiles, self.classes, strict=True):
             if profile not in masks:
                 refusal = self._state.placements.refusal
@@ -160,6 +183,8 @@ def _pods(problem: Problem, kind_of_class: Sequence[int]) -> tuple[Ints, Ints]:
     kinds = np.array(kind_of_class, dtype=np.int64)[classes] if len(placed) else np.empty(0, dtype=np.int64)
     fixed = np.fromiter(problem.pod_refusals, dtype=np.int64, count=len(problem.pod_refusals))
     kinds[fixed] = NO_KIND
+    if problem.cluster.waiting_node is not None:
+        kinds[list(problem.cluster.pods_on[problem.cluster.waiting_node])] = NO_KIND
     return kinds, np.fromiter((one.node for one in placed), dtype=np.int64, count=len(placed))
 
 

@@ -19,7 +19,7 @@ from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.deadlines import Deadline, is_over
 from berth_descheduler.planner.packing.bounds import fewest_moves
 from berth_descheduler.planner.packing.columns import Columns, Ints, Mask
-from berth_descheduler.planner.packing.filling import MOVE, Filled, Limits, fill
+from berth_descheduler.planner.packing.filling import MOVE, Demand, Filled, Limits, fill
 from berth_descheduler.planner.packing.tied_pods import TiedPlacement, TiedPods
 from berth_descheduler.planner.state import State
 
@@ -144,7 +144,7 @@ class DrainSearch:
             self._columns,
             tied.room,
             self._open & ~drained,
-            demand,
+            Demand(demand),
             prices=self._prices,
             limits=self._limits.filling,
         )

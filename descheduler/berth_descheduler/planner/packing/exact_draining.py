@@ -15,7 +15,8 @@ from berth_descheduler.planner.deadlines import is_over
 from berth_descheduler.planner.packing.columns import Columns, Ints, Mask
 from berth_descheduler.planner.packing.draining import Candidates, Draining, DrainLimits
 from berth_descheduler.planner.packing.filling import MOVE, Filled
-from berth_descheduler.planner.packing.integer_program import Aim, PlacementModel, Solution, Verdict, is_installed
+from berth_descheduler.planner.packing.integer_program import Aim, PlacementModel, Solution, Wanted
+from berth_descheduler.planner.packing.solver import Verdict, is_installed
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,13 @@ class _Climb:
             self._state = replace(self._state, fewest_moves=max(self._least, found.bound))
 
     def _solve(self, asked: int, budget: int | None) -> Solution:
-        wanted = {0: asked + len(self._candidates.empty)}
+        wanted = Wanted(((asked + len(self._candidates.empty), None),))
         return self._model(asked).fewest_moves(wanted, budget, self._limits.deadline)
 
     def _note(self, found: Solution) -> bool:
         """Keep a solution if it can be used; tell whether it can."""
-        if found.aimed is None or not found.aimed[self._candidates.empty].all():
+        freed = {node for node, _ in found.aimed[0]} if found.aimed else set()
+        if not freed or not freed.issuperset(self._candidates.empty.tolist()):
             return False
         draining = _draining(self._columns, found, self._candidates)
         self._freed, self._moves, self._least = len(draining.nodes), draining.moves, found.bound
@@ -132,8 +134,7 @@ class _Climb:
 
 def _draining(columns: Columns, found: Solution, candidates: Candidates) -> Draining:
     """Return a solution as the search would have it."""
-    aimed = found.aimed if found.aimed is not None else np.zeros(columns.nodes, dtype=np.int64)
-    freed = np.setdiff1d(np.flatnonzero(aimed), candidates.empty)
+    freed = np.setdiff1d(np.array([node for node, _ in found.aimed[0]], dtype=np.int64), candidates.empty)
     arrivals, departures = _entries(found.arrivals), _entries(found.departures)
     ejections = departures[~np.isin(departures[:, 1], freed)]
     nothing = np.zeros(columns.kinds, dtype=np.int64)

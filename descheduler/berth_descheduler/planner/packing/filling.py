@@ -15,8 +15,8 @@ All of it works on whole columns: its cost is kinds times nodes. Prices are what
 in thousandths of a move; `prices` tells what the last pod of each kind cost in the end.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from typing import Final
 
@@ -71,28 +71,45 @@ class Filled:
         return int(self.ejections[:, 2].sum())
 
 
+@dataclass(frozen=True)
+class Demand:
+    """What is to be placed."""
+
+    counts: Ints  # (kinds,)
+    first: tuple[int, ...] = ()
+    """Kinds that are placed before all others, whatever their size."""
+
+    only_on: Mapping[int, Mask] = field(default_factory=dict)  # per kind (nodes,)
+    """Kinds that may go to fewer nodes than their ties say."""
+
+
 def fill(
-    columns: Columns, room: Ints, open_nodes: Mask, demand: Ints, *, prices: Ints, limits: Limits | None = None
+    columns: Columns, room: Ints, open_nodes: Mask, demand: Demand, *, prices: Ints, limits: Limits | None = None
 ) -> Filled:
-    """Return a filling of the open nodes, given their room, with a demand: a count per kind."""
-    filling = _Filling(columns, room, open_nodes, prices, limits or Limits())
-    filling.place_all(demand)
+    """Return a filling of the open nodes, given their room, with a demand."""
+    filling = _Filling(columns, room, open_nodes, demand, (prices, limits or Limits()))
+    filling.place_all()
     return filling.result()
 
 
 class _Filling:
     """One filling; its columns are those of the open nodes only."""
 
-    def __init__(self, columns: Columns, room: Ints, open_nodes: Mask, prices: Ints, limits: Limits) -> None:
+    def __init__(
+        self, columns: Columns, room: Ints, open_nodes: Mask, demand: Demand, means: tuple[Ints, Limits]
+    ) -> None:
+        prices, self._limits = means
         self._columns = columns
-        self._limits = limits
+        self._demand = demand
         self._nodes = np.flatnonzero(open_nodes & columns.takes)
         self._room = np.ascontiguousarray(room[:, self._nodes])  # (resources, open nodes)
         self._there = np.ascontiguousarray(columns.there[:, self._nodes])  # (rows, open nodes)
         self._row = np.full(columns.kinds, -1, dtype=np.int64)
         self._row[columns.ejectable] = np.arange(len(columns.ejectable))
         self._left = np.zeros(columns.kinds, dtype=np.int64)
-        self._order = np.argsort(-columns.size, kind="stable")
+        late = np.ones(columns.kinds, dtype=bool)
+        late[list(demand.first)] = False
+        self._order = np.lexsort((-columns.size, late))
         self._rank = np.empty_like(self._order)
         self._rank[self._order] = np.arange(len(self._order))
         self._burden = prices + (columns.size >> _SIZE_BITS)  # (kinds,)
@@ -101,9 +118,9 @@ class _Filling:
         self._came: list[Ints] = []
         self._went: list[Ints] = []
 
-    def place_all(self, demand: Ints) -> None:
+    def place_all(self) -> None:
         """Place what is asked for, and what is moved aside for it."""
-        self._left += demand
+        self._left += self._demand.counts
         self._place_down()
         for _ in range(self._limits.exchanges if self._limits.most_ejected else 0):
             if not self._left.any() or not self._exchange():
@@ -158,9 +175,14 @@ class _Filling:
 
     def _has(self, kind: int, amounts: Ints) -> Mask:
         """Return the nodes that are allowed for a kind and have these amounts of what it asks for."""
-        mask: Mask = self._columns.allowed(kind)[self._nodes]
+        mask = self._allowed(kind)
         for column in np.flatnonzero(self._columns.need[kind]):
             mask = mask & (self._room[column] >= amounts[column])
+        return mask
+
+    def _allowed(self, kind: int) -> Mask:
+        """Return the nodes to which pods of a kind may go, whatever is on them."""
+        mask: Mask = self._demand.only_on.get(kind, self._columns.allowed(kind))[self._nodes]
         return mask
 
     def _keep_balance(self, kind: int, nodes: Ints, most: Ints, rest: Ints, *, lowest: bool) -> Ints:
@@ -251,7 +273,7 @@ class _Filling:
         """Put pods where several smaller ones make room: large ones first, the last one as small as will do."""
         need, smaller = self._columns.need[kind], self._smaller(kind)
         asked = np.flatnonzero(need)
-        may = np.flatnonzero(self._columns.allowed(kind)[self._nodes])
+        may = np.flatnonzero(self._allowed(kind))
         lack = np.maximum(need[asked, None] - self._room[np.ix_(asked, may)], 0)
         taken: dict[int, Ints] = {}
         for one in smaller:
@@ -300,7 +322,7 @@ class _Filling:
         need, gone, scarce = self._columns.need[kind], self._columns.need[larger], self._columns.binding
         if not need[scarce] < gone[scarce] <= _EXCHANGE_RATIO * need[scarce]:
             return
-        mask = self._columns.allowed(kind)[self._nodes] & (self._there[self._row[larger]] > 0)
+        mask = self._allowed(kind) & (self._there[self._row[larger]] > 0)
         nodes = np.flatnonzero(mask)
         fits = np.full(len(nodes), np.iinfo(np.int64).max)
         for column in np.flatnonzero(need):

@@ -7,42 +7,28 @@ moves. An aim is a set of columns of which so many have to be reached: a node is
 of the node), or a pod to come finds room (an integer column per node that takes what the pod asks for). Minimising the
 moves for a given aim is solved in a second or two where maximising the aim under a move budget takes minutes.
 What makes pods depend on other pods is left out: the program is then a relaxation, and its bounds hold all the same.
+Where nodes are few and small enough that all ways to fill them can be listed, one binary column per node and way takes
+the place of the counts: such a program is larger and much tighter.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum, auto
-from importlib.util import find_spec
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from berth_descheduler.planner.deadlines import Deadline, is_over
+from berth_descheduler.planner.deadlines import Deadline
 from berth_descheduler.planner.packing.columns import Columns, Ints, Mask
+from berth_descheduler.planner.packing.patterns import list_patterns
+from berth_descheduler.planner.packing.solver import Found, Program, Verdict
 
 MOST_COLUMNS: Final = 10_000
 MOST_COLUMNS_OF_MANY_KINDS: Final = 1_500
 FEW_KINDS: Final = 12
 
-_ATTEMPTS: Final = ((1, 40), (2, 40), (3, 4_000))
-"""Seeds and the most nodes of the search tree. Most questions are answered at its root, with some seeds sooner."""
-
-_ROUNDING: Final = 1e-6
+_MOST_PATTERNS: Final = 4_000
 _SURELY_SMALLER: Final = 1 - 1e-9
-
-
-def is_installed() -> bool:
-    """Tell whether the solver is there."""
-    return find_spec("highspy") is not None
-
-
-class Verdict(Enum):
-    """How far the solver came."""
-
-    SOLVED = auto()
-    IMPOSSIBLE = auto()
-    UNDECIDED = auto()
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,9 @@ class Solution:
     moves: int = 0
     arrivals: Ints | None = None  # (entries, 3): kind, node, count
     departures: Ints | None = None  # (entries, 3): kind, node, count
-    aimed: Ints | None = None  # (nodes,), how much of the aim each node brings
+    aimed: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """Per aim the nodes that bring something, and how much."""
+
     out_of_time: bool = False
 
 
@@ -64,6 +52,17 @@ class Aim:
 
     needs: Ints | None  # (resources,) of the pod that is to find room; None: nodes are to be freed
     nodes: Ints  # nodes that can bring it
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How much of the aims is to be reached."""
+
+    each: tuple[tuple[int, int | None], ...]
+    """Per aim how often at least, and how often at most (None: no limit)."""
+
+    together: int = 0
+    """How often all of them together at least."""
 
 
 class PlacementModel:
@@ -98,24 +97,30 @@ class PlacementModel:
         """Tell whether the solver can be expected to come to an end soon."""
         return self.columns <= (MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS)
 
-    def fewest_moves(self, wanted: Mapping[int, int], budget: int | None, deadline: Deadline) -> Solution:
-        """Return the fewest moves with which each aim, by its position, is reached as often as `wanted`."""
-        program = _Program()
+    def fewest_moves(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
+        """Return the fewest moves with which as much is reached as is wanted, or that it takes more than the budget."""
+        if self._patterns is not None:
+            return self._solve_by_patterns(wanted, budget, deadline)
+        program = Program()
         stay = program.add_columns(self._most[self._most > 0], whole=True)
-        moved = program.add_columns(self._counts[self._counts > 0], cost=1.0)
+        moved = program.add_columns(
+            self._counts[self._counts > 0], costs=np.ones(int((self._counts > 0).sum()), dtype=np.int64)
+        )
         stay_at = _positions(self._most > 0, stay)
         moved_at = _positions(self._counts > 0, moved)
         aimed = [program.add_columns(self._most_of(aim), whole=True) for aim in self._aims]
         self._add_moves(program, stay_at, moved_at)
         self._add_room(program, stay_at, aimed)
         self._add_freed(program, stay_at, moved_at, aimed)
-        for position, count in wanted.items():
-            program.add_row(aimed[position], np.ones(len(aimed[position])), lower=count)
+        for columns, (least, most) in zip(aimed, wanted.each, strict=True):
+            program.add_row(columns, np.ones(len(columns)), lower=least, upper=np.inf if most is None else most)
+        every = np.concatenate(aimed)
+        program.add_row(every, np.ones(len(every)), lower=wanted.together)
         return self._read(program.solve(deadline, budget), stay_at, aimed, budget)
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def _add_moves(self, program: "_Program", stay_at: Ints, moved_at: Ints) -> None:
+    def _add_moves(self, program: Program, stay_at: Ints, moved_at: Ints) -> None:
         """Every pod stays somewhere; those that do not stay where they are have moved."""
         for kind in range(len(self._kinds)):
             columns = stay_at[:, kind][stay_at[:, kind] >= 0]
@@ -125,7 +130,7 @@ class PlacementModel:
             pair = np.array([moved_at[place, kind], stay_at[place, kind]])
             program.add_row(pair, np.ones(2), lower=int(self._counts[place, kind]))
 
-    def _add_room(self, program: "_Program", stay_at: Ints, aimed: Sequence[Ints]) -> None:
+    def _add_room(self, program: Program, stay_at: Ints, aimed: Sequence[Ints]) -> None:
         """No node holds more than it has room for; what an aim takes of a node is taken."""
         need = self._columns.need[self._kinds]
         needs = [need, *(aim.needs[None, :] for aim in self._aims if aim.needs is not None)]
@@ -142,7 +147,7 @@ class PlacementModel:
                 scale = _row_scale(limit)
                 program.add_row(np.concatenate(index), np.concatenate(value) / scale, upper=limit / scale)
 
-    def _add_freed(self, program: "_Program", stay_at: Ints, moved_at: Ints, aimed: Sequence[Ints]) -> None:
+    def _add_freed(self, program: Program, stay_at: Ints, moved_at: Ints, aimed: Sequence[Ints]) -> None:
         """Nothing stays on a freed node; said per kind too, which the solver's relaxation is much tighter with."""
         place_of = {int(node): place for place, node in enumerate(self._places)}
         for aim, columns in zip(self._aims, aimed, strict=True):
@@ -154,6 +159,86 @@ class PlacementModel:
                 for kind in np.flatnonzero(moved_at[place] >= 0):
                     count = float(self._counts[place, kind])
                     program.add_row(np.array([moved_at[place, kind], freed]), np.array([1.0, -count]), lower=0)
+
+    # --- by patterns ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _patterns(self) -> tuple[Ints, ...] | None:
+        """Return per place all ways to fill it: counts of the kinds, then of the pods to come; None if too many."""
+        coming = [aim for aim in self._aims if aim.needs is not None]
+        need = np.concatenate(
+            [self._columns.need[self._kinds], *(aim.needs[None, :] for aim in coming if aim.needs is not None)]
+        )
+        most = np.zeros((len(self._places), len(need)), dtype=np.int64)
+        most[:, : len(self._kinds)] = self._most
+        place_of = {int(node): place for place, node in enumerate(self._places)}
+        for position, aim in enumerate(coming, len(self._kinds)):
+            most[[place_of[int(node)] for node in aim.nodes], position] = self._most_of(aim)
+        return list_patterns(need, self._limit, most, _MOST_PATTERNS)
+
+    def _solve_by_patterns(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
+        patterns = self._patterns or ()
+        program = Program()
+        columns = [
+            program.add_columns(np.ones(len(listed), dtype=np.int64), costs=self._moves_to(place, listed), whole=True)
+            for place, listed in enumerate(patterns)
+        ]
+        for found in columns:
+            program.add_row(found, np.ones(len(found)), lower=1, upper=1)
+        every = np.concatenate(columns)
+        counts = np.concatenate(patterns)
+        for kind in range(len(self._kinds)):
+            total = int(self._counts[:, kind].sum())
+            program.add_row(every, counts[:, kind].astype(float), lower=total, upper=total)
+        brought = self._brought(patterns)
+        for amounts, (least, most) in zip(brought, wanted.each, strict=True):
+            program.add_row(every, amounts.astype(float), lower=least, upper=np.inf if most is None else most)
+        program.add_row(every, np.sum(brought, axis=0).astype(float), lower=wanted.together)
+        return self._read_patterns(program.solve(deadline, budget), columns, brought, budget)
+
+    def _moves_to(self, place: int, patterns: Ints) -> Ints:
+        """Return how many pods have to leave a place for each pattern."""
+        moves: Ints = np.maximum(self._counts[place] - patterns[:, : len(self._kinds)], 0).sum(axis=1)
+        return moves
+
+    def _brought(self, patterns: Sequence[Ints]) -> list[Ints]:
+        """Return per aim what each pattern of each place brings."""
+        brought = []
+        position = len(self._kinds)
+        for aim in self._aims:
+            may = np.isin(self._places, aim.nodes)
+            if aim.needs is None:
+                each = [~listed.any(axis=1) & may[place] for place, listed in enumerate(patterns)]
+            else:
+                each = [listed[:, position] for listed in patterns]
+                position += 1
+            brought.append(np.concatenate(each).astype(np.int64))
+        return brought
+
+    def _read_patterns(
+        self, found: Found, columns: Sequence[Ints], brought: Sequence[Ints], budget: int | None
+    ) -> Solution:
+        if found.values is None or (budget is not None and found.bound > budget):
+            return self._without_values(found, budget)
+        values = np.rint(found.values).astype(np.int64)
+        patterns = self._patterns or ()
+        chosen = [int(values[numbers].argmax()) for numbers in columns]
+        stays = np.stack([listed[one, : len(self._kinds)] for listed, one in zip(patterns, chosen, strict=True)])
+        cells = np.array([numbers[one] for numbers, one in zip(columns, chosen, strict=True)])
+        each = tuple(_cells(self._places, amounts[cells]) for amounts in brought)
+        return self._solution(found, stays, each)
+
+    @staticmethod
+    def _without_values(found: Found, budget: int | None) -> Solution:
+        if budget is not None and found.bound > budget:
+            return Solution(Verdict.IMPOSSIBLE, found.bound)
+        return Solution(found.verdict, found.bound, out_of_time=found.out_of_time)
+
+    def _solution(self, found: Found, stays: Ints, aimed: tuple[tuple[tuple[int, int], ...], ...]) -> Solution:
+        change = stays - self._counts
+        arrivals, departures = self._entries(np.maximum(change, 0)), self._entries(np.maximum(-change, 0))
+        moves = int(departures[:, 2].sum())
+        return Solution(found.verdict, found.bound, moves, arrivals, departures, aimed, found.out_of_time)
 
     # --- numbers ----------------------------------------------------------------------------------------------------
 
@@ -178,22 +263,15 @@ class PlacementModel:
         most: Ints = fits.min(axis=0) if len(asked) else np.zeros(len(aim.nodes), dtype=np.int64)
         return most
 
-    def _read(self, found: "_Found", stay_at: Ints, aimed: Sequence[Ints], budget: int | None) -> Solution:
-        if budget is not None and found.bound > budget:
-            return Solution(Verdict.IMPOSSIBLE, found.bound)
-        if found.values is None:
-            return Solution(found.verdict, found.bound, out_of_time=found.out_of_time)
+    def _read(self, found: Found, stay_at: Ints, aimed: Sequence[Ints], budget: int | None) -> Solution:
+        if found.values is None or (budget is not None and found.bound > budget):
+            return self._without_values(found, budget)
         values = np.rint(found.values).astype(np.int64)
         stays = np.where(stay_at >= 0, values[stay_at], 0)
         if not self._holds(stays, values, aimed):
             return Solution(Verdict.UNDECIDED, found.bound, out_of_time=found.out_of_time)
-        change = stays - self._counts
-        arrivals, departures = self._entries(np.maximum(change, 0)), self._entries(np.maximum(-change, 0))
-        brought = np.zeros(self._columns.nodes, dtype=np.int64)
-        for aim, columns in zip(self._aims, aimed, strict=True):
-            brought[aim.nodes] += values[columns]
-        moves = int(departures[:, 2].sum())
-        return Solution(found.verdict, found.bound, moves, arrivals, departures, brought, found.out_of_time)
+        each = tuple(_cells(aim.nodes, values[columns]) for aim, columns in zip(self._aims, aimed, strict=True))
+        return self._solution(found, stays, each)
 
     def _holds(self, stays: Ints, values: Ints, aimed: Sequence[Ints]) -> bool:
         """Tell whether a solution is one in whole numbers, too: the solver computes with a tolerance."""
@@ -212,6 +290,10 @@ class PlacementModel:
         where = np.argwhere(counts > 0)
         kinds, nodes = self._kinds[where[:, 1]], self._places[where[:, 0]]
         return np.stack([kinds, nodes, counts[where[:, 0], where[:, 1]]], axis=1)
+
+
+def _cells(nodes: Ints, values: Ints) -> tuple[tuple[int, int], ...]:
+    return tuple((int(node), int(value)) for node, value in zip(nodes, values, strict=True) if value)
 
 
 def _counts(columns: Columns, places: Ints, may_leave: Mask) -> Ints:
@@ -245,116 +327,3 @@ def _positions(mask: Mask, columns: Ints) -> Ints:
     found = np.full(mask.shape, -1, dtype=np.int64)
     found[mask] = columns
     return found
-
-
-@dataclass(frozen=True)
-class _Found:
-    verdict: Verdict
-    bound: int
-    values: npt.NDArray[np.float64] | None
-    out_of_time: bool
-
-
-class _Program:
-    """Columns and rows, handed to HiGHS in one piece."""
-
-    def __init__(self) -> None:
-        self._cost: list[float] = []
-        self._upper: list[float] = []
-        self._whole: list[bool] = []
-        self._rows: list[tuple[Ints, npt.NDArray[np.float64]]] = []
-        self._row_lower: list[float] = []
-        self._row_upper: list[float] = []
-
-    def add_columns(self, upper: Ints, *, cost: float = 0.0, whole: bool = False) -> Ints:
-        """Add columns from 0 to their upper bounds and return their numbers."""
-        first = len(self._cost)
-        self._cost += [cost] * len(upper)
-        self._upper += upper.astype(float).tolist()
-        self._whole += [whole] * len(upper)
-        return np.arange(first, first + len(upper))
-
-    def add_row(
-        self,
-        columns: Ints,
-        values: npt.NDArray[np.float64],
-        *,
-        lower: float = -np.inf,
-        upper: float = np.inf,
-    ) -> None:
-        """Add a row."""
-        self._rows.append((columns, values))
-        self._row_lower.append(float(lower))
-        self._row_upper.append(float(upper))
-
-    def solve(self, deadline: Deadline, enough: int | None) -> _Found:
-        """Return what the solver finds; in one thread, from a fixed seed, with a limit on its tree.
-
-        It stops once it is sure that the objective is above `enough`. That is no row of the program: a row on the sum
-        of all moves makes it slower by a factor of twenty.
-        """
-        import highspy  # noqa: PLC0415 - an extra, imported where it is used
-
-        model = self._model(highspy)
-        found = _Found(Verdict.UNDECIDED, 0, None, out_of_time=True)
-        for seed, tree_nodes in _ATTEMPTS:
-            if is_over(deadline):
-                return replace(found, out_of_time=True)
-            found = _run_solver(highspy, model, (seed, tree_nodes, enough), deadline)
-            if found.verdict is not Verdict.UNDECIDED or found.out_of_time:
-                break
-        return found
-
-    def _model(self, highspy: Any) -> Any:  # noqa: ANN401 - the solver has no types
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = len(self._cost), len(self._rows)
-        model.col_cost_ = np.array(self._cost)
-        model.col_lower_, model.col_upper_ = np.zeros(len(self._cost)), np.array(self._upper)
-        model.row_lower_, model.row_upper_ = np.array(self._row_lower), np.array(self._row_upper)
-        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        model.a_matrix_.start_ = np.cumsum([0, *(len(columns) for columns, _ in self._rows)])
-        model.a_matrix_.index_ = np.concatenate([columns for columns, _ in self._rows])
-        model.a_matrix_.value_ = np.concatenate([values for _, values in self._rows])
-        kind = highspy.HighsVarType
-        model.integrality_ = [kind.kInteger if whole else kind.kContinuous for whole in self._whole]
-        return model
-
-
-def _run_solver(
-    highspy: Any,  # noqa: ANN401 - the solver has no types
-    model: Any,  # noqa: ANN401 - the same
-    limits: tuple[int, int, int | None],
-    deadline: Deadline,
-) -> _Found:
-    """Run the solver once, given its seed, the most nodes of its tree and the objective that is enough to know."""
-    seed, tree_nodes, enough = limits
-    options: dict[str, bool | int | float] = {
-        "output_flag": False,
-        "threads": 1,
-        "random_seed": seed,
-        "mip_rel_gap": 0.0,
-        "mip_max_nodes": tree_nodes,
-    }
-    if enough is not None:
-        options["objective_bound"] = enough + 0.5
-    left = deadline.remaining_seconds()
-    if left is not None:
-        options["time_limit"] = max(0.01, left)
-    solver = highspy.Highs()
-    for name, value in options.items():
-        solver.setOptionValue(name, value)
-    solver.passModel(model)
-    solver.run()
-    return _read_solver(highspy, solver)
-
-
-def _read_solver(highspy: Any, solver: Any) -> _Found:  # noqa: ANN401 - the solver has no types
-    status, info = solver.getModelStatus(), solver.getInfo()
-    out_of_time = status == highspy.HighsModelStatus.kTimeLimit
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return _Found(Verdict.IMPOSSIBLE, 0, None, out_of_time=False)
-    bound = max(0, int(np.ceil(info.mip_dual_bound - _ROUNDING))) if np.isfinite(info.mip_dual_bound) else 0
-    verdict = Verdict.SOLVED if status == highspy.HighsModelStatus.kOptimal else Verdict.UNDECIDED
-    has_solution = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    values = np.array(solver.getSolution().col_value) if has_solution else None
-    return _Found(verdict, bound, values, out_of_time)

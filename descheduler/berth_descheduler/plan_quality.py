@@ -1,0 +1,131 @@
+"""Owns how is shown how good a plan is, what it costs and what it brings: in JSON and in sentences.
+
+It does not own the rest of a plan's report.
+"""
+
+from collections import Counter
+from fractions import Fraction
+from typing import Any, Final
+
+from rich.table import Table
+
+from berth_core.resources import CPU, MEMORY, ResourceAmounts
+from berth_descheduler.planner import Plan, Quality, RoomMade
+from berth_descheduler.planner.quality import Prover
+
+_DECIMALS: Final = 4
+_PARTS: Final = (1, 2, 4)
+"""Shapes that people look at first: a whole node of the most frequent size, its half, its quarter."""
+
+_LISTED_WANTS: Final = 12
+
+
+def describe_quality(plan: Plan) -> dict[str, Any]:
+    """Return bound, gap and proof of a plan in builtins; null where the strategy does not say."""
+    found = plan.quality
+    return {
+        "reached": found.reached if found else None,
+        "upper_bound": found.upper_bound if found else None,
+        "gap": found.gap if found else None,
+        "proven_optimal": found.proven_optimal if found else None,
+        "fewest_moves": found.fewest_moves if found else None,
+        "proven_fewest_moves": found.proven_fewest_moves if found else None,
+        "proven_by": found.prover.value if found else None,
+        "out_of_time": found.out_of_time if found else None,
+    }
+
+
+def describe_cost(plan: Plan) -> dict[str, Any]:
+    """Return what a plan disturbs, and how many pods of some shapes fit before and after it."""
+    return {
+        "pods": plan.cost.pods,
+        "controllers": plan.cost.controllers,
+        "priorities": [{"priority": priority, "pods": pods} for priority, pods in plan.cost.priorities],
+    }
+
+
+def describe_shapes(plan: Plan) -> list[dict[str, Any]]:
+    """Return how many pods of some shapes have room before a plan and after it."""
+    return [
+        {"requests": shape.to_quantities(), "before": plan.before.fits(shape), "after": plan.after.fits(shape)}
+        for shape in usual_shapes(plan)
+    ]
+
+
+def describe_room(room: RoomMade) -> dict[str, Any]:
+    """Return what became of one thing that room was to be made for."""
+    return {
+        "name": room.name,
+        "wanted": room.wanted,
+        "fitted": room.fitted,
+        "nodes": _counted(room.nodes),
+        "fits_before": room.fits_before,
+        "fits_after": room.fits_after,
+        "fragment_rate_before": {name: _rounded(share) for name, share in room.unused_before},
+        "fragment_rate_after": {name: _rounded(share) for name, share in room.unused_after},
+    }
+
+
+def judge(quality: Quality, *, what: str) -> str:
+    """Return in a sentence how good a plan is; `what` is counted."""
+    by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
+    if quality.proven_optimal and quality.proven_fewest_moves:
+        text = (
+            f"Proven optimal: no plan reaches more than {quality.upper_bound} {what}, nor this with fewer moves ({by})."
+        )
+    elif quality.proven_optimal:
+        least = f"at least {quality.fewest_moves} moves are needed"
+        text = f"Proven optimal: no plan reaches more than {quality.upper_bound} {what} ({by}); {least}."
+    else:
+        text = (
+            f"No plan reaches more than {quality.upper_bound} {what} ({by}): at most {quality.gap} more than this one."
+        )
+    return f"{text} The time limit ended the search." if quality.out_of_time else text
+
+
+def cost_in_words(plan: Plan) -> str:
+    """Return what a plan disturbs in a sentence."""
+    cost = plan.cost
+    if not cost.priorities:
+        return "Nothing is disturbed."
+    lowest, highest = cost.priorities[-1][0], cost.priorities[0][0]
+    span = f"priority {highest}" if lowest == highest else f"priorities {lowest} to {highest}"
+    pods, controllers = _count(cost.pods, "pod"), _count(cost.controllers, "controller")
+    return f"It restarts {pods} of {controllers}, of {span}."
+
+
+def room_table(plan: Plan) -> Table:
+    """Return what has room now."""
+    table = Table(title="Room", title_justify="left", title_style="bold")
+    for heading in ("for", "wanted", "fit", "alone before", "alone after", "on"):
+        table.add_column(heading, overflow="fold")
+    for room in plan.room[:_LISTED_WANTS]:
+        wanted = "as many as possible" if room.wanted is None else str(room.wanted)
+        on = ", ".join(
+            f"{name} x {n}" if n > 1 else name for name, n in list(_counted(room.nodes).items())[:_LISTED_WANTS]
+        )
+        table.add_row(room.name, wanted, str(room.fitted), str(room.fits_before), str(room.fits_after), on)
+    if len(plan.room) > _LISTED_WANTS:
+        table.caption = f"and {len(plan.room) - _LISTED_WANTS} more; all of them with --output json"
+    return table
+
+
+def usual_shapes(plan: Plan) -> tuple[ResourceAmounts, ...]:
+    """Return a whole node of the most frequent size, its half and its quarter, by cores and memory."""
+    sizes = Counter((node.allocatable.get(CPU), node.allocatable.get(MEMORY)) for node in plan.before.nodes)
+    if not sizes:
+        return ()
+    cpu, memory = min(sizes, key=lambda size: (-sizes[size], size))
+    return tuple(ResourceAmounts({CPU: cpu // part, MEMORY: memory // part}) for part in _PARTS)
+
+
+def _counted(names: tuple[str, ...]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))
+
+
+def _rounded(share: Fraction) -> float:
+    return float(round(share, _DECIMALS))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

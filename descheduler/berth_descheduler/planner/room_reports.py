@@ -1,0 +1,126 @@
+"""Owns what is told about room that was made or not: for what, where, how much was free for it, and why not more.
+
+It does not own the search.
+"""
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from berth_core.resources import PODS
+from berth_descheduler.planner.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.packing.columns import Columns, Ints
+from berth_descheduler.planner.packing.room_search import Want
+from berth_descheduler.planner.problems import Problem
+from berth_descheduler.planner.quality import Quality, RoomMade
+from berth_descheduler.planner.room_seekers import SHAPE_NAMESPACE
+from berth_descheduler.planner.state import State
+from berth_descheduler.refusals import Refusal, RefusalReason, Refused
+
+Unused = tuple[tuple[str, Fraction], ...]
+
+
+class RoomReports:
+    """Reports on the wants of one plan; made before the moves, asked after them."""
+
+    def __init__(self, problem: Problem, state: State, columns: Columns, wants: Sequence[Want]) -> None:
+        self._problem = problem
+        self._state = state
+        self._columns = columns
+        self._wants = tuple(wants)
+        self._before = [self._measure(want) for want in wants]
+
+    def made(self, places: Sequence[Sequence[NodeIndex]]) -> tuple[RoomMade, ...]:
+        """Return what became of each want."""
+        return tuple(
+            self._made(want, found, before)
+            for want, found, before in zip(self._wants, places, self._before, strict=True)
+        )
+
+    def why_not_more(self, room: Sequence[RoomMade], quality: Quality) -> tuple[Refused, ...]:
+        """Return why what did not fit does not, and why each node has no room for the first such thing."""
+        short = [
+            (want, made)
+            for want, made in zip(self._wants, room, strict=True)
+            if made.wanted is not None and made.fitted < made.wanted
+        ]
+        refused = [self._of_want(want, made, quality) for want, made in short]
+        return tuple(sorted((*refused, *(self._of_nodes(short[0][0]) if short else ()))))
+
+    def _made(self, want: Want, places: Sequence[NodeIndex], before: tuple[int, Unused]) -> RoomMade:
+        fits_before, unused_before = before
+        fits_after, unused_after = self._measure(want)
+        names = tuple(sorted(self._problem.cluster.node_name(node) for node in places))
+        return RoomMade(want.name, want.count, len(places), fits_before, fits_after, names, unused_before, unused_after)
+
+    def _measure(self, want: Want) -> tuple[int, Unused]:
+        """Return how many pods of a want alone fit now, and how much of what is free they cannot use."""
+        needs = self._problem.cluster.requests[self._class_of(want)]
+        nodes = np.flatnonzero(self._columns.allowed(want.kind) & self._columns.takes)
+        free = np.array([self._state.free[node] for node in nodes], dtype=np.int64).reshape(len(nodes), len(needs))
+        fits = self._fits(want, nodes, np.maximum(free, 0), np.array(needs, dtype=np.int64))
+        unused = []
+        for name, column in self._problem.cluster.column.items():
+            total = int(np.maximum(free[:, column], 0).sum())
+            if name != PODS and needs[column] and total:
+                unused.append((name, 1 - Fraction(fits * needs[column], total)))
+        return fits, tuple(sorted(unused))
+
+    def _fits(self, want: Want, nodes: Ints, free: Ints, needs: Ints) -> int:
+        if self._columns.tied[want.kind]:
+            pod = want.pods[0]
+            return int(any(self._state.refusal(pod, NodeIndex(int(node))) is None for node in nodes))
+        asked = np.flatnonzero(needs)
+        return int((free[:, asked] // needs[asked]).min(axis=1).sum()) if len(nodes) else 0
+
+    def _class_of(self, want: Want) -> int:
+        return self._problem.cluster.pods[want.pods[0]].class_index
+
+    def _of_want(self, want: Want, made: RoomMade, quality: Quality) -> Refused:
+        missing = (made.wanted or 0) - made.fitted
+        if quality.proven_optimal:
+            text = f"no plan within the limits makes room for {missing} more of it"
+            refusal = Refusal(RefusalReason.BOUND_REACHED, text)
+        else:
+            text = f"no plan was found that makes room for {missing} more of it; a bound does not exclude one"
+            refusal = Refusal(RefusalReason.NO_ROOM_TOGETHER, text)
+        meta = self._problem.cluster.pods[want.pods[0]].pod.metadata
+        namespace = "" if meta.namespace == SHAPE_NAMESPACE else meta.namespace
+        return Refused.of_pod("", namespace, meta.name, refusal)
+
+    def _of_nodes(self, want: Want) -> Iterable[Refused]:
+        for index, node in enumerate(self._problem.cluster.nodes):
+            number = NodeIndex(index)
+            if number != self._problem.cluster.waiting_node:
+                yield Refused.of_node(node.metadata.name, self._why_no_room(want.pods[0], number))
+
+    def _why_no_room(self, pod: PodIndex, node: NodeIndex) -> Refusal:
+        """Return what keeps a pod from a node: what no move changes, or what may not be moved, before all else."""
+        refusal = self._state.refusal(pod, node)
+        if refusal is None:
+            return Refusal(RefusalReason.NO_ROOM_TOGETHER, "it fits here alone, but not beside all else that waits")
+        if refusal.reason is not RefusalReason.INSUFFICIENT_RESOURCES:
+            return refusal
+        needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
+        free = list(self._state.free[node])
+        blockers = []
+        for other in self._problem.cluster.pods_on[node]:
+            amounts = self._problem.cluster.requests[self._problem.cluster.pods[other].class_index]
+            if self._columns.pod_kind[other] >= 0:
+                free = [have + more for have, more in zip(free, amounts, strict=True)]
+            else:
+                blockers.append(other)
+        lacking = [name for name, column in self._problem.cluster.column.items() if needs[column] > free[column]]
+        if not lacking:
+            return refusal
+        return self._blocked(sorted(lacking), blockers)
+
+    def _blocked(self, lacking: Sequence[str], blockers: Sequence[PodIndex]) -> Refusal:
+        what = ", ".join(lacking)
+        if not blockers:
+            return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, f"the node is too small: not enough {what}")
+        first = self._problem.cluster.pods[blockers[0]].pod.key
+        why = self._problem.pod_refusals.get(blockers[0])
+        text = f"not enough {what} beside pods that may not be moved, such as {first}"
+        return Refusal(RefusalReason.HOLDS_IMMOVABLE_PODS, f"{text}: {why.message}" if why else text)

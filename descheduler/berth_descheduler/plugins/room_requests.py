@@ -1,0 +1,107 @@
+"""Owns what `MakeRoom` is asked to make room for: shapes as people write them, and names of pending pods.
+
+It does not own whether that is possible.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_core.errors import InputError
+from berth_core.resources import PODS, ResourceAmounts
+
+_COUNT: Final = "count"
+_SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
+_POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A pod that does not exist: what it would ask for, and how many of it are to fit."""
+
+    amounts: ResourceAmounts
+    count: int | None
+    """None: as many as the moves allow."""
+
+    text: str
+    """As it was written, without the count."""
+
+    @classmethod
+    def parse(cls, text: object) -> "Shape":
+        """Return the shape that a text such as `cpu=12,memory=48Gi,count=3` means; raises `InputError`."""
+        pairs = [part.partition("=") for part in text.split(",")] if isinstance(text, str) else []
+        found = {name.strip(): amount.strip() for name, equals, amount in pairs if equals}
+        if not found or len(found) != len(pairs) or PODS in found or not all(found.keys()):
+            raise InputError("shape", text, _SHAPE_EXPECTED)
+        count = _read_count(text, found.pop(_COUNT, None))
+        try:
+            amounts = ResourceAmounts.from_quantities(found)
+        except InputError as error:
+            raise InputError("shape", text, _SHAPE_EXPECTED) from error
+        if not amounts:
+            raise InputError("shape", text, _SHAPE_EXPECTED)
+        return cls(amounts, count, ",".join(f"{name}={amount}" for name, amount in found.items()))
+
+    def written(self) -> str:
+        """Return what `parse` reads."""
+        return self.text if self.count is None else f"{self.text},{_COUNT}={self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class RoomRequest:
+    """What room is to be made for; nothing named means every pending pod, as many as can be."""
+
+    shapes: tuple[Shape, ...] = ()
+    pods: tuple[tuple[str, str], ...] = ()
+    """Namespaces and names."""
+
+    def __post_init__(self) -> None:
+        """Refuse an open count beside something else: it would not be clear which goes first."""
+        if any(shape.count is None for shape in self.shapes) and len(self.shapes) + len(self.pods) > 1:
+            raise InputError("shape", self.shapes[0].text, "a count where more than one thing is to fit")
+
+    @classmethod
+    def parse(cls, raw: object) -> "RoomRequest":
+        """Return the request of a mapping with lists `shapes` and `pods`; raises `InputError`."""
+        if raw is None:
+            return cls()
+        if not isinstance(raw, Mapping) or not set(raw) <= {"shapes", "pods"}:
+            raise InputError("room", raw, "a mapping with a list shapes, a list pods, or both")
+        return cls(tuple(map(Shape.parse, _listed(raw, "shapes"))), tuple(map(_pod_key, _listed(raw, "pods"))))
+
+    @property
+    def names_nothing(self) -> bool:
+        """Tell whether nothing is named."""
+        return not self.shapes and not self.pods
+
+    @property
+    def all_or_none(self) -> bool:
+        """Tell whether a part of it is of no use."""
+        return not self.names_nothing and all(shape.count is not None for shape in self.shapes)
+
+    def to_mapping(self) -> dict[str, list[str]]:
+        """Return what `parse` reads."""
+        lists = {"shapes": [shape.written() for shape in self.shapes], "pods": ["/".join(pod) for pod in self.pods]}
+        return {name: values for name, values in lists.items() if values}
+
+
+def _read_count(text: object, raw: str | None) -> int | None:
+    if raw is None:
+        return None
+    if not raw.isascii() or not raw.isdigit() or int(raw) < 1:
+        raise InputError("shape", text, "a count from 1 on")
+    return int(raw)
+
+
+def _pod_key(text: object) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/") if isinstance(text, str) else ("", "", "")
+    if not slash or not namespace or not name or "/" in name:
+        raise InputError("pod", text, _POD_EXPECTED)
+    return namespace, name
+
+
+def _listed(raw: Mapping[str, Any], key: str) -> Iterable[object]:
+    found = raw.get(key) or []
+    if not isinstance(found, list | tuple):
+        raise InputError(f"room.{key}", found, "a list")
+    return found
