@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from berth_descheduler.demo.narration import ConsoleNarrator
-from berth_descheduler.demo.run import DemoResult, Thresholds, log_files, run_demo
+from berth_descheduler.demo.run import PLANNER_SETTINGS, DemoResult, log_files, run_demo
 from berth_descheduler.planner import plan
 from berth_descheduler.report import describe_plan, print_plan
 from berth_descheduler.snapshots import read_snapshot_file
@@ -65,11 +65,13 @@ def _plan_only(output: str) -> int:
     """Show the plan for the snapshot that comes with the program."""
     with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
         snapshot = read_snapshot_file(str(path))
-    found = plan(snapshot, Thresholds.best_for(snapshot).to_settings())
+    found = plan(snapshot, PLANNER_SETTINGS)
     if output == "json":
         numbers = {
             "nodes": len(found.before.nodes),
             "freed_nodes": len(found.freed_nodes),
+            "upper_bound": found.quality.upper_bound if found.quality else len(found.before.nodes),
+            "proven_optimal": found.quality is not None and found.quality.proven_optimal,
             "moves": len(found.moves),
             "landed_on_target": 0,
             "pending": 0,
@@ -90,6 +92,7 @@ def _print(result: DemoResult, output: str, console: Console) -> None:
     table = Table(show_header=False, box=None)
     rows = (
         ("nodes freed", f"{result.freed_nodes} of {result.nodes}"),
+        ("no plan frees more than", str(result.upper_bound)),
         ("moves", str(result.moves)),
         ("landed on their planned node", f"{result.landed_on_target} of {result.moves}"),
         ("pods pending / lost", f"{result.pending} / {result.lost} of {result.pods}"),

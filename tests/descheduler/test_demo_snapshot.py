@@ -1,11 +1,14 @@
 """The cluster that comes with the program."""
 
 import gzip
+from dataclasses import replace
 from importlib.resources import files
 
-from berth_descheduler.demo.run import Thresholds
+from berth_descheduler.demo.run import PLANNER_OPTIONS, PLANNER_SETTINGS
 from berth_descheduler.demo_snapshots import make_demo_snapshot
 from berth_descheduler.planner import plan
+from berth_descheduler.run_options import run_planner_settings
+from berth_descheduler.service import serve
 
 
 def test_the_bundled_file_is_what_its_maker_makes() -> None:
@@ -18,11 +21,20 @@ def test_the_bundled_cluster_is_fragmented_and_can_be_mended() -> None:
     snapshot = make_demo_snapshot()
     snapshot.check()
 
-    made = plan(snapshot, Thresholds.best_for(snapshot).to_settings())
+    made = plan(snapshot, PLANNER_SETTINGS)
 
     assert len(made.before.nodes) == 60
     assert made.before.empty_nodes == ()
-    assert len(made.freed_nodes) >= 15
+    assert made.quality is not None
+    assert len(made.freed_nodes) == made.quality.upper_bound >= 20
+
+
+def test_the_demos_services_plan_as_the_demo_says() -> None:
+    context = serve.make_context("berth-descheduler", ["--once", *PLANNER_OPTIONS])
+
+    said = run_planner_settings(context.params)
+
+    assert replace(said, now=None) == PLANNER_SETTINGS
 
 
 def test_another_seed_makes_another_cluster() -> None:

@@ -66,5 +66,6 @@ class ConsoleNarrator:
         wave = max(begun, default=-1)
         if wave > self._waves_told:
             size = sum(move.wave == wave for move in moves)
-            self.say(f"wave {wave + 1} of {max(m.wave for m in moves) + 1}: {size} places reserved before any eviction")
+            places = f"{size} place{'' if size == 1 else 's'}"
+            self.say(f"wave {wave + 1} of {max(m.wave for m in moves) + 1}: {places} reserved before any eviction")
             self._waves_told = wave

@@ -3,7 +3,6 @@
 It does not own how they are shown: it tells a `Narrator`.
 """
 
-import math
 import sys
 import time
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from typing import Final, Protocol
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import Fragmentation, PlannerSettings, plan
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.plan_quality import judge
+from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, plan
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient, connect
 from berth_kube.resources import MIGRATION_PLANS, PODS
@@ -23,10 +23,22 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 
-_RESOURCE: Final = "cpu"
-_PROTECTION_PERCENT: Final = 100
-_DISTANCES: Final = range(-8, 9, 2)
-"""How far from the average use the thresholds are looked for, in percent."""
+_STRATEGY: Final = StrategyName.CONSOLIDATE
+_WAVES: Final = WaveLimits(per_controller=4, per_wave=40)
+"""More at once than where strangers' services run: each wave takes about as long as its slowest move."""
+
+PLANNER_SETTINGS: Final = PlannerSettings(
+    args=DefragmentationArgs.parse({"strategy": _STRATEGY.value}), max_moves=None, waves=_WAVES
+)
+"""What the demo plans with."""
+
+PLANNER_OPTIONS: Final = (
+    f"--strategy={_STRATEGY.option}",
+    f"--per-controller={_WAVES.per_controller}",
+    f"--per-wave={_WAVES.per_wave}",
+)
+"""The same as options of the descheduler."""
+
 _LONGEST_RUN_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.3
 _SETTLE_SECONDS: Final = 30.0
@@ -54,6 +66,12 @@ class DemoResult:
 
     nodes: int
     freed_nodes: int
+    upper_bound: int
+    """The most nodes that any plan could have freed."""
+
+    proven_optimal: bool
+    """Whether as many were planned."""
+
     moves: int
     landed_on_target: int
     elsewhere: int
@@ -70,54 +88,21 @@ class DemoResult:
         return self.pending == 0 and self.lost == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """The thresholds that the demo plans with: nodes that are used less than a share go into the others."""
-
-    percent: int
-
-    @classmethod
-    def best_for(cls, snapshot: Snapshot) -> "Thresholds":
-        """Return the thresholds around the cluster's average use that free the most nodes, of those the lowest."""
-        average = math.ceil(measure(snapshot).utilisation(_RESOURCE) * 100)
-        candidates = [
-            cls(average + distance) for distance in _DISTANCES if 0 < average + distance < _PROTECTION_PERCENT
-        ]
-        return max(candidates, key=lambda one: len(plan(snapshot, one.to_settings()).freed_nodes))
-
-    def to_options(self) -> list[str]:
-        """Return them as options of the descheduler."""
-        return [
-            f"--low-threshold={self.percent}",
-            f"--defragment-threshold={self.percent}",
-            f"--protection-threshold={_PROTECTION_PERCENT}",
-        ]
-
-    def to_settings(self) -> PlannerSettings:
-        """Return them as settings of the planner."""
-        args = {
-            "resourceType": _RESOURCE,
-            "lowThresholds": {_RESOURCE: self.percent},
-            "defragmentThresholds": {_RESOURCE: self.percent},
-            "protectionThresholds": {_RESOURCE: _PROTECTION_PERCENT},
-        }
-        return PlannerSettings(args=DefragmentationArgs.parse(args))
-
-
 def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoResult:
     """Fill a sandbox, run both services on it and return what came of it."""
     with connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client:
         filled = fill_cluster(client, seed=seed, progress=narrator.say)
         started = time.monotonic()
-        snapshot = read_live_snapshot(client)
-        before = measure(snapshot)
+        planned = plan(read_live_snapshot(client), PLANNER_SETTINGS)
+        before = planned.before
         narrator.show_nodes(f"before: {len(before.empty_nodes)} of {len(before.nodes)} nodes are empty", before)
-        found = _run_services(sandbox, client, Thresholds.best_for(snapshot), narrator)
+        _tell_plan(planned, narrator)
+        found = _run_services(sandbox, client, narrator)
         seconds = time.monotonic() - started
         running, pending = _wait_for_pods(client, filled.pods)
         after = measure(read_live_snapshot(client))
         narrator.show_nodes(f"after: {len(after.empty_nodes)} of {len(after.nodes)} nodes are empty", after)
-    return _result(before, after, found, wanted=filled.pods, running=running, pending=pending, seconds=seconds)
+    return _result(planned, after, found, wanted=filled.pods, running=running, pending=pending, seconds=seconds)
 
 
 def measure(snapshot: Snapshot) -> Fragmentation:
@@ -125,15 +110,20 @@ def measure(snapshot: Snapshot) -> Fragmentation:
     return plan(snapshot, PlannerSettings(args=DefragmentationArgs.parse({}), max_moves=0)).before
 
 
-def _run_services(
-    sandbox: Sandbox, client: KubeClient, thresholds: Thresholds, narrator: Narrator
-) -> MigrationPlan | None:
+def _tell_plan(planned: Plan, narrator: Narrator) -> None:
+    freed, moves = len(planned.freed_nodes), len(planned.moves)
+    narrator.say(f"{_STRATEGY.value} finds {moves} moves in {planned.waves} waves that free {freed} nodes")
+    if planned.quality is not None:
+        narrator.say(judge(planned.quality, what="freed nodes"))
+
+
+def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
     """Run the operator, and the descheduler for one cycle; return the plan, None where nothing was to be done."""
     port = free_port()
     operator_log, descheduler_log = log_files(sandbox.folder)
     with (
         ServiceProcess(_operator_command(sandbox, port), operator_log) as operator,
-        ServiceProcess(_descheduler_command(sandbox, thresholds), descheduler_log) as descheduler,
+        ServiceProcess(_descheduler_command(sandbox), descheduler_log) as descheduler,
     ):
         operator.wait_until_leading(port)
         narrator.say("both services are running under their own service accounts")
@@ -163,13 +153,13 @@ def _operator_command(sandbox: Sandbox, port: int) -> list[str]:
     ]
 
 
-def _descheduler_command(sandbox: Sandbox, thresholds: Thresholds) -> list[str]:
+def _descheduler_command(sandbox: Sandbox) -> list[str]:
     return [
         *_program("berth_descheduler"),
         f"--kubeconfig={sandbox.service_account_kubeconfig('berth-descheduler')}",
         "--once",
         f"--health-address={LOOPBACK}:0",
-        *thresholds.to_options(),
+        *PLANNER_OPTIONS,
     ]
 
 
@@ -197,7 +187,7 @@ def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
 
 
 def _result(  # noqa: PLR0913 - the result has that many sources
-    before: Fragmentation,
+    planned: Plan,
     after: Fragmentation,
     found: MigrationPlan | None,
     *,
@@ -207,9 +197,12 @@ def _result(  # noqa: PLR0913 - the result has that many sources
     seconds: float,
 ) -> DemoResult:
     states = [move.state for move in found.status.moves] if found else []
+    quality = planned.quality
     return DemoResult(
         nodes=len(after.nodes),
-        freed_nodes=len(set(after.empty_nodes) - set(before.empty_nodes)),
+        freed_nodes=len(set(after.empty_nodes) - set(planned.before.empty_nodes)),
+        upper_bound=quality.upper_bound if quality else len(after.nodes),
+        proven_optimal=quality is not None and quality.proven_optimal,
         moves=len(found.spec.moves) if found else 0,
         landed_on_target=sum(state is MoveState.LANDED for state in states),
         elsewhere=sum(state is MoveState.ELSEWHERE for state in states),
