@@ -46,7 +46,7 @@ class Limits:
     most_ejected: int = 6
     """Pods moved aside for one pod; 0: none, every pod goes directly."""
 
-    exchanges: int = 4
+    exchanges: int = 24
     """Rounds of exchanges at the end."""
 
 
@@ -115,6 +115,8 @@ class _Filling:
         self._burden = prices + (columns.size >> _SIZE_BITS)  # (kinds,)
         self._prices_before = prices
         self._last_set: dict[int, tuple[int, ...]] = {}
+        self._left_by: dict[int, Mask] = {}
+        """Per kind the nodes where it gave way in this round, so that it does not come back at once."""
         self._came: list[Ints] = []
         self._went: list[Ints] = []
 
@@ -183,7 +185,7 @@ class _Filling:
     def _allowed(self, kind: int) -> Mask:
         """Return the nodes to which pods of a kind may go, whatever is on them."""
         mask: Mask = self._demand.only_on.get(kind, self._columns.allowed(kind))[self._nodes]
-        return mask
+        return mask & ~self._left_by[kind] if kind in self._left_by else mask
 
     def _keep_balance(self, kind: int, nodes: Ints, most: Ints, rest: Ints, *, lowest: bool) -> Ints:
         """Return how many pods nodes take if enough of the other resources stays for what is left of the scarcest."""
@@ -310,6 +312,7 @@ class _Filling:
     def _exchange(self) -> bool:
         """Let larger pods give way to several small ones that fill their nodes better; tell whether any did."""
         before = len(self._went)
+        self._left_by.clear()
         for kind in self._order[::-1].tolist():
             for larger in self._order[: self._rank[kind]][::-1].tolist():
                 if not self._left[kind]:
@@ -336,6 +339,8 @@ class _Filling:
         if len(nodes) and fits.sum() > self._left[kind]:
             fits[-1] -= fits.sum() - self._left[kind]
         if len(nodes):
+            left = self._left_by.setdefault(larger, np.zeros(len(self._nodes), dtype=bool))
+            left[nodes] = True
             self._depart(larger, nodes, np.ones(len(nodes), dtype=np.int64))
             self._arrive(kind, nodes, fits)
 
