@@ -1,20 +1,29 @@
-from dataclasses import dataclass
+"""What must be true of a cluster at rest is looked for, and what is not so is found."""
+
+from dataclasses import dataclass, replace
 
 import pytest
+from msgspec import structs
 
 from berth_core.labels import (
     DRAINING_TAINT,
     HANDOVER_GATE,
     HANDOVER_TAINT,
+    INDEX_ANNOTATION,
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    TASK_ANNOTATION,
 )
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, PlanPhase
-from berth_core.names import WEBHOOK_CONFIGURATION, priority_class_name
-from berth_core.objects import Node, Taint
+from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE, WEBHOOK_CONFIGURATION, priority_class_name
+from berth_core.objects import Node, Taint, WorkloadSpec, WorkloadStatus
 from berth_core.reservations import (
+    Condition,
+    ConditionType,
+    ObjectReference,
     Reservation,
     ReservationPhase,
     ReservationState,
@@ -22,8 +31,17 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_sandbox.invariants import ClusterState, Invariant, NamedObject, Violation, find_violations
-from builders import NOON, meta, node, pod, reservation
+from berth_kube.leases import Lease, LeaseSpec
+from berth_sandbox.invariants import (
+    BOUND_SECONDS,
+    ClusterState,
+    Invariant,
+    NamedObject,
+    Violation,
+    find_troubles,
+    find_violations,
+)
+from builders import NOON, NOON_TEXT, label_owner, meta, node, object_owner, owner, pod, reservation, workload
 
 LATER = str(int(NOON.timestamp()) + 30)
 EARLIER = str(int(NOON.timestamp()) - 1)
@@ -38,10 +56,20 @@ PRIORITY_CLASS = NamedObject(metadata=meta(priority_class_name(0), labels=MANAGE
 WEBHOOK = NamedObject(metadata=meta(WEBHOOK_CONFIGURATION, labels=MANAGED))
 
 
-def with_slot(on: str) -> Reservation:
-    state = ReservationState(phase=ReservationPhase.AVAILABLE)
-    slots = (Slot(task="main", index=0, state=SlotState.HANDING_OVER, node=on),)
-    return reservation("live", uid="live", status=ReservationStatus(state=state, slots=slots))
+def with_slot(
+    state: SlotState, *, on: str = "node-a", taker: str = "", phase: ReservationPhase = ReservationPhase.AVAILABLE
+) -> Reservation:
+    """A Reservation with the uid `live` and one slot, which a pod of a uid takes."""
+    taking = ObjectReference(kind="Pod", namespace="default", name="web-0", uid=taker) if taker else None
+    slots = (Slot(task="main", index=0, state=state, node=on, owner=taking),)
+    return reservation(
+        "live", uid="live", owners=[], status=ReservationStatus(state=ReservationState(phase=phase), slots=slots)
+    )
+
+
+HELD = with_slot(SlotState.HELD)
+HANDING_OVER = with_slot(SlotState.HANDING_OVER, taker="uid-default-web-0")
+EXPIRED_MEANWHILE = with_slot(SlotState.HANDING_OVER, taker="uid-default-web-0", phase=ReservationPhase.FAILED)
 
 
 def guarded(value: str) -> Node:
@@ -68,13 +96,44 @@ def of_pod(*reservations: Reservation, **how: object) -> ClusterState:
 
 GATED = {"labels": {RESERVATION_LABEL: "over"}, "gates": [HANDOVER_GATE], "phase": "Running", "node": ""}
 OF_LIVE = {**GATED, "labels": {RESERVATION_LABEL: "live"}}
-PLACEHOLDER = {"labels": {RESERVATION_LABEL: "over", PLACEHOLDER_LABEL: "true"}, "node": "node-a"}
 LABELLED = {"labels": {RESERVATION_LABEL: "over"}, "node": "node-a"}
+
+
+def note(deadline: str, on: str = "node-a") -> dict[str, str]:
+    return {SLOT_ANNOTATION: f"main/0/{on}/{deadline}"}
+
+
+def placeholder(uid: str, *, index: int = 0, **how: object) -> dict[str, object]:
+    labels = {RESERVATION_LABEL: uid, PLACEHOLDER_LABEL: "true"}
+    notes = {TASK_ANNOTATION: "main", INDEX_ANNOTATION: str(index)}
+    return {"labels": labels, "annotations": notes, "node": "node-a", **how}
+
+
+NOMINATED = {"labels": {RESERVATION_LABEL: "live"}, "annotations": note(LATER), "nominated_node": "node-a"}
 
 CASES = {
     "an empty cluster is well": Case(ClusterState()),
     "a pod that runs is well": Case(of_pod(node="node-a")),
-    "a pod gated for a live Reservation is on its way": Case(of_pod(LIVE, **OF_LIVE)),
+    "a pod gated for a Reservation that holds a slot is on its way": Case(of_pod(HELD, **OF_LIVE)),
+    "a pod gated on the way to its slot": Case(of_pod(HANDING_OVER, **OF_LIVE, annotations=note(LATER))),
+    "a pod gated on the way to its slot, and the Reservation expired meanwhile": Case(
+        of_pod(EXPIRED_MEANWHILE, **OF_LIVE, annotations=note(LATER))
+    ),
+    "a pod gated on the way to its slot for too long": Case(
+        of_pod(HANDING_OVER, **OF_LIVE, annotations=note(EARLIER)), (Invariant.GATE_LEFT,)
+    ),
+    "a pod gated for a live Reservation without a slot": Case(of_pod(LIVE, **OF_LIVE), (Invariant.GATE_LEFT,)),
+    "a pod gated for a slot that another pod is taking": Case(
+        of_pod(with_slot(SlotState.HANDING_OVER, taker="other"), **OF_LIVE), (Invariant.GATE_LEFT,)
+    ),
+    "two pods gated for one held slot": Case(
+        ClusterState(
+            reservations=(HELD,),
+            pods=tuple(pod(name, **OF_LIVE) for name in ("web-0", "web-1")),  # type: ignore[arg-type]
+        ),
+        (Invariant.GATE_LEFT,),
+    ),
+    "a gated pod that is being deleted": Case(of_pod(**GATED, deleted=NOON_TEXT)),
     "a pod gated for a Reservation that succeeded": Case(of_pod(SUCCEEDED, **GATED), (Invariant.GATE_LEFT,)),
     "a pod gated for a Reservation that failed": Case(of_pod(FAILED, **GATED), (Invariant.GATE_LEFT,)),
     "a pod gated for a Reservation that is being deleted": Case(of_pod(DELETED, **GATED), (Invariant.GATE_LEFT,)),
@@ -83,28 +142,57 @@ CASES = {
     "a pod with a gate of somebody else is theirs": Case(
         of_pod(**{**GATED, "labels": {}, "gates": ["example.com/gate"]})
     ),
-    "a placeholder of a live Reservation": Case(
-        of_pod(LIVE, labels={RESERVATION_LABEL: "live", PLACEHOLDER_LABEL: "true"}, node="node-a")
-    ),
+    "a placeholder of a live Reservation": Case(of_pod(HELD, **placeholder("live"))),
+    "a placeholder of a Reservation that nobody has looked at yet": Case(of_pod(LIVE, **placeholder("live"))),
     "a placeholder that waits for the scheduler is no pending pod": Case(
-        of_pod(LIVE, labels={RESERVATION_LABEL: "live", PLACEHOLDER_LABEL: "true"})
+        of_pod(HELD, **placeholder("live", node="", phase="Pending"))
     ),
-    "a placeholder whose Reservation is over": Case(of_pod(FAILED, **PLACEHOLDER), (Invariant.PLACEHOLDER_LEFT,)),
-    "a placeholder whose Reservation is gone": Case(of_pod(**PLACEHOLDER), (Invariant.PLACEHOLDER_LEFT,)),
+    "a placeholder of a slot that is being handed over": Case(of_pod(HANDING_OVER, **placeholder("live"))),
+    "a placeholder of a slot whose owner is on the way though the Reservation expired": Case(
+        of_pod(EXPIRED_MEANWHILE, **placeholder("live"))
+    ),
+    "a placeholder whose Reservation is over": Case(
+        of_pod(FAILED, **placeholder("over")), (Invariant.PLACEHOLDER_LEFT,)
+    ),
+    "a placeholder whose Reservation is gone": Case(of_pod(**placeholder("over")), (Invariant.PLACEHOLDER_LEFT,)),
+    "a placeholder of a slot that was taken": Case(
+        of_pod(with_slot(SlotState.TAKEN, taker="x"), **placeholder("live")), (Invariant.PLACEHOLDER_LEFT,)
+    ),
+    "a placeholder of a slot that there is not": Case(
+        of_pod(HELD, **placeholder("live", index=7)), (Invariant.PLACEHOLDER_LEFT,)
+    ),
+    "a waiting pod that is nominated for its slot": Case(of_pod(HANDING_OVER, **NOMINATED), (Invariant.POD_PENDING,)),
+    "a waiting pod that is nominated for no slot": Case(
+        of_pod(LIVE, **NOMINATED), (Invariant.NOMINATION_LEFT, Invariant.POD_PENDING)
+    ),
+    "a nomination to another node than that of our note is the scheduler's": Case(
+        of_pod(LIVE, **{**NOMINATED, "nominated_node": "node-b"}), (Invariant.POD_PENDING,)
+    ),
+    "a nomination of a pod without our note is the scheduler's": Case(
+        of_pod(nominated_node="node-a"), (Invariant.POD_PENDING,)
+    ),
+    "a nominated pod that is bound": Case(of_pod(HANDING_OVER, **{**NOMINATED, "node": "node-a"})),
     "a running pod that keeps its label": Case(of_pod(SUCCEEDED, **LABELLED), (Invariant.LABEL_LEFT,)),
     "a pod that waits for a place": Case(of_pod(), (Invariant.POD_PENDING,)),
     "a pod that is bound but does not run yet": Case(of_pod(node="node-a", phase="Pending"), (Invariant.POD_PENDING,)),
-    "a guard within its deadline for a live slot": Case(
-        ClusterState(nodes=(guarded(LATER),), reservations=(with_slot("node-a"),))
+    "a guard within its deadline where a slot changes hands": Case(
+        ClusterState(nodes=(guarded(LATER),), reservations=(HANDING_OVER,))
+    ),
+    "a guard for a hand-over that goes on though its Reservation expired": Case(
+        ClusterState(nodes=(guarded(LATER),), reservations=(EXPIRED_MEANWHILE,))
     ),
     "a guard past its deadline": Case(
-        ClusterState(nodes=(guarded(EARLIER),), reservations=(with_slot("node-a"),)), (Invariant.GUARD_LEFT,)
+        ClusterState(nodes=(guarded(EARLIER),), reservations=(HANDING_OVER,)), (Invariant.GUARD_LEFT,)
     ),
     "a guard that names no deadline": Case(
-        ClusterState(nodes=(guarded("soon"),), reservations=(with_slot("node-a"),)), (Invariant.GUARD_LEFT,)
+        ClusterState(nodes=(guarded("soon"),), reservations=(HANDING_OVER,)), (Invariant.GUARD_LEFT,)
     ),
-    "a guard for a slot on another node": Case(
-        ClusterState(nodes=(guarded(LATER),), reservations=(with_slot("node-b"),)), (Invariant.GUARD_LEFT,)
+    "a guard where a slot is only held": Case(
+        ClusterState(nodes=(guarded(LATER),), reservations=(HELD,)), (Invariant.GUARD_LEFT,)
+    ),
+    "a guard for a hand-over on another node": Case(
+        ClusterState(nodes=(guarded(LATER),), reservations=(with_slot(SlotState.HANDING_OVER, on="node-b"),)),
+        (Invariant.GUARD_LEFT,),
     ),
     "a guard for nobody": Case(ClusterState(nodes=(guarded(LATER),)), (Invariant.GUARD_LEFT,)),
     "a source of a running plan": Case(ClusterState(nodes=(draining("p"),), plans=(plan("p", PlanPhase.RUNNING),))),
@@ -147,10 +235,130 @@ CASES = {
 }
 
 
+def found_in(state: ClusterState) -> tuple[Invariant, ...]:
+    """What is found, statuses aside: those of these cases are written by hand, and have a table of their own."""
+    found = find_violations(state, now=NOON)
+    return tuple(v.invariant for v in found if v.invariant is not Invariant.STATUS_UNTRUE)
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_not_as_it_must_be_is_found(case: Case) -> None:
-    found = find_violations(case.state, now=NOON)
-    assert tuple(violation.invariant for violation in found) == case.want_invariants
+    assert found_in(case.state) == case.want_invariants
+
+
+# --- workloads ---
+
+RUNNING = pod("web-0", node="node-a", controller=owner("ReplicaSet", "web"))
+OTHERS = pod("web-1", node="node-a", controller=owner("ReplicaSet", "other"))
+TAKEN_BY_WEB = with_slot(SlotState.TAKEN, taker=RUNNING.metadata.uid)
+SHORT = (Invariant.WORKLOAD_SHORT,)
+
+
+def of_workload(*reservations: Reservation, kind: str = "ReplicaSet", replicas: int | None = 2) -> ClusterState:
+    made = workload(kind, "web", replicas=replicas, match_labels={"app": "web"})
+    return ClusterState(pods=(RUNNING, OTHERS), workloads=(made,), reservations=reservations)
+
+
+WORKLOAD_CASES = {
+    "one of two pods runs, and it took a slot": Case(of_workload(TAKEN_BY_WEB), SHORT),
+    "all pods run": Case(of_workload(TAKEN_BY_WEB, replicas=1)),
+    "scaled to zero": Case(of_workload(TAKEN_BY_WEB, replicas=0)),
+    "short, and no Reservation is for it": Case(
+        of_workload(reservation(uid="x", owners=[object_owner("ReplicaSet", "api")]))
+    ),
+    "short, and a Reservation names it": Case(
+        of_workload(reservation(uid="x", owners=[object_owner("ReplicaSet", "web")])), SHORT
+    ),
+    "short, and a Reservation of another namespace names it": Case(
+        of_workload(reservation(namespace="other", uid="x", owners=[object_owner("ReplicaSet", "web")]))
+    ),
+    "short, and a Reservation selects the labels of its pods": Case(
+        of_workload(reservation(uid="x", owners=[label_owner(app="web")])), SHORT
+    ),
+    "a Job that is over": Case(of_workload(TAKEN_BY_WEB, kind="Job", replicas=None)),
+}
+
+
+@pytest.mark.parametrize("case", WORKLOAD_CASES.values(), ids=WORKLOAD_CASES.keys())
+def test_a_workload_that_a_reservation_is_for_has_all_its_pods_running(case: Case) -> None:
+    assert found_in(case.state) == case.want_invariants
+
+
+def test_a_job_that_runs_wants_as_many_pods_as_it_runs_at_once() -> None:
+    job = structs.replace(
+        workload("Job", "web"), spec=WorkloadSpec(parallelism=3, completions=2), status=WorkloadStatus(active=1)
+    )
+    runs = pod("job-0", node="node-a", controller=owner("Job", "web"))
+    state = ClusterState(pods=(runs,), workloads=(job,), reservations=(with_slot(SlotState.TAKEN, taker="-"),))
+    assert found_in(state) == ()
+    concerned = replace(state, reservations=(with_slot(SlotState.TAKEN, taker=runs.metadata.uid),))
+    assert [v.detail for v in find_violations(concerned, now=NOON) if v.invariant is Invariant.WORKLOAD_SHORT] == [
+        "1 of its 2 pods run"
+    ]
+
+
+# --- services ---
+
+AT_WORK = Lease(meta(OPERATOR_LEASE), LeaseSpec(holder_identity="a", lease_duration_seconds=8, renew_time=NOON_TEXT))
+GIVEN_BACK = Lease(meta(OPERATOR_LEASE), LeaseSpec(lease_duration_seconds=1, renew_time=NOON_TEXT))
+OVERDUE = Lease(
+    meta(OPERATOR_LEASE),
+    LeaseSpec(holder_identity="a", lease_duration_seconds=8, renew_time="2026-11-21T11:59:51.500000Z"),
+)
+PLANNING = Lease(
+    meta(DESCHEDULER_LEASE), LeaseSpec(holder_identity="b", lease_duration_seconds=15, renew_time=NOON_TEXT)
+)
+PROVEN = reservation(
+    uid="x",
+    status=ReservationStatus(
+        state=ReservationState(phase=ReservationPhase.AVAILABLE),
+        conditions=(Condition(type=ConditionType.HANDOVER_READY, status="True"),),
+    ),
+)
+RUNNING_PLAN = plan("p", PlanPhase.RUNNING)
+
+SERVICE_CASES = {
+    "the operator holds its Lease": Case(ClusterState(leases=(AT_WORK,))),
+    "there is no Lease": Case(ClusterState(), (Invariant.OPERATOR_ABSENT,)),
+    "the Lease was given back": Case(ClusterState(leases=(GIVEN_BACK,)), (Invariant.OPERATOR_ABSENT,)),
+    "the Lease is not renewed": Case(ClusterState(leases=(OVERDUE,)), (Invariant.OPERATOR_ABSENT,)),
+    "a running plan whose descheduler is at work": Case(
+        ClusterState(leases=(AT_WORK, PLANNING), plans=(RUNNING_PLAN,))
+    ),
+    "a running plan that nobody carries out": Case(
+        ClusterState(leases=(AT_WORK,), plans=(RUNNING_PLAN,)), (Invariant.PLAN_ABANDONED,)
+    ),
+    "a place whose hand-over is proven": Case(ClusterState(leases=(AT_WORK,), reservations=(PROVEN,))),
+    "a place whose hand-over is not proven": Case(
+        ClusterState(leases=(AT_WORK,), reservations=(HELD,)), (Invariant.HANDOVER_UNPROVEN,)
+    ),
+    "a pod that waits is no trouble of Berth's": Case(ClusterState(leases=(AT_WORK,), pods=(pod(),))),
+}
+
+
+@pytest.mark.parametrize("case", SERVICE_CASES.values(), ids=SERVICE_CASES.keys())
+def test_people_are_told_which_service_does_not_do_its_work(case: Case) -> None:
+    found = find_troubles(case.state, now=NOON)
+    assert tuple(v.invariant for v in found if v.invariant is not Invariant.STATUS_UNTRUE) == case.want_invariants
+
+
+# --- violations ---
+
+
+def test_every_invariant_has_a_bound() -> None:
+    assert set(BOUND_SECONDS) == set(Invariant)
+
+
+TARGETS = {
+    "pod default/web-0": ("pod", "default", "web-0"),
+    "node node-a": ("node", "", "node-a"),
+}
+
+
+@pytest.mark.parametrize(("target", "want"), TARGETS.items(), ids=TARGETS.keys())
+def test_a_violation_names_its_target(target: str, want: tuple[str, str, str]) -> None:
+    found = Violation(Invariant.GATE_LEFT, target, "")
+    assert (found.kind, found.namespace, found.name) == want
 
 
 def test_a_violation_reads_as_a_line_for_people() -> None:

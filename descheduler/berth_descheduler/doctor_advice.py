@@ -1,0 +1,134 @@
+"""Owns what people are told about each broken invariant: what it is, why it matters, what to do.
+
+It does not find anything: `berth_sandbox.invariants` does.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from berth_core.labels import DRAINING_TAINT, HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
+from berth_sandbox.invariants import Invariant, Violation
+
+_GATE_OFF: Final = {"spec": {"schedulingGates": [{"name": HANDOVER_GATE, "$patch": "delete"}]}}
+_NOMINATION_OFF: Final = {"status": {"nominatedNodeName": None}}
+_OPERATOR_LOG: Final = "kubectl -n {own} logs deployment/berth-operator --tail=100"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to say of one invariant; `command` has places for `{own}`, `{namespace}` and `{name}`."""
+
+    what: str
+    why: str
+    to_do: str
+    command: str
+
+    def command_for(self, violation: Violation, own_namespace: str) -> str:
+        """Return the command with the names of what was found."""
+        filled = self.command
+        places = {"own": own_namespace, "namespace": violation.namespace, "name": violation.name}
+        for place, value in places.items():
+            filled = filled.replace(f"{{{place}}}", value)
+        return filled
+
+
+def _patch(body: object, *options: str) -> str:
+    """Return the kubectl command that patches the pod that was found."""
+    return " ".join(["kubectl -n {namespace} patch pod {name}", *options, "-p", shlex.quote(json.dumps(body))])
+
+
+ADVICE: Final[Mapping[Invariant, Advice]] = {
+    Invariant.GATE_LEFT: Advice(
+        what="A pod is kept back by Berth's scheduling gate, and no reserved place waits for it.",
+        why="No scheduler looks at the pod while it has the gate: it stays Pending for ever.",
+        to_do="The operator takes such gates off within seconds; see first whether one runs. By hand:",
+        command=_patch(_GATE_OFF),
+    ),
+    Invariant.LABEL_LEFT: Advice(
+        what="A pod carries the label of a hand-over that is over.",
+        why="It harms nothing by itself, but whatever selects pods by their labels sees it.",
+        to_do="Take the label off:",
+        command=f"kubectl -n {{namespace}} label pod {{name}} {RESERVATION_LABEL}-",
+    ),
+    Invariant.NOMINATION_LEFT: Advice(
+        what="A waiting pod is still nominated to the node of a hand-over that does not run.",
+        why="Schedulers keep room on that node for it, which others could use.",
+        to_do="Clear the nomination; the pod is scheduled as ever:",
+        command=_patch(_NOMINATION_OFF, "--subresource=status", "--type=merge"),
+    ),
+    Invariant.PLACEHOLDER_LEFT: Advice(
+        what="A placeholder pod holds capacity that no live Reservation needs.",
+        why="That capacity can be used by nobody.",
+        to_do="Delete the placeholder; it is only a pause container:",
+        command="kubectl -n {namespace} delete pod {name}",
+    ),
+    Invariant.GUARD_LEFT: Advice(
+        what="A node carries the taint that guards it during a hand-over, and none is going on there.",
+        why="No new pod is scheduled to the node.",
+        to_do="Take the taint off:",
+        command=f"kubectl taint node {{name}} {HANDOVER_TAINT}-",
+    ),
+    Invariant.DRAINING_LEFT: Advice(
+        what="A node carries the taint of a plan that is not running.",
+        why="No new pod is scheduled to the node.",
+        to_do="The next run of the descheduler takes it off. By hand:",
+        command=f"kubectl taint node {{name}} {DRAINING_TAINT}-",
+    ),
+    Invariant.PRIORITY_CLASS_LEFT: Advice(
+        what="A PriorityClass that the operator made for placeholders is left, and no Reservation is live.",
+        why="It harms nothing, but nobody needs it.",
+        to_do="Delete it; the operator makes it again when it is needed:",
+        command="kubectl delete priorityclass {name}",
+    ),
+    Invariant.WEBHOOK_LEFT: Advice(
+        what="The webhook is registered although no Reservation is live.",
+        why="Pods of the namespaces that it names are sent to it; if nobody answers, each waits out its time limit.",
+        to_do="Delete the registration; the operator makes it again when it is needed:",
+        command="kubectl delete mutatingwebhookconfiguration {name}",
+    ),
+    Invariant.STATUS_UNTRUE: Advice(
+        what="The status of a Reservation is not what its pods and nodes say.",
+        why="Whoever waits for the Reservation, the descheduler too, acts on what is not so.",
+        to_do="Only the operator may write it. If one runs, its log says what keeps it from doing so:",
+        command=_OPERATOR_LOG,
+    ),
+    Invariant.WORKLOAD_SHORT: Advice(
+        what="A workload that a Reservation is for has fewer pods running than it asks for.",
+        why="That is what Berth promises not to cause; it can also have reasons of its own.",
+        to_do="The events of its pods say what they wait for:",
+        command="kubectl -n {namespace} get events --field-selector=involvedObject.kind=Pod --sort-by=.lastTimestamp",
+    ),
+    Invariant.POD_PENDING: Advice(
+        what="A pod waits for a place.",
+        why="It does not do its work.",
+        to_do="Its events say what it waits for:",
+        command="kubectl -n {namespace} describe pod {name}",
+    ),
+    Invariant.NODE_OVERBOOKED: Advice(
+        what="The pods of a node request more than the node has.",
+        why="Two schedulers may have used one place; the kubelet turns pods away, or they starve one another.",
+        to_do="See which pods are there, and delete one that its controller makes again:",
+        command="kubectl describe node {name}",
+    ),
+    Invariant.OPERATOR_ABSENT: Advice(
+        what="No operator holds its Lease.",
+        why="Places stay held, but nothing is handed over, expires or is cleared away until one runs.",
+        to_do="See why no operator runs:",
+        command="kubectl -n {own} describe deployment berth-operator",
+    ),
+    Invariant.HANDOVER_UNPROVEN: Advice(
+        what="A place is held, but the way of handing it over does not work: a dry-run pod did not come back gated.",
+        why="Nothing is evicted for this Reservation, and a pod that is made for it now may land elsewhere.",
+        to_do="Mostly the API server does not reach the webhook; the operator's log and its Service say more:",
+        command="kubectl -n {own} get endpointslices -l kubernetes.io/service-name=berth-webhook",
+    ),
+    Invariant.PLAN_ABANDONED: Advice(
+        what="A plan is Running and no descheduler carries it out.",
+        why="Its source nodes stay tainted and its places held until the next run takes it up or they expire.",
+        to_do="Start the descheduler, which goes on with it, or delete the plan, which releases everything:",
+        command="kubectl delete migrationplan {name}",
+    ),
+}

@@ -1,0 +1,105 @@
+"""Owns the invariants about the pods of others: workloads are whole, nothing waits, no node is over-booked.
+
+It does not own what Berth puts on those pods (`leftovers`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from berth_core.labels import PLACEHOLDER_LABEL
+from berth_core.objects import Pod, Workload
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import ObjectReference, ReservationOwner
+from berth_core.resources import ResourceAmounts
+from berth_core.selectors import matches_labels
+from berth_sandbox.invariants.state import ClusterState
+from berth_sandbox.invariants.violations import Invariant, Violation
+
+
+def pending_pods(state: ClusterState) -> Iterator[Violation]:
+    """Yield the pods that do not run yet, placeholders aside."""
+    for pod in state.pods:
+        if pod.status.phase == "Pending" and PLACEHOLDER_LABEL not in pod.metadata.labels:
+            where = f"on {pod.spec.node_name}" if pod.spec.node_name else "without a node"
+            yield Violation(Invariant.POD_PENDING, f"pod {pod.key}", f"pending {where}")
+
+
+def overbooked_nodes(state: ClusterState) -> Iterator[Violation]:
+    """Yield the nodes whose pods request more than the node has, one slot per pod included."""
+    requested: defaultdict[str, list[ResourceAmounts]] = defaultdict(list)
+    for pod in state.pods:
+        if pod.spec.node_name and not pod.is_terminal:
+            requested[pod.spec.node_name].append(effective_requests(pod.spec).plus(ResourceAmounts({"pods": 1})))
+    for node in state.nodes:
+        total = ResourceAmounts.total(requested[node.metadata.name])
+        lacking = total.lacking(ResourceAmounts.from_quantities(node.status.allocatable))
+        if lacking:
+            detail = f"its pods request too much {', '.join(lacking)}"
+            yield Violation(Invariant.NODE_OVERBOOKED, f"node {node.metadata.name}", detail)
+
+
+def short_workloads(state: ClusterState) -> Iterator[Violation]:
+    """Yield the workloads that Reservations are for and that have fewer pods running than they ask for."""
+    counted: Counter[str] = Counter()
+    for pod in state.pods:
+        if pod.controller is not None and _counts(pod):
+            counted[pod.controller.uid] += 1
+    concerned = _controllers_of_owner_pods(state)
+    for workload in state.workloads:
+        wanted, running = _wanted(workload), counted[workload.metadata.uid]
+        if running < wanted and (workload.metadata.uid in concerned or _is_named(workload, state)):
+            kind = workload.kind.lower()
+            target = f"{kind} {workload.metadata.namespace}/{workload.metadata.name}"
+            yield Violation(Invariant.WORKLOAD_SHORT, target, f"{running} of its {wanted} pods run")
+
+
+def _counts(pod: Pod) -> bool:
+    """Tell whether a pod does its workload's work, or has done it."""
+    return pod.status.phase == "Succeeded" or (pod.status.phase == "Running" and not pod.is_terminating)
+
+
+def _wanted(workload: Workload) -> int:
+    """Return how many pods should run; none of a Job that is over, waits, or of what is being deleted."""
+    spec = workload.spec
+    if workload.metadata.deletion_timestamp:
+        return 0
+    if workload.kind != "Job":
+        return 1 if spec.replicas is None else spec.replicas
+    if spec.suspend or not workload.status.active:
+        return 0
+    at_once = 1 if spec.parallelism is None else spec.parallelism
+    return at_once if spec.completions is None else min(at_once, spec.completions)
+
+
+def _controllers_of_owner_pods(state: ClusterState) -> set[str]:
+    """Return the uids of the controllers of the pods that took a slot or are on the way to one."""
+    taking = {
+        slot.owner.uid
+        for reservation in state.reservations
+        for slot in reservation.status.slots
+        if slot.owner is not None
+    }
+    return {pod.controller.uid for pod in state.pods if pod.controller is not None and pod.metadata.uid in taking}
+
+
+def _is_named(workload: Workload, state: ClusterState) -> bool:
+    """Tell whether a Reservation of its namespace names a workload, or selects the labels that its pods have."""
+    return any(
+        reservation.metadata.namespace == workload.metadata.namespace
+        and any(_names(owner, workload) for owner in reservation.spec.owners)
+        for reservation in state.reservations
+    )
+
+
+def _names(owner: ReservationOwner, workload: Workload) -> bool:
+    labels = workload.spec.selector.match_labels if workload.spec.selector else {}
+    return (owner.object is not None or (owner.label_selector is not None and bool(labels))) and (
+        (owner.object is None or _refers_to(owner.object, workload))
+        and (owner.label_selector is None or matches_labels(owner.label_selector, labels))
+    )
+
+
+def _refers_to(reference: ObjectReference, workload: Workload) -> bool:
+    if reference.uid:
+        return reference.uid == workload.metadata.uid
+    return (reference.kind, reference.name) == (workload.kind, workload.metadata.name)
