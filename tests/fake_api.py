@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, Call, Failure, KubeError, NotFoundError
+from berth_kube.errors import AlreadyExistsError, Call, ConflictError, Failure, KubeError, NotFoundError
 from berth_kube.listing import Listing
 from berth_kube.resources import Resource
 from json_patches import apply
@@ -99,6 +99,9 @@ class FakeApi:
     ) -> Any:
         self._tell("merge", resource, f"{name}/{subresource}" if subresource else name)
         found = self._find(resource, name, namespace)
+        version = body.get("metadata", {}).get("resourceVersion")
+        if version not in (None, found["metadata"]["resourceVersion"]):
+            raise error(ConflictError)
         _merge(found, body)
         return self._decoded(self._stamped(found), type)
 

@@ -24,6 +24,8 @@ class OperatorProcess(ServiceProcess):
             "--webhook-port=0",
             f"--health-address=127.0.0.1:{self.health_port}",
             "--lease-seconds=3",
+            "--drain-seconds=0.2",
+            "--limit=slots=none,share=none",
             *options,
         ]
         super().__init__(command, folder / f"berth-operator-{self.health_port}.log")

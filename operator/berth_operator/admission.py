@@ -4,6 +4,7 @@ It does not own the server (`berth_operator.webhook`) nor who gets which slot (`
 """
 
 import base64
+import math
 import threading
 import time
 from collections import Counter
@@ -26,13 +27,13 @@ _PROMISE_SECONDS: Final = 3.0
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of a review that is looked at."""
+    """The part of a review that is looked at; the pod is decoded later, for an odd one is answered as well."""
 
     uid: str
     namespace: str = ""
     operation: str = ""
     dry_run: bool = False
-    object: Pod
+    object: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class AdmissionReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,6 +50,8 @@ class Answer:
 
     body: dict[str, Any]
     reservation: str = ""
+    pod: str = ""
+    """Namespace and name of the pod that was gated, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class _Promise:
 
 
 _DECODER: Final = msgspec.json.Decoder(AdmissionReview)
+_POD_DECODER: Final = msgspec.json.Decoder(Pod)
 
 
 def read_review(raw: bytes) -> AdmissionReview:
@@ -67,7 +71,7 @@ def read_review(raw: bytes) -> AdmissionReview:
     try:
         review = _DECODER.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError("body", str(error), "an AdmissionReview of a pod") from error
+        raise InputError("body", str(error), "an AdmissionReview") from error
     if review.kind != "AdmissionReview" or review.api_version != "admission.k8s.io/v1":
         raise InputError("kind", f"{review.api_version} {review.kind}", "admission.k8s.io/v1 AdmissionReview")
     return review
@@ -80,33 +84,54 @@ class Admission:
         self._cache = cache
         self._lock = threading.Lock()
         self._promises: dict[str, list[_Promise]] = {}
+        self._pruned = -math.inf
         cache.on_new_owner(self._keep_promise)
 
     def answer(self, review: AdmissionReview) -> Answer:
         """Return the answer: allowed always, patched where the pod is to wait for its slot."""
         request = review.request
-        pod = request.object
-        if request.operation != "CREATE" or pod.spec.node_name:
-            return _allow(request.uid)
+        pod = _read_pod(request)
+        if pod is None or request.operation != "CREATE" or pod.spec.node_name:
+            return allow(request.uid)
         probed = pod.metadata.labels.get(PROBE_LABEL)
         if probed:
-            reservation = self._cache.reservation(probed)
-            ready = reservation is not None and is_live(reservation)
-            return _gate(request.uid, pod, probed) if ready else _allow(request.uid)
+            return _gate(request.uid, pod, probed) if self._offers_slot(probed) else allow(request.uid)
         if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
-            return _allow(request.uid)
-        return self._gate_if_owner(request)
+            return allow(request.uid)
+        return self._gate_if_owner(request, pod)
 
-    def _gate_if_owner(self, request: AdmissionRequest) -> Answer:
-        pod = _in_namespace(request)
+    def _offers_slot(self, uid: str) -> bool:
+        """Tell whether a pod could be gated here for a Reservation now: this replica has heard of its held slot."""
+        reservation = self._cache.reservation(uid)
+        if reservation is None or not is_live(reservation):
+            return False
+        return any(slot.state is SlotState.HELD for slot in reservation.status.slots)
+
+    def _gate_if_owner(self, request: AdmissionRequest, pod: Pod) -> Answer:
         with self._lock:
             reservation = self._find(pod)
             if reservation is None:
-                return _allow(request.uid)
+                return allow(request.uid)
             if not request.dry_run:
-                promise = _Promise(time.monotonic(), pod)
-                self._promises.setdefault(reservation.metadata.uid, []).append(promise)
+                self._promise(reservation.metadata.uid, pod)
         return _gate(request.uid, pod, reservation.metadata.uid)
+
+    def _promise(self, uid: str, pod: Pod) -> None:
+        """Remember that a pod was gated; now and then forget the promises of Reservations that nobody asks for."""
+        now = time.monotonic()
+        if now - self._pruned > _PROMISE_SECONDS:
+            self._pruned = now
+            for other in list(self._promises):
+                self._fresh_promises(other)
+        self._promises.setdefault(uid, []).append(_Promise(now, pod))
+
+    def _fresh_promises(self, uid: str) -> list[_Promise]:
+        """Return the promises that still count, and forget the others."""
+        oldest = time.monotonic() - _PROMISE_SECONDS
+        fresh = [promise for promise in self._promises.pop(uid, ()) if promise.since > oldest]
+        if fresh:
+            self._promises[uid] = fresh
+        return fresh
 
     def _find(self, pod: Pod) -> Reservation | None:
         """Return the oldest live Reservation with a held slot that the pod may take and nobody was promised."""
@@ -130,9 +155,7 @@ class Admission:
     def _waiting(self, reservation: Reservation) -> list[Pod]:
         """Return the pods that were gated for a Reservation and hold no slot yet, heard of or only promised."""
         uid = reservation.metadata.uid
-        oldest = time.monotonic() - _PROMISE_SECONDS
-        promises = [promise for promise in self._promises.get(uid, []) if promise.since > oldest]
-        self._promises[uid] = promises
+        promises = self._fresh_promises(uid)
         served = {slot.owner.uid for slot in reservation.status.slots if slot.owner is not None}
         _, owners = self._cache.belongings(uid)
         heard = [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served]
@@ -152,15 +175,17 @@ def _names(pod: Pod) -> tuple[str, str]:
     return pod.metadata.generate_name, "" if pod.metadata.generate_name else pod.metadata.name
 
 
-def _in_namespace(request: AdmissionRequest) -> Pod:
-    """Return the pod with the namespace of the request, which the object may lack."""
-    pod = request.object
-    if pod.metadata.namespace:
-        return pod
+def _read_pod(request: AdmissionRequest) -> Pod | None:
+    """Return the pod with the namespace of the request, which the object may lack; None where it is no pod."""
+    try:
+        pod = _POD_DECODER.decode(request.object)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=request.namespace))
 
 
-def _allow(uid: str) -> Answer:
+def allow(uid: str) -> Answer:
+    """Return the answer that lets a pod be."""
     return Answer(_response(uid))
 
 
@@ -181,7 +206,8 @@ def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
         "patchType": "JSONPatch",
         "patch": base64.b64encode(msgspec.json.encode(operations)).decode(),
     }
-    return Answer(body, reservation_uid)
+    meta = pod.metadata
+    return Answer(body, reservation_uid, f"{meta.namespace}/{meta.name or meta.generate_name}")
 
 
 def _response(uid: str) -> dict[str, Any]:

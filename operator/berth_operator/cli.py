@@ -3,6 +3,7 @@
 It does not own what the settings mean: `berth_operator.settings` does.
 """
 
+import asyncio
 import sys
 from typing import Any, Final, NoReturn
 
@@ -10,6 +11,7 @@ import click
 import kopf
 
 from berth_core.clock import SystemClock
+from berth_core.durations import parse_duration
 from berth_core.errors import BerthError, InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import ClientSettings, KubeClient, connect
@@ -74,6 +76,12 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 @click.option("--webhook-host", default="127.0.0.1", help="Address that the webhook listens on.")
 @click.option("--webhook-port", default=9443, type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
 @click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz, /readyz and /metrics.")
+@click.option(
+    "--certificate-life", default="8760h", metavar="DURATION", help="How long a certificate of the webhook lasts."
+)
+@click.option(
+    "--drain-seconds", default=5.0, help="How long the webhook goes on answering when the operator is asked to stop."
+)
 @click.option(
     "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."
 )
@@ -142,11 +150,14 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     """Run until a signal or a fatal error ends kopf; raises the BerthError that kept it from starting."""
     registry = kopf.OperatorRegistry()
     program = Program(client, settings, SystemClock())
-    declare(registry, program, lambda: connection_info(source))
+    stop_flag = asyncio.Event()
+    declare(registry, program, lambda: connection_info(source), stop_flag)
     try:
-        kopf.run(registry=registry, clusterwide=True, standalone=True)
+        kopf.run(registry=registry, clusterwide=True, standalone=True, stop_flag=stop_flag)
     except Exception:
         if program.failure is None:
             raise
     if program.failure is not None:
         raise program.failure
+            certificate_seconds=parse_duration(options["certificate_life"]).total_seconds(),
+            drain_seconds=options["drain_seconds"],

@@ -38,6 +38,8 @@ _LONGEST_RETRY_SECONDS: Final = 10.0
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _LEASE_TRY_SECONDS: Final = 1.0
+_LAST_ACTION_SECONDS: Final = 5.0
+_LAST_WATCH_SECONDS: Final = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +67,8 @@ class Engine:
         self._guards = GuardKeeper(client, cache, settings.handover)
         self._sweep = Sweep(client, cache, scope, queue.add)
         self._stop = threading.Event()
+        self._retired = threading.Event()
+        self._started = threading.Event()
         self._synced = [threading.Event() for _ in range(3)]
         self._failure: BerthError | None = None
         self._failures: dict[Key, int] = {}
@@ -77,32 +81,46 @@ class Engine:
             settings.identity,
             duration_seconds=settings.lease_seconds,
         )
-        self._threads: list[threading.Thread] = []
+        self._watchers: list[threading.Thread] = []
+        self._actors: list[threading.Thread] = []
 
     def start(self) -> None:
         """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
         list_reservations(self._client, self._cache)
         own = self._settings.placeholders.namespace
-        self._spawn("placeholders", lambda: self._follow_placeholders(own))
-        self._spawn("owners", self._follow_owners)
-        self._spawn("nodes", self._follow_nodes)
+        self._spawn("placeholders", lambda: self._follow_placeholders(own), self._watchers)
+        self._spawn("owners", self._follow_owners, self._watchers)
+        self._spawn("nodes", self._follow_nodes, self._watchers)
         deadline = time.monotonic() + _SYNC_SECONDS
         for event in self._synced:
             if not event.wait(max(0.0, deadline - time.monotonic())):
                 raise RetryableError(f"the cluster's pods and nodes could not be listed within {_SYNC_SECONDS:g} s")
         if self._failure is not None:
             raise self._failure
-        self._spawn("leader", self._lead)
+        self._spawn("leader", self._lead, self._actors)
         for number in range(self._settings.workers):
-            self._spawn(f"worker-{number}", self._work)
+            self._spawn(f"worker-{number}", self._work, self._actors)
+        self._started.set()
+
+    def stop_acting(self) -> None:
+        """End what is under way and give the lease back, but go on watching.
+
+        Where something cannot be ended in time the lease is left to expire: nobody is to act beside it.
+        """
+        self._retired.set()
+        self._queue.stop()
+        deadline = time.monotonic() + _LAST_ACTION_SECONDS
+        for thread in self._actors:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        if not any(thread.is_alive() for thread in self._actors):
+            self._lease.release()
 
     def stop(self) -> None:
-        """Stop working and give the lease back."""
+        """Stop working and watching, and give the lease back."""
         self._stop.set()
-        self._queue.stop()
-        for thread in self._threads:
-            thread.join(timeout=5)
-        self._lease.release()
+        self.stop_acting()
+        for thread in self._watchers:
+            thread.join(timeout=_LAST_WATCH_SECONDS)
 
     @property
     def leading(self) -> bool:
@@ -111,12 +129,18 @@ class Engine:
 
     @property
     def healthy(self) -> bool:
-        """Tell whether all threads are alive."""
-        return not self._stop.is_set() and all(thread.is_alive() for thread in self._threads)
+        """Tell whether every thread is alive that is to be, also before all of them were started."""
+        actors = () if self._retired.is_set() else tuple(self._actors)
+        return not self._stop.is_set() and all(thread.is_alive() for thread in (*self._watchers, *actors))
 
-    def _spawn(self, name: str, target: Callable[[], None]) -> None:
+    @property
+    def serving(self) -> bool:
+        """Tell whether the picture of the cluster is complete and kept up."""
+        return self._started.is_set() and not self._retired.is_set() and self.healthy
+
+    def _spawn(self, name: str, target: Callable[[], None], threads: list[threading.Thread]) -> None:
         thread = threading.Thread(target=lambda: self._run(target), name=name, daemon=True)
-        self._threads.append(thread)
+        threads.append(thread)
         thread.start()
 
     def _run(self, target: Callable[[], None]) -> None:
@@ -176,16 +200,22 @@ class Engine:
     # --- leading
 
     def _lead(self) -> None:
-        """Win the lease whenever it is free; sweep when it is won, when keys were dropped, and regularly."""
-        last_sweep = -math.inf
-        while not self._stop.wait(_LEADER_TICK_SECONDS):
+        """Win the lease whenever it is free; sweep when it is won, when keys were dropped, and regularly.
+
+        Without it the picture is compared regularly, too: the webhook answers from it.
+        """
+        last_sweep = last_look = time.monotonic()
+        while not self._retired.wait(_LEADER_TICK_SECONDS):
             if not self._lease.held():
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
+                if time.monotonic() - last_look >= self._settings.sweep_seconds:
+                    self._look_again()
+                    last_look = time.monotonic()
             elif self._dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
                 self._dropped.clear()
                 self._sweep_once()
-                last_sweep = time.monotonic()
+                last_sweep = last_look = time.monotonic()
 
     def _try_to_lead(self) -> bool:
         """Tell whether the lease could be won now."""
@@ -193,8 +223,15 @@ class Engine:
             return self._lease.acquire(timeout=_LEASE_TRY_SECONDS)
         except BerthError as error:
             log.warning(log_keys.ACTION_FAILED, **{log_keys.KEY_ACTION: "lease", log_keys.KEY_ERROR: str(error)})
-            self._stop.wait(_LEASE_TRY_SECONDS)
+            self._retired.wait(_LEASE_TRY_SECONDS)
             return False
+
+    def _look_again(self) -> None:
+        """Compare the known Reservations with the API server's."""
+        try:
+            list_reservations(self._client, self._cache)
+        except BerthError as error:
+            log.warning(log_keys.SWEEP_FAILED, **{log_keys.KEY_ERROR: str(error)})
 
     def _announce_role(self, *, leads: bool) -> None:
         metrics.LEADING.set(int(leads))

@@ -3,6 +3,8 @@
 kopf watches Reservations and runs the process; it writes nothing to them: no finalizer, no annotation, no status.
 """
 
+import asyncio
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,8 +17,13 @@ from berth_operator.program import Program
 _GROUP, _, _VERSION = API_VERSION.partition("/")
 
 
-def declare(registry: kopf.OperatorRegistry, program: Program, login: Callable[[], kopf.ConnectionInfo]) -> None:
-    """Register the handlers of a program."""
+def declare(
+    registry: kopf.OperatorRegistry,
+    program: Program,
+    login: Callable[[], kopf.ConnectionInfo],
+    stop_flag: asyncio.Event,
+) -> None:
+    """Register the handlers of a program; it sets the flag, at which kopf ends, once it has wound down."""
 
     @kopf.on.startup(id="start", registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
@@ -30,6 +37,7 @@ def declare(registry: kopf.OperatorRegistry, program: Program, login: Callable[[
             await program.start()
         except BerthError as error:
             raise kopf.PermanentError(str(error)) from error
+        hear_signal(program, stop_flag)
 
     @kopf.on.cleanup(id="stop", registry=registry)
     async def stop(**_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
@@ -42,3 +50,23 @@ def declare(registry: kopf.OperatorRegistry, program: Program, login: Callable[[
     @kopf.on.event(_GROUP, _VERSION, "reservations", id="hear", registry=registry)
     async def hear(event: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
         program.hear(event["type"], event["object"])
+
+
+def hear_signal(program: Program, stop_flag: asyncio.Event) -> None:
+    """Have SIGTERM wind the program down before kopf stops to watch; a second one ends it at once."""
+    loop = asyncio.get_running_loop()
+    winding_down: set[asyncio.Task[None]] = set()
+
+    async def wind_down() -> None:
+        try:
+            await program.wind_down()
+        finally:
+            stop_flag.set()
+
+    def hear() -> None:
+        if winding_down:
+            stop_flag.set()
+        else:
+            winding_down.add(asyncio.create_task(wind_down()))
+
+    loop.add_signal_handler(signal.SIGTERM, hear)

@@ -15,10 +15,19 @@ from berth_operator.metrics import REGISTRY
 class HealthServer:
     """Answers probes and scrapes."""
 
-    def __init__(self, host: str, port: int, *, healthy: Callable[[], bool], leading: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        healthy: Callable[[], bool],
+        ready: Callable[[], bool],
+        leading: Callable[[], bool],
+    ) -> None:
         self._host = host
         self.port = port
         self._healthy = healthy
+        self._ready = ready
         self._leading = leading
         self._runner: web.AppRunner | None = None
 
@@ -26,7 +35,7 @@ class HealthServer:
         """Listen."""
         app = web.Application()
         app.router.add_get("/healthz", self._health)
-        app.router.add_get("/readyz", self._health)
+        app.router.add_get("/readyz", self._readiness)
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
@@ -43,9 +52,14 @@ class HealthServer:
             await self._runner.cleanup()
 
     async def _health(self, _: web.Request) -> web.Response:
-        healthy = self._healthy()
-        body = {"healthy": healthy, "leading": self._leading()}
-        return web.json_response(body, status=200 if healthy else 503)
+        return self._say(good=self._healthy())
+
+    async def _readiness(self, _: web.Request) -> web.Response:
+        return self._say(good=self._ready())
+
+    def _say(self, *, good: bool) -> web.Response:
+        body = {"healthy": self._healthy(), "ready": self._ready(), "leading": self._leading()}
+        return web.json_response(body, status=200 if good else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})

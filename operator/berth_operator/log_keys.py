@@ -6,6 +6,7 @@ It does not own when something is logged.
 from typing import Final
 
 STARTED: Final = "operator started"
+DRAINING: Final = "stopping, answers reviews for a while"
 STOPPED: Final = "operator stopped"
 LEADING: Final = "lease held, acting"
 FOLLOWING: Final = "lease lost, only serving the webhook"

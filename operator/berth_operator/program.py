@@ -5,7 +5,7 @@ It owns none of the parts.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -15,15 +15,14 @@ from berth_kube.client import KubeClient
 from berth_operator import log_keys
 from berth_operator.admission import Admission
 from berth_operator.cache import Cache
+from berth_operator.certificate_keeper import CertificateKeeper
 from berth_operator.engine import Engine
 from berth_operator.health import HealthServer
 from berth_operator.readable import read_reservation
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook import CertificateKeeper, WebhookServer
+from berth_operator.webhook import WebhookServer
 from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import SCOPE_KEY, WorkQueue
-
-_CERTIFICATE_CHECK_SECONDS: Final = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +50,7 @@ class Program:
             settings.health_host,
             settings.health_port,
             healthy=lambda: self._engine.healthy,
+            ready=self._is_ready,
             leading=lambda: self._engine.leading,
         )
         self._renewal: asyncio.Task[None] | None = None
@@ -58,7 +58,7 @@ class Program:
         """Why the start failed, for whoever ends the process."""
 
     async def start(self) -> None:
-        """Start everything, in this order: certificate, webhook, picture of the cluster, workers, health port."""
+        """Start everything, in this order: health port, certificate, webhook, picture of the cluster, workers."""
         try:
             await self._start_parts()
         except BerthError as error:
@@ -66,10 +66,10 @@ class Program:
             raise
 
     async def _start_parts(self) -> None:
+        await self._health.start()
         await asyncio.to_thread(self._keeper.refresh, self._clock.now())
         await self._webhook.start()
         await asyncio.to_thread(self._engine.start)
-        await self._health.start()
         self._renewal = asyncio.create_task(self._renew_certificates())
         log.info(
             log_keys.STARTED,
@@ -79,13 +79,25 @@ class Program:
             },
         )
 
+    def _is_ready(self) -> bool:
+        """Tell whether pods may be sent here for admission."""
+        return self._engine.serving and self._webhook.is_serving(self._clock.now())
+
+    async def wind_down(self) -> None:
+        """Stop acting and give the lease back, but answer reviews until the API server has heard that this one goes."""
+        log.info(log_keys.DRAINING)
+        self._webhook.drain()
+        await asyncio.to_thread(self._engine.stop_acting)
+        if self._cache.live_namespaces():
+            await asyncio.sleep(self._settings.webhook.drain_seconds)
+
     async def stop(self) -> None:
-        """Stop everything in the opposite order."""
+        """Stop everything."""
         if self._renewal is not None:
             self._renewal.cancel()
-        await self._health.stop()
         await asyncio.to_thread(self._engine.stop)
         await self._webhook.stop()
+        await self._health.stop()
         self._client.close()
         log.info(log_keys.STOPPED)
 
@@ -97,9 +109,9 @@ class Program:
             self._cache.put_reservation(read_reservation(body))
 
     async def _renew_certificates(self) -> None:
-        """Look at the shared certificate every minute; use and register what is new."""
+        """Look at the shared certificate regularly; use and register what is new."""
         while True:
-            await asyncio.sleep(_CERTIFICATE_CHECK_SECONDS)
+            await asyncio.sleep(self._keeper.check_seconds)
             try:
                 changed = await asyncio.to_thread(self._keeper.refresh, self._clock.now())
             except Exception:

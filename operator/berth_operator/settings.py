@@ -65,9 +65,21 @@ class WebhookSettings:
     """Name of the Service in front of the operator in its own namespace."""
 
     timeout_seconds: int = 5
+    certificate_seconds: float = 365 * 24 * 3600.0
+    """How long a server certificate lasts. It is renewed in the last quarter of its life."""
+
+    drain_seconds: float = 5.0
+    """How long a webhook that is asked to stop goes on answering, until the API server has heard that it is going."""
+
     """How long the API server waits; after that the pod is created as if there were no webhook. A busy machine needs
     more than two seconds now and then, and each pod that is let through lands elsewhere."""
 
+
+    def __post_init__(self) -> None:
+        """Refuse times that cannot work."""
+        require_positive("certificate_seconds", self.certificate_seconds)
+        if self.drain_seconds < 0:
+            raise InputError("drain_seconds", str(self.drain_seconds), "0 or more seconds")
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:

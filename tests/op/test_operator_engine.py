@@ -93,7 +93,7 @@ def test_what_fails_is_tried_again_later_each_time_and_at_once_after_a_success(m
 def test_a_key_that_comes_without_the_lease_makes_its_next_holder_sweep() -> None:
     api = FakeApi()
     engine, _, queue = build_engine(api)
-    engine._spawn("worker", engine._work)
+    engine._spawn("worker", engine._work, engine._actors)
     queue.add(PLACE_KEY)
     assert engine._dropped.wait(5)
     assert api.calls == []

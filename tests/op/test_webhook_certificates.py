@@ -1,21 +1,28 @@
 """The webhook's certificate names its hosts, is renewed in time, and keeps its authority so that no call is missed."""
 
 import ssl
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
+from random import Random
 
 import pytest
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from berth_operator.certificates import CertificateBundle, is_current, issue_bundle
+from berth_operator.certificates import CertificateBundle, CertificateTerms, renew
 from builders import NOON
 
 HOSTS = ("berth-webhook.berth-system.svc", "127.0.0.1")
 DAY = timedelta(days=1)
+TERMS = CertificateTerms(HOSTS)
 
 
 @pytest.fixture(scope="module")
 def bundle() -> CertificateBundle:
-    return issue_bundle(HOSTS, NOON)
+    return renew(None, TERMS, NOON)
 
 
 def leaf(of: CertificateBundle) -> x509.Certificate:
@@ -23,7 +30,7 @@ def leaf(of: CertificateBundle) -> x509.Certificate:
 
 
 def authority(of: CertificateBundle) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(of.authority)
+    return x509.load_pem_x509_certificate(of.authorities)
 
 
 def test_the_certificate_names_every_host(bundle: CertificateBundle) -> None:
@@ -40,65 +47,103 @@ def test_the_certificate_is_signed_by_its_authority_and_signs_nothing(bundle: Ce
         leaf(bundle).extensions.get_extension_for_class(x509.BasicConstraints)
 
 
-CURRENT = {
-    "new": (HOSTS, NOON, True),
-    "for one of its hosts": (HOSTS[:1], NOON, True),
-    "for another host": (("elsewhere.svc",), NOON, False),
-    "for one host too many": ((*HOSTS, "elsewhere.svc"), NOON, False),
-    "more than 90 days before its end": (HOSTS, NOON + 274 * DAY, True),
-    "90 days before its end": (HOSTS, NOON + 275 * DAY, False),
-    "past its end": (HOSTS, NOON + 400 * DAY, False),
+KEPT = {
+    "new": (TERMS, NOON, True),
+    "for one of its hosts": (replace(TERMS, hosts=HOSTS[:1]), NOON, True),
+    "for another host": (replace(TERMS, hosts=("elsewhere.svc",)), NOON, False),
+    "for one host too many": (replace(TERMS, hosts=(*HOSTS, "elsewhere.svc")), NOON, False),
+    "before the last quarter of its life": (TERMS, NOON + 273 * DAY, True),
+    "in the last quarter of its life": (TERMS, NOON + 274 * DAY, False),
+    "past its end": (TERMS, NOON + 400 * DAY, False),
 }
 
 
-@pytest.mark.parametrize(("hosts", "now", "want"), CURRENT.values(), ids=CURRENT.keys())
-def test_a_certificate_is_current(
+@pytest.mark.parametrize(("terms", "now", "want"), KEPT.values(), ids=KEPT.keys())
+def test_a_certificate_is_kept(
     bundle: CertificateBundle,
-    hosts: tuple[str, ...],
+    terms: CertificateTerms,
     now: datetime,
     want: bool,  # noqa: FBT001 - what the case wants
 ) -> None:
-    assert is_current(bundle, hosts, now) is want
+    assert (renew(bundle, terms, now) == bundle) is want
 
 
-def test_a_certificate_of_another_authority_is_not_current(bundle: CertificateBundle) -> None:
-    other = issue_bundle(HOSTS, NOON)
-    mixed = CertificateBundle(bundle.authority, bundle.authority_key, other.certificate, other.key)
-    assert not is_current(mixed, HOSTS, NOON)
-
-
-@pytest.mark.parametrize("damage", [b"", b"not PEM", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-def test_a_damaged_certificate_is_not_current(bundle: CertificateBundle, damage: bytes) -> None:
-    assert not is_current(CertificateBundle(bundle.authority, bundle.authority_key, damage, bundle.key), HOSTS, NOON)
-    assert not is_current(CertificateBundle(damage, bundle.authority_key, bundle.certificate, bundle.key), HOSTS, NOON)
-
-
-def test_a_renewal_keeps_the_authority(bundle: CertificateBundle) -> None:
-    later = NOON + 300 * DAY
-    renewed = issue_bundle(HOSTS, later, prior=bundle)
-    assert renewed.authority == bundle.authority
+def test_a_renewal_keeps_authority_and_path(bundle: CertificateBundle) -> None:
+    renewed = renew(bundle, TERMS, NOON + 300 * DAY)
+    assert (renewed.authorities, renewed.path) == (bundle.authorities, bundle.path)
     assert renewed.certificate != bundle.certificate
-    assert is_current(renewed, HOSTS, later)
     leaf(renewed).verify_directly_issued_by(authority(bundle))
 
 
-PRIORS = {
-    "too old to outlive a new certificate": (NOON + 3300 * DAY, None),
-    "with a damaged key": (NOON, b"not PEM"),
-    "with no key": (NOON, b""),
+JUNK = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+DAMAGES: dict[str, Callable[[CertificateBundle, CertificateBundle], CertificateBundle]] = {
+    "an empty certificate": lambda one, _: replace(one, certificate=b""),
+    "a certificate that is not PEM": lambda one, _: replace(one, certificate=b"not PEM"),
+    "a certificate of junk": lambda one, _: replace(one, certificate=JUNK),
+    "an authority of junk": lambda one, _: replace(one, authorities=JUNK),
+    "an authority's key that is not PEM": lambda one, _: replace(one, authority_key=b"not PEM"),
+    "another authority's key": lambda one, other: replace(one, authority_key=other.authority_key),
+    "another certificate's key": lambda one, other: replace(one, key=other.key),
 }
 
 
-@pytest.mark.parametrize(("now", "key"), PRIORS.values(), ids=PRIORS.keys())
-def test_an_authority_that_cannot_serve_is_replaced(
-    bundle: CertificateBundle, now: datetime, key: bytes | None
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_what_is_damaged_is_made_anew_under_its_path_and_not_taken_from_a_secret(
+    bundle: CertificateBundle, damage: Callable[[CertificateBundle, CertificateBundle], CertificateBundle]
 ) -> None:
-    prior = CertificateBundle(
-        bundle.authority, bundle.authority_key if key is None else key, bundle.certificate, bundle.key
-    )
-    renewed = issue_bundle(HOSTS, now, prior=prior)
-    assert renewed.authority != bundle.authority
-    assert is_current(renewed, HOSTS, now)
+    damaged = damage(bundle, renew(None, TERMS, NOON))
+    assert CertificateBundle.from_secret(damaged.to_secret("berth-system")) is None
+    mended = renew(damaged, TERMS, NOON)
+    assert mended.path == bundle.path
+    assert renew(mended, TERMS, NOON) == mended
+    leaf(mended).verify_directly_issued_by(authority(mended))
+
+
+def test_a_certificate_of_another_authority_is_not_served(bundle: CertificateBundle) -> None:
+    other = renew(None, TERMS, NOON)
+    mended = renew(replace(bundle, certificate=other.certificate, key=other.key), TERMS, NOON)
+    leaf(mended).verify_directly_issued_by(authority(bundle))
+
+
+def test_an_authority_is_announced_before_anything_of_it_is_served(bundle: CertificateBundle) -> None:
+    late = NOON + 3 * 365 * DAY + DAY
+    fresh = replace(renew(bundle, TERMS, late - 100 * DAY))
+    announced = renew(fresh, TERMS, late)
+    assert announced.certificate == fresh.certificate
+    assert announced.authorities.endswith(bundle.authorities)
+    assert announced.authorities != bundle.authorities
+    assert renew(announced, TERMS, late + TERMS.settling / 2) == announced
+    settled = renew(announced, TERMS, late + TERMS.settling)
+    leaf(settled).verify_directly_issued_by(authority(settled))
+    assert settled.authorities == announced.authorities
+
+
+@given(life_seconds=st.integers(40, 2400), seed=st.integers())
+@settings(max_examples=5, deadline=None)
+def test_over_all_of_time_what_is_served_is_trusted_by_what_was_announced_a_while_ago(
+    life_seconds: int, seed: int
+) -> None:
+    """Replicas that look at any time within each interval serve what a registration of the last interval trusts."""
+    terms = CertificateTerms(HOSTS, timedelta(seconds=life_seconds))
+    random, now, bundle = Random(seed), NOON, renew(None, terms, NOON)  # noqa: S311 - moments, no keys
+    announced = bundle
+    while now < NOON + 12 * terms.life:
+        now += terms.check_every * random.uniform(0.2, 3.0)
+        after = renew(bundle, terms, now)
+        trusted = x509.load_pem_x509_certificates(announced.authorities)
+        valid = [one for one in trusted if one.not_valid_after_utc > now]
+        assert any(signed(after, one) for one in valid)
+        assert leaf(after).not_valid_after_utc > now
+        assert len(x509.load_pem_x509_certificates(after.authorities)) <= 2
+        announced, bundle = bundle, after
+
+
+def signed(of: CertificateBundle, by: x509.Certificate) -> bool:
+    try:
+        leaf(of).verify_directly_issued_by(by)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def test_a_secret_keeps_the_bundle(bundle: CertificateBundle) -> None:
@@ -111,7 +156,7 @@ SECRETS = {
     "without data": {},
     "with no data": {"data": None},
     "with a part missing": {"data": {"ca.crt": "YQ==", "ca.key": "YQ==", "tls.crt": "YQ=="}},
-    "with a part that is not base64": {"data": {"ca.crt": "?", "ca.key": "", "tls.crt": "", "tls.key": ""}},
+    "with a part that is not base64": {"data": {"ca.crt": "?", "ca.key": "", "tls.crt": "", "tls.key": "", "path": ""}},
     "with a part that is a number": {"data": {"ca.crt": 1, "ca.key": "", "tls.crt": "", "tls.key": ""}},
 }
 

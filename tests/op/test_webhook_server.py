@@ -1,11 +1,10 @@
 """The webhook speaks modern TLS, answers reviews, refuses everything else, and changes its certificate on the fly."""
 
 import asyncio
-import io
+import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,57 +14,18 @@ import pytest
 
 from berth_core.errors import InputError
 from berth_core.names import WEBHOOK_SECRET
-from berth_core.reservations import SlotState
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import SECRETS
+from berth_operator import webhook_limits
 from berth_operator.admission import Admission
 from berth_operator.cache import Cache
+from berth_operator.certificate_keeper import CertificateKeeper
 from berth_operator.settings import OperatorSettings, WebhookSettings
-from berth_operator.webhook import LARGEST_BODY_BYTES, PATH, CertificateKeeper, WebhookServer
-from builders import NOON, as_api, pod
+from berth_operator.webhook import WebhookServer
+from berth_operator.webhook_limits import LARGEST_BODY_BYTES
+from builders import NOON
 from fake_api import FakeApi, error
-from handover_builders import place, slot
-
-SETTINGS = OperatorSettings(webhook=WebhookSettings(port=0))
-
-
-def review(body: Any) -> bytes:  # noqa: ANN401 - any body
-    request = {"uid": "review-1", "namespace": "default", "operation": "CREATE", "object": body}
-    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
-
-
-OWNER = review(as_api(pod(labels={"app": "web"})))
-
-
-@asynccontextmanager
-async def running_server(admission: Admission | None = None) -> AsyncIterator[tuple[WebhookServer, CertificateKeeper]]:
-    cache = Cache(lambda _key: None)
-    cache.put_reservation(place(slot(SlotState.HELD)))
-    keeper = CertificateKeeper(FakeApi().as_client(), SETTINGS)
-    keeper.refresh(datetime.now(UTC))
-    server = WebhookServer(admission or Admission(cache), keeper, SETTINGS)
-    await server.start()
-    try:
-        yield server, keeper
-    finally:
-        await server.stop()
-
-
-def trusting(keeper: CertificateKeeper) -> ssl.SSLContext:
-    assert keeper.bundle is not None
-    context = ssl.create_default_context(cadata=keeper.bundle.authority.decode())
-    context.verify_flags |= ssl.VERIFY_X509_STRICT
-    return context
-
-
-async def post(server: WebhookServer, keeper: CertificateKeeper, body: bytes, path: str = PATH) -> tuple[int, bytes]:
-    url = f"https://127.0.0.1:{server.port}{path}"
-    timeout = aiohttp.ClientTimeout(total=20)
-    async with (
-        aiohttp.ClientSession(timeout=timeout) as session,
-        session.post(url, data=io.BytesIO(body), ssl=trusting(keeper)) as answer,
-    ):
-        return answer.status, await answer.read()
+from webhook_calls import OWNER, SETTINGS, post, review, running_server, trusting
 
 
 @pytest.mark.asyncio
@@ -81,7 +41,8 @@ REFUSED = {
     "no JSON": (b"hello", 400),
     "nothing": (b"", 400),
     "JSON that is no review": (b'{"kind": "Pod"}', 400),
-    "a review of something that is no pod": (review({"spec": {"containers": 7}}), 400),
+    "a review of a version that nobody knows": (OWNER.replace(b"k8s.io/v1", b"k8s.io/v1beta1"), 400),
+    "a review without a request": (b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}', 400),
     "a body above the limit": (b" " * (LARGEST_BODY_BYTES + 1), 413),
 }
 
@@ -96,14 +57,31 @@ async def test_what_is_no_review_is_refused_and_the_next_is_answered(body: bytes
 
 
 @pytest.mark.asyncio
-async def test_another_path_is_not_found() -> None:
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/yaml"])
+async def test_what_is_not_called_json_is_refused(content_type: str) -> None:
     async with running_server() as (server, keeper):
-        status, _ = await post(server, keeper, OWNER, "/")
+        status, _ = await post(server, keeper, OWNER, content_type=content_type)
+    assert status == 415
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["/", "/handover", "/handover/", "/handover/guess", "/handover/%00", "/metrics"])
+async def test_only_who_knows_the_path_is_answered(path: str) -> None:
+    async with running_server() as (server, keeper):
+        status, _ = await post(server, keeper, OWNER, path)
     assert status == 404
 
 
 @pytest.mark.asyncio
-async def test_a_review_that_breaks_the_admission_is_an_error_and_not_an_end() -> None:
+async def test_an_odd_pod_is_let_be() -> None:
+    async with running_server() as (server, keeper):
+        status, body = await post(server, keeper, review({"spec": {"containers": 7}}))
+    assert status == 200
+    assert msgspec.json.decode(body)["response"] == {"uid": "review-1", "allowed": True}
+
+
+@pytest.mark.asyncio
+async def test_a_review_that_breaks_the_admission_lets_the_pod_be() -> None:
     class Broken(Admission):
         def __init__(self) -> None:
             pass
@@ -112,8 +90,105 @@ async def test_a_review_that_breaks_the_admission_is_an_error_and_not_an_end() -
             raise ValueError(review)
 
     async with running_server(Broken()) as (server, keeper):
-        statuses = [(await post(server, keeper, OWNER))[0] for _ in range(2)]
-    assert statuses == [500, 500]
+        answers = [await post(server, keeper, OWNER) for _ in range(2)]
+    assert [status for status, _ in answers] == [200, 200]
+    assert [msgspec.json.decode(body)["response"] for _, body in answers] == [{"uid": "review-1", "allowed": True}] * 2
+
+
+@pytest.mark.asyncio
+async def test_while_it_drains_each_answer_ends_its_connection() -> None:
+    async with running_server() as (server, keeper):
+        connector = aiohttp.TCPConnector(ssl=trusting(keeper))
+        async with aiohttp.ClientSession(connector=connector, headers={"Content-Type": "application/json"}) as session:
+            url = server.client_config()["url"]
+            async with session.post(url, data=OWNER) as answer:
+                before = answer.headers.get("Connection")
+            assert server.is_serving(datetime.now(UTC))
+            server.drain()
+            async with session.post(url, data=OWNER) as answer:
+                assert answer.status == 200
+                after = answer.headers.get("Connection")
+            assert not server.is_serving(datetime.now(UTC))
+    assert (before, after) == (None, "close")
+
+
+@pytest.mark.asyncio
+async def test_a_server_whose_certificate_has_ended_is_not_ready() -> None:
+    async with running_server() as (server, _):
+        assert server.is_serving(datetime.now(UTC))
+        assert not server.is_serving(datetime.now(UTC) + timedelta(days=366))
+    assert not server.is_serving(datetime.now(UTC))
+
+
+# --- callers that mean no good
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_limits, "_HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(webhook_limits, "_FIRST_REQUEST_SECONDS", 0.3)
+    async with running_server() as (server, keeper):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
+        writer.write(b"POST /handover/x HTTP/1.1\r\nHost: ")
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        plain, plain_writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert await asyncio.wait_for(plain.read(), 5) == b""
+        plain_writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_limits, "_BODY_SECONDS", 0.3)
+    async with running_server() as (server, keeper):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
+        writer.write(head(server, 1000) + b"{")
+        answer = await asyncio.wait_for(reader.readline(), 5)
+        writer.close()
+        again, _ = await post(server, keeper, OWNER)
+    assert b" 408 " in answer
+    assert again == 200
+
+
+@pytest.mark.asyncio
+async def test_no_more_bodies_are_held_than_there_is_memory_for() -> None:
+    async with running_server() as (server, keeper):
+        opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(9)]
+        for _, writer in opened:
+            writer.write(head(server, LARGEST_BODY_BYTES))
+            await writer.drain()
+        done, _ = await asyncio.wait(
+            [asyncio.ensure_future(reader.readline()) for reader, _ in opened], timeout=3, return_when="FIRST_COMPLETED"
+        )
+        small, _ = await post(server, keeper, OWNER)
+        for _, writer in opened:
+            writer.transport.abort()
+    assert [b" 503 " in one.result() for one in done] == [True]
+    assert small == 503
+
+
+@pytest.mark.asyncio
+async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_limits, "_MOST_CONNECTIONS", 5)
+    async with running_server() as (server, keeper):
+        opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        opened[0][1].write(head(server, len(OWNER)) + OWNER)
+        answer = await asyncio.wait_for(opened[0][0].readline(), 5)
+        for _, one in opened:
+            one.transport.abort()
+    assert b" 200 " in answer
+
+
+def head(server: WebhookServer, length: int) -> bytes:
+    path = server.client_config()["url"].partition(f":{server.port}")[2]
+    lines = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}", "", "")
+    return "\r\n".join(lines).encode()
 
 
 @pytest.mark.asyncio
@@ -198,24 +273,63 @@ def test_of_two_replicas_that_begin_at_once_one_takes_the_certificate_of_the_oth
     assert late.bundle == other.bundle
 
 
-def test_a_damaged_secret_is_mended() -> None:
+def damage(secret: dict[str, Any]) -> None:
+    secret["data"]["tls.crt"] = "?"
+
+
+def remove(api: FakeApi) -> None:
+    del api.objects["secrets", "berth-system", WEBHOOK_SECRET]
+
+
+MISHAPS: dict[str, Callable[[FakeApi], None]] = {
+    "damaged": lambda api: damage(api.objects["secrets", "berth-system", WEBHOOK_SECRET]),
+    "deleted": remove,
+}
+
+
+@pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS.keys())
+def test_a_secret_that_was_spoilt_gets_back_what_is_being_served(mishap: Callable[[FakeApi], None]) -> None:
     api = FakeApi()
     keeper = CertificateKeeper(api.as_client(), SETTINGS)
     keeper.refresh(NOON)
-    api.objects["secrets", "berth-system", WEBHOOK_SECRET]["data"]["tls.crt"] = "?"
-    before = keeper.bundle
-    assert keeper.refresh(NOON)
-    assert keeper.bundle != before
-    assert CertificateKeeper(api.as_client(), SETTINGS).refresh(NOON)
+    served = keeper.bundle
+    mishap(api)
+    assert not keeper.refresh(NOON)
+    assert keeper.bundle == served
+    after = CertificateKeeper(api.as_client(), SETTINGS)
+    after.refresh(NOON)
+    assert after.bundle == served
+
+
+def test_of_two_replicas_that_renew_at_once_one_takes_the_certificate_of_the_other() -> None:
+    api = FakeApi()
+    first, second = (CertificateKeeper(api.as_client(), SETTINGS) for _ in range(2))
+    first.refresh(NOON)
+    second.refresh(NOON)
+    late = NOON + timedelta(days=300)
+    read = api.get
+
+    def read_before_the_other_writes(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the client
+        body = read(*args, **options)
+        api.get = read  # type: ignore[method-assign]
+        assert second.refresh(late)
+        return body
+
+    api.get = read_before_the_other_writes  # type: ignore[method-assign]
+    assert first.refresh(late)
+    assert first.bundle == second.bundle
 
 
 CLIENT_CONFIGS = {
     "by Service": (
         WebhookSettings(service="berth-webhook"),
-        {"service": {"name": "berth-webhook", "namespace": "berth-system", "path": PATH}},
+        {"service": {"name": "berth-webhook", "namespace": "berth-system", "path": "/handover/PATH"}},
     ),
-    "by address": (WebhookSettings(url="https://10.0.0.7:9443/"), {"url": f"https://10.0.0.7:9443{PATH}"}),
-    "by the address that it listens on": (WebhookSettings(port=9444), {"url": f"https://127.0.0.1:9444{PATH}"}),
+    "by address": (WebhookSettings(url="https://10.0.0.7:9443/"), {"url": "https://10.0.0.7:9443/handover/PATH"}),
+    "by the address that it listens on": (
+        WebhookSettings(port=9444),
+        {"url": "https://127.0.0.1:9444/handover/PATH"},
+    ),
 }
 
 
@@ -225,6 +339,10 @@ def test_how_the_api_server_reaches_the_webhook(settings: WebhookSettings, want:
     keeper = CertificateKeeper(FakeApi().as_client(), whole)
     keeper.refresh(NOON)
     server = WebhookServer(Admission(Cache(lambda _key: None)), keeper, whole)
-    config = dict(server.client_config())
+    assert keeper.bundle is not None
+    assert len(keeper.bundle.path) >= 32
+    config = msgspec.json.decode(
+        msgspec.json.encode(server.client_config()).replace(keeper.bundle.path.encode(), b"PATH")
+    )
     assert config.pop("caBundle")
     assert config == want
