@@ -3,6 +3,7 @@
 It does not own the commands.
 """
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -12,6 +13,7 @@ import click
 from berth_core.clock import SystemClock, parse_timestamp
 from berth_core.errors import InputError
 from berth_core.resources import CPU
+from berth_descheduler.option_errors import naming_options
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import (
     DEFRAGMENT_DEFAULT,
@@ -22,6 +24,16 @@ from berth_descheduler.plugins.defragmentation import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_NO_LIMIT: Final = "none"
+_OPTIONS_OF_STRATEGY: Final = {
+    "shape": StrategyName.MAKE_ROOM,
+    "pod": StrategyName.MAKE_ROOM,
+    "low_threshold": StrategyName.THRESHOLD,
+    "defragment_threshold": StrategyName.THRESHOLD,
+    "number_of_nodes": StrategyName.THRESHOLD,
+}
+"""Options that mean something with one strategy only: with another they would be passed over in silence."""
 
 _ARGS_BY_OPTION: Final = {
     "low_threshold": ("lowThresholds", LOW_DEFAULT),
@@ -92,11 +104,10 @@ def _limit_options() -> tuple[Callable[[F], F], ...]:
         click.option("--max-moves", type=int, help="The most moves of the plan; default: no limit."),
         click.option(
             "--time-limit",
-            type=float,
-            default=60.0,
+            default="60",
             show_default=True,
             metavar="SECONDS",
-            help="End the search after this long; it mostly ends sooner by itself, and then time decides nothing.",
+            help="End the search after this long, or none; mostly it ends sooner, and then time decides nothing.",
         ),
         click.option(
             "--exact/--no-exact",
@@ -137,29 +148,61 @@ def _scope_options() -> tuple[Callable[[F], F], ...]:
 def planner_settings(options: dict[str, Any], *, at: str | None = None) -> PlannerSettings:
     """Return the settings that the options of `planner_options` ask for, to plan at a time, which is now if None.
 
-    Raises `InputError` that names the field.
+    Raises `InputError` that names the option.
     """
+    strategy = _strategy(options)
+    with naming_options(options):
+        return PlannerSettings(
+            args=DefragmentationArgs.parse(_args(options, strategy)),
+            max_moves=options["max_moves"],
+            waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
+            now=_now(at),
+            exact=options["exact"],
+            time_limit_seconds=_time_limit(options["time_limit"]),
+            seed=options["seed"],
+        )
+
+
+def _strategy(options: dict[str, Any]) -> StrategyName:
+    """Return the strategy; raises `InputError` for one that does not exist and for options of another one."""
+    try:
+        strategy = StrategyName.parse(options["strategy"])
+    except InputError as error:
+        names = ", ".join(strategy.option for strategy in StrategyName)
+        raise InputError("--strategy", options["strategy"], f"one of {names}") from error
+    for name, needed in _OPTIONS_OF_STRATEGY.items():
+        if options[name] and strategy is not needed:
+            value = options[name][0] if isinstance(options[name], tuple) else options[name]
+            expected = f"--strategy {needed.option} beside it, not {strategy.option}"
+            raise InputError(f"--{name.replace('_', '-')}", value, expected)
+    return strategy
+
+
+def _args(options: dict[str, Any], strategy: StrategyName) -> dict[str, Any]:
+    """Return the plugin's arguments as a policy has them."""
     resource = options["resource_type"]
-    args = DefragmentationArgs.parse(
-        {
-            "strategy": options["strategy"],
-            "resourceType": resource,
-            "numberOfNodes": options["number_of_nodes"],
-            "coolDownTime": options["cool_down"],
-            "evictableNamespaces": _namespaces(options),
-            "room": {"shapes": list(options["shape"]), "pods": list(options["pod"])},
-            **_threshold_args(options, resource),
-        }
-    )
-    return PlannerSettings(
-        args=args,
-        max_moves=options["max_moves"],
-        waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
-        now=_now(at),
-        exact=options["exact"],
-        time_limit_seconds=options["time_limit"],
-        seed=options["seed"],
-    )
+    return {
+        "strategy": strategy.value,
+        "resourceType": resource,
+        "numberOfNodes": options["number_of_nodes"],
+        "coolDownTime": options["cool_down"],
+        "evictableNamespaces": _namespaces(options),
+        "room": {"shapes": list(options["shape"]), "pods": list(options["pod"])},
+        **_threshold_args(options, resource),
+    }
+
+
+def _time_limit(text: str) -> float | None:
+    """Return a time limit in seconds, None for none; raises `InputError`."""
+    if text == _NO_LIMIT:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InputError("--time-limit", text, f"seconds above 0, such as 30, or {_NO_LIMIT}")
+    return seconds
 
 
 def _threshold_args(options: dict[str, Any], resource: str) -> dict[str, dict[str, str | int]]:

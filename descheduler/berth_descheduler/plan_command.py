@@ -12,6 +12,7 @@ from rich.console import Console
 from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
 from berth_descheduler.command_options import cluster_options, planner_options, planner_settings
+from berth_descheduler.option_errors import naming_options
 from berth_descheduler.planner import ClockDeadline, plan
 from berth_descheduler.report import plan_to_json, print_plan
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
@@ -42,7 +43,8 @@ def plan_command(
     """Show what would be moved where, what that brings, and why not more. Changes nothing."""
     settings = planner_settings(options, at=at)
     read = _read(snapshot, kubeconfig, context)
-    found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
+    with naming_options(options):
+        found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
     if output == "json":
         sys.stdout.write(plan_to_json(found))
     else:

@@ -15,6 +15,7 @@ from berth_core.clock import SystemClock
 from berth_core.migration_plans import MoveState
 from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.option_errors import naming_options
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.progress import RunProgress
 from berth_descheduler.run_options import cycle_settings, run_options, run_planner_settings
@@ -57,6 +58,7 @@ def run_command(
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-run") as client,
         stop_on_signals() as stop,
         RunProgress(console, asks_for_approval=options["approve"]) as progress,
+        naming_options(options),
     ):
         outcome = Cycle(Surroundings(client, SystemClock(), progress, stop), settings, planner).run()
     if output == "json":

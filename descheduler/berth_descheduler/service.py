@@ -21,6 +21,7 @@ from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CycleMetrics
 from berth_descheduler.operator_watch import OperatorWatch
+from berth_descheduler.option_errors import naming_options
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.run_options import cycle_settings, duration_option, run_options, run_planner_settings
@@ -113,6 +114,7 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler") as client,
         stop_on_signals() as stop,
+        naming_options(options),
     ):
         service = DeschedulerService(client, SystemClock(), settings, planner, stop)
         return _serve(service, service_settings, settings)

@@ -149,6 +149,9 @@ OPTIONS = {
     "more low nodes than there are": (["--number-of-nodes", "1"], []),
     "fewer moves than are needed": (["--max-moves", "1"], []),
     "as many moves as are needed": (["--max-moves", "2"], ["low"]),
+    "no moves": (["--max-moves", "0"], []),
+    "no limit of time": (["--time-limit", "none"], ["low"]),
+    "another strategy": (["--strategy", "consolidate"], ["high"]),
     "other namespaces than the pods'": (["--exclude-namespace", "default"], []),
     "the pods' namespace": (["--include-namespace", "default"], ["low"]),
 }
@@ -159,27 +162,122 @@ def test_options_reach_the_planner(capsys: Captured, file: str, arguments: list[
     assert plan_json(capsys, "--snapshot", file, *arguments)["freed_nodes"] == want_freed
 
 
+SHAPE_EXPECTED = "expected amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
 BAD_OPTIONS = {
     "an unknown namespace": (
         ["--include-namespace", "shop"],
-        "evictableNamespaces is 'shop'; expected a namespace of the cluster, such as default",
+        "--include-namespace is 'shop'; expected a namespace of the cluster, such as default",
+    ),
+    "an unknown namespace that is left out": (
+        ["--exclude-namespace", "default", "--exclude-namespace", "shop"],
+        "--exclude-namespace is 'shop'; expected a namespace of the cluster, such as default",
+    ),
+    "namespaces in and out": (
+        ["--include-namespace", "default", "--exclude-namespace", "shop"],
+        "--exclude-namespace is 'shop'; expected to be left out where --include-namespace is given",
     ),
     "a strategy that does not exist": (
         ["--strategy", "luck"],
-        "strategy is 'luck'; expected one of Threshold, Consolidate, MakeRoom",
+        "--strategy is 'luck'; expected one of threshold, consolidate, make-room",
     ),
     "a threshold that is no number": (
         ["--low-threshold", "cpu=few"],
-        "lowThresholds.cpu is 'few'; expected a percentage from 0 to 100",
+        "--low-threshold is 'cpu=few'; expected a percentage from 0 to 100",
     ),
+    "a threshold above 100": (
+        ["--protection-threshold", "101"],
+        "--protection-threshold is '101'; expected a percentage from 0 to 100",
+    ),
+    "a threshold above the next one": (
+        ["--low-threshold", "80"],
+        "--low-threshold is '80'; expected at most --defragment-threshold of cpu, which is 70",
+    ),
+    "a threshold below a default": (
+        ["--defragment-threshold", "cpu=30"],
+        "--low-threshold is 40; expected at most --defragment-threshold of cpu, which is 30",
+    ),
+    "a threshold of a resource that no node has": (
+        ["--low-threshold", "memroy=40"],
+        "--low-threshold is 'memroy=40'; expected a resource that a node has: cpu, memory, pods",
+    ),
+    "a resource that no node has": (
+        ["--resource-type", "nvidia.com/gpu"],
+        "--resource-type is 'nvidia.com/gpu'; expected a resource that a node has: cpu, memory, pods",
+    ),
+    "no resource": (["--resource-type", ""], "--resource-type is ''; expected a resource such as cpu, memory or"),
     "a time that is none": (["--at", "noon"], "--at is 'noon'; expected an RFC 3339 time such as 2026-11-21T07:15:00Z"),
-    "no moves at all at once": (["--per-wave", "0"], "waves.per_wave is 0; expected a whole number from 1 on"),
+    "a length of time that is none": (
+        ["--cool-down", "soon"],
+        "--cool-down is 'soon'; expected seconds, or a duration such as 30m",
+    ),
+    "no moves at all at once": (["--per-wave", "0"], "--per-wave is 0; expected a whole number from 1 on"),
+    "no pod of a controller at once": (
+        ["--per-controller", "0"],
+        "--per-controller is 0; expected a whole number from 1 on",
+    ),
+    "fewer moves than none": (["--max-moves", "-1"], "--max-moves is -1; expected a whole number from 0 on"),
+    "fewer nodes than none": (
+        ["--number-of-nodes", "-1"],
+        "--number-of-nodes is -1; expected a whole number from 0 on",
+    ),
+    "no time": (["--time-limit", "0"], "--time-limit is '0'; expected seconds above 0, such as 30, or none"),
+    "less time than none": (["--time-limit", "-3"], "--time-limit is '-3'; expected seconds above 0"),
+    "a time limit that is no number": (["--time-limit", "nan"], "--time-limit is 'nan'; expected seconds above 0"),
+    "a shape with another strategy": (
+        ["--shape", "cpu=2"],
+        "--shape is 'cpu=2'; expected --strategy make-room beside it, not threshold",
+    ),
+    "a pod with another strategy": (
+        ["--strategy", "consolidate", "--pod", "shop/web"],
+        "--pod is 'shop/web'; expected --strategy make-room beside it, not consolidate",
+    ),
+    "a threshold with another strategy": (
+        ["--strategy", "consolidate", "--low-threshold", "30"],
+        "--low-threshold is '30'; expected --strategy threshold beside it, not consolidate",
+    ),
+    "a shape without an amount": (
+        ["--strategy", "make-room", "--shape", "cpu"],
+        f"--shape is 'cpu'; {SHAPE_EXPECTED}",
+    ),
+    "a shape of nothing": (["--strategy", "make-room", "--shape", "cpu=0"], f"--shape is 'cpu=0'; {SHAPE_EXPECTED}"),
+    "a shape below nothing": (
+        ["--strategy", "make-room", "--shape", "cpu=-1"],
+        f"--shape is 'cpu=-1'; {SHAPE_EXPECTED}",
+    ),
+    "a shape that is a count alone": (
+        ["--strategy", "make-room", "--shape", "count=2"],
+        f"--shape is 'count=2'; {SHAPE_EXPECTED}",
+    ),
+    "a shape that names a resource twice": (
+        ["--strategy", "make-room", "--shape", "cpu=1,cpu=2"],
+        f"--shape is 'cpu=1,cpu=2'; {SHAPE_EXPECTED}",
+    ),
+    "a shape with a comma too many": (
+        ["--strategy", "make-room", "--shape", "cpu=1,"],
+        f"--shape is 'cpu=1,'; {SHAPE_EXPECTED}",
+    ),
+    "a count of none": (
+        ["--strategy", "make-room", "--shape", "cpu=1,count=0"],
+        "--shape is 'cpu=1,count=0'; expected a count from 1 on",
+    ),
+    "a pod without a namespace": (
+        ["--strategy", "make-room", "--pod", "web"],
+        "--pod is 'web'; expected the namespace and the name of a pod, such as shop/web-0",
+    ),
+    "a pod that does not exist": (
+        ["--strategy", "make-room", "--pod", "default/nobody"],
+        "--pod is 'default/nobody'; expected a pod of the cluster that is pending",
+    ),
+    "a pod that runs": (
+        ["--strategy", "make-room", "--pod", "default/web-0"],
+        "--pod is 'default/web-0'; expected a pod of the cluster that is pending",
+    ),
 }
 
 
 @pytest.mark.parametrize(("arguments", "want"), BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
 def test_bad_options_are_named(capsys: Captured, file: str, arguments: list[str], want: str) -> None:
-    assert refused(capsys, "--snapshot", file, *arguments) == want
+    assert refused(capsys, "--snapshot", file, *arguments).startswith(want)
 
 
 def lone(one: object, kind: str) -> bytes:

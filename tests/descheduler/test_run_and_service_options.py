@@ -8,7 +8,8 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
+from berth_descheduler.plan_objects import build_defragmented_patch
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.run_options import cycle_settings
 from berth_descheduler.service import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, MoveTimeouts
@@ -96,7 +99,8 @@ def test_a_dry_run_changes_nothing(cluster: FakeCluster, capsys: pytest.CaptureF
         ("--evict-timeout", "-1m", "--evict-timeout is '-1m'; expected a duration above zero"),
         ("--reservation-ttl", "1 week", "--reservation-ttl is '1 week'; expected a duration above zero"),
         ("--max-failed-share", "1.5", "1.5 is not in the range 0<=x<=1"),
-        ("--low-threshold", "lots", "lowThresholds"),
+        ("--low-threshold", "lots", "--low-threshold is 'lots'; expected a percentage from 0 to 100"),
+        ("--include-namespace", "nowhere", "--include-namespace is 'nowhere'; expected a namespace of the cluster"),
         ("--output", "xml", "'xml' is not one of 'table', 'json'"),
     ],
 )
@@ -201,6 +205,27 @@ def test_at_an_interval_a_cycle_that_fails_does_not_end_it() -> None:
         thread.join(10)
     assert made.registry.get_sample_value("berth_cycle_failures_total") == 1
     assert not thread.is_alive()
+
+
+class ShiftedClock(SystemClock):
+    """The real clock with its wall time moved forward, as by a long interval."""
+
+    shift = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.shift
+
+
+def test_each_cycle_of_the_service_counts_a_cool_down_from_its_own_time(cluster: FakeCluster) -> None:
+    clock = ShiftedClock()
+    for name in ("low-1", "low-2"):
+        cluster.merge_patch(NODES, name, build_defragmented_patch(clock.now()))
+    resting = replace(PLANNER, args=DefragmentationArgs.parse({"coolDownTime": "1h"}), now=clock.now())
+    made = DeschedulerService(cluster, clock, SETTINGS, resting, threading.Event())  # type: ignore[arg-type]
+
+    assert made.run_once().verdict is Verdict.NOTHING_TO_MOVE
+    clock.shift = timedelta(minutes=61)
+    assert made.run_once().verdict is Verdict.CARRIED_OUT
 
 
 def test_an_interval_is_read_as_a_duration() -> None:
