@@ -1,0 +1,167 @@
+"""On full clusters a pod moves aside so that another fits: such plans, too, are carried out move by move."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.instances import Recipe, lay_out
+from berth_core.labels import DRAINING_TAINT, PREFIX
+from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_core.objects import Node, Pod
+from berth_kube.client import KubeClient, connect
+from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import eventually, make_namespace, overbooked_nodes
+from placed_pods import PlacedPod, count_ready, place_pods
+from service_processes import running_operator, script
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+NAMESPACE = "shop"
+TRIPLES = 2
+FULL = 7
+
+
+@contextmanager
+def cluster(nodes: int, placed: Sequence[PlacedPod]) -> Iterator[tuple[Sandbox, KubeClient]]:
+    with Sandbox.start(SandboxSettings(nodes=nodes), progress=print) as sandbox:
+        refuse_other_contexts(sandbox.context)
+        with connect(kubeconfig=str(sandbox.kubeconfig)) as client:
+            make_namespace(client, NAMESPACE)
+            place_pods(client, NAMESPACE, placed)
+            yield sandbox, client
+
+
+def tight_pods() -> list[PlacedPod]:
+    """Full nodes, and triples: the large pod of the third node fits if a small one of the first goes to the second."""
+    placed = [PlacedPod(node, "16") for node in range(FULL)]
+    for first in range(FULL, FULL + 3 * TRIPLES, 3):
+        placed += [PlacedPod(first, "10"), PlacedPod(first, "2", app="small")]
+        placed += [PlacedPod(first + 1, "14"), PlacedPod(first + 2, "6", app="large")]
+    return placed
+
+
+def generated_pods(recipe: Recipe) -> list[PlacedPod]:
+    layout = lay_out(recipe)
+    return [
+        PlacedPod(node, f"{layout.millis[app]}m", app=f"app-{app:03d}", memory=f"{layout.mib[app]}Mi")
+        for app, node in zip(layout.deployment_of, layout.node_of, strict=True)
+    ]
+
+
+def run_berth(sandbox: Sandbox, *options: str) -> dict[str, Any]:
+    """Run `berth run` under the descheduler's own account and return what it says."""
+    kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
+    command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", "--output=json", "--lease-seconds=3", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def the_plan(client: KubeClient) -> MigrationPlan:
+    (plan,) = client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    return plan
+
+
+def assert_all_landed(client: KubeClient, pods: int) -> None:
+    plan = the_plan(client)
+    assert plan.phase is PlanPhase.SUCCEEDED, plan.status.message
+    for move, status in zip(plan.spec.moves, plan.status.moves, strict=True):
+        assert (status.state, status.node) == (MoveState.LANDED, move.target), status
+    eventually("every pod is Ready", lambda: count_ready(client, NAMESPACE) == pods, seconds=30)
+    assert overbooked_nodes(client) == []
+    assert taints(client, PREFIX) == set()
+
+
+def taints(client: KubeClient, prefix: str) -> set[str]:
+    nodes = client.list(NODES, type=Node).items
+    return {node.metadata.name for node in nodes for taint in node.spec.taints if taint.key.startswith(prefix)}
+
+
+@contextmanager
+def watched_taints(client: KubeClient) -> Iterator[set[str]]:
+    """Yield the nodes that are seen with the draining taint; complete when the block is over."""
+    seen: set[str] = set()
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.wait(0.05):
+            seen.update(taints(client, DRAINING_TAINT))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def assert_room_is_made_before_it_is_used(plan: MigrationPlan, kept: set[str]) -> None:
+    for aside in plan.spec.moves:
+        if aside.source in kept:
+            later = [move.wave for move in plan.spec.moves if move.target == aside.source]
+            assert later
+            assert max(later) > aside.wave
+
+
+def test_where_a_pod_has_to_move_aside_it_does_so_first_and_its_node_is_not_closed(tmp_path: Path) -> None:
+    placed = tight_pods()
+    with cluster(FULL + 3 * TRIPLES, placed) as (sandbox, client), running_operator(sandbox, tmp_path):
+        with watched_taints(client) as drained:
+            found = run_berth(sandbox, "--strategy=consolidate")
+
+        plan = the_plan(client)
+        kept = {move.source for move in plan.spec.moves} - set(found["freed_nodes"])
+        assert len(found["freed_nodes"]) == TRIPLES
+        assert len(kept) == TRIPLES
+        assert drained == set(found["freed_nodes"])
+        assert_room_is_made_before_it_is_used(plan, kept)
+        assert_all_landed(client, len(placed))
+
+
+def test_a_plan_for_a_cluster_that_is_nine_tenths_full_is_carried_out_to_the_last_move(tmp_path: Path) -> None:
+    recipe = Recipe(nodes=20, requested=0.93, seed=2)
+    placed = generated_pods(recipe)
+    with cluster(recipe.nodes, placed) as (sandbox, client), running_operator(sandbox, tmp_path):
+        found = run_berth(sandbox, "--strategy=consolidate", "--per-controller=3")
+
+        plan = the_plan(client)
+        assert plan.spec.predicted is not None
+        assert found["freed_nodes"] == list(plan.spec.predicted.freed_nodes)
+        assert {move.source for move in plan.spec.moves} > set(found["freed_nodes"])
+        assert_all_landed(client, len(placed))
+
+
+def test_room_is_made_for_a_pod_that_waits_and_it_gets_it(tmp_path: Path) -> None:
+    placed = tight_pods()
+    with cluster(FULL + 3 * TRIPLES, placed) as (sandbox, client), running_operator(sandbox, tmp_path):
+        place_waiting_pod(client, cpu="12")
+        found = run_berth(sandbox, "--strategy=make-room", f"--pod={NAMESPACE}/waiting")
+
+        assert found["landed_on_target"] == found["moves"] > 0
+        assert_all_landed(client, len(placed) + 1)
+        waiting = client.get(PODS, "waiting", namespace=NAMESPACE, type=Pod)
+        assert waiting.spec.node_name
+
+
+def place_waiting_pod(client: KubeClient, *, cpu: str) -> None:
+    """Create a pod that fits nowhere and wait until the scheduler has said so."""
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waiting"}, "spec": {"containers": [container]}}
+    client.create(PODS, body, namespace=NAMESPACE)
+
+    def is_unschedulable() -> bool:
+        found = client.get(PODS, "waiting", namespace=NAMESPACE, type=Pod)
+        return any(condition.reason == "Unschedulable" for condition in found.status.conditions)
+
+    eventually("the pod waits", is_unschedulable, seconds=20)
