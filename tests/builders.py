@@ -16,6 +16,10 @@ from berth_core.objects import (
     Affinity,
     Container,
     ContainerPort,
+    CSINode,
+    CSINodeDriver,
+    CSINodeSpec,
+    CSIVolumeSource,
     LabelSelector,
     Namespace,
     Node,
@@ -27,6 +31,7 @@ from berth_core.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus,
     PersistentVolumeSpec,
     Pod,
     PodCondition,
@@ -43,7 +48,11 @@ from berth_core.objects import (
     Toleration,
     TopologySpreadConstraint,
     Volume,
+    VolumeAttachment,
+    VolumeAttachmentSource,
+    VolumeAttachmentSpec,
     VolumeNodeAffinity,
+    VolumeNodeResources,
     Workload,
     WorkloadSpec,
 )
@@ -300,16 +309,40 @@ def disruption_budget(
     )
 
 
-def claim(name: str = "data", *, namespace: str = "default", volume: str = "") -> PersistentVolumeClaim:
+def claim(
+    name: str = "data", *, namespace: str = "default", volume: str = "", phase: str = "", deleted: str | None = None
+) -> PersistentVolumeClaim:
     return PersistentVolumeClaim(
-        metadata=meta(name, namespace=namespace), spec=PersistentVolumeClaimSpec(volume_name=volume)
+        metadata=meta(name, namespace=namespace, deleted=deleted),
+        spec=PersistentVolumeClaimSpec(volume_name=volume),
+        status=PersistentVolumeClaimStatus(phase=phase),
     )
 
 
 def volume(
-    name: str = "pv-a", *, node_affinity: VolumeNodeAffinity | None = None, labels: Mapping[str, str] | None = None
+    name: str = "pv-a",
+    *,
+    node_affinity: VolumeNodeAffinity | None = None,
+    labels: Mapping[str, str] | None = None,
+    driver: str = "",
 ) -> PersistentVolume:
-    return PersistentVolume(metadata=meta(name, labels=labels), spec=PersistentVolumeSpec(node_affinity=node_affinity))
+    """A volume; with a `driver` it is attached to nodes."""
+    csi = CSIVolumeSource(driver=driver, volume_handle=name) if driver else None
+    spec = PersistentVolumeSpec(node_affinity=node_affinity, csi=csi)
+    return PersistentVolume(metadata=meta(name, labels=labels), spec=spec)
+
+
+def csi_node(name: str, **limits: int | None) -> CSINode:
+    """What drivers say of a node: how many volumes of each it takes."""
+    drivers = (CSINodeDriver(name=name, allocatable=VolumeNodeResources(count=count)) for name, count in limits.items())
+    return CSINode(metadata=meta(name), spec=CSINodeSpec(drivers=tuple(drivers)))
+
+
+def attachment(volume: str, node: str, *, driver: str = "ebs") -> VolumeAttachment:
+    spec = VolumeAttachmentSpec(
+        attacher=driver, node_name=node, source=VolumeAttachmentSource(persistent_volume_name=volume)
+    )
+    return VolumeAttachment(metadata=meta(f"{volume}-on-{node}"), spec=spec)
 
 
 def priority_class(name: str, value: int) -> PriorityClass:

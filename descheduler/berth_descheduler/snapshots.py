@@ -14,6 +14,7 @@ import msgspec
 
 from berth_core.errors import InputError
 from berth_core.objects import (
+    CSINode,
     Namespace,
     Node,
     PersistentVolume,
@@ -22,6 +23,7 @@ from berth_core.objects import (
     PodDisruptionBudget,
     PriorityClass,
     StorageClass,
+    VolumeAttachment,
     Workload,
 )
 from berth_core.reservations import Reservation
@@ -29,6 +31,7 @@ from berth_core.snapshot import Snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import (
+    CSI_NODES,
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,
@@ -42,6 +45,7 @@ from berth_kube.resources import (
     RESERVATIONS,
     STATEFUL_SETS,
     STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
     Resource,
 )
 
@@ -56,6 +60,8 @@ _WRITTEN: Final = (
     NODES,
     PRIORITY_CLASSES,
     STORAGE_CLASSES,
+    CSI_NODES,
+    VOLUME_ATTACHMENTS,
     PVS,
     PVCS,
     PDBS,
@@ -87,6 +93,8 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
         persistent_volume_claims=_list(client, PVCS, PersistentVolumeClaim),
         persistent_volumes=_list(client, PVS, PersistentVolume),
         storage_classes=_list(client, STORAGE_CLASSES, StorageClass),
+        csi_nodes=_list(client, CSI_NODES, CSINode),
+        volume_attachments=_list(client, VOLUME_ATTACHMENTS, VolumeAttachment),
         priority_classes=_list(client, PRIORITY_CLASSES, PriorityClass),
         namespaces=_list(client, NAMESPACES, Namespace),
         reservations=_list(client, RESERVATIONS, Reservation),

@@ -12,6 +12,7 @@ import msgspec
 from berth_core.errors import InputError
 from berth_core.objects import (
     ApiStruct,
+    CSINode,
     Namespace,
     Node,
     PersistentVolume,
@@ -20,6 +21,7 @@ from berth_core.objects import (
     PodDisruptionBudget,
     PriorityClass,
     StorageClass,
+    VolumeAttachment,
     Workload,
 )
 from berth_core.reservations import API_VERSION as RESERVATION_API_VERSION
@@ -34,6 +36,8 @@ Listed: TypeAlias = (
     | PersistentVolumeClaim
     | PersistentVolume
     | StorageClass
+    | CSINode
+    | VolumeAttachment
     | PriorityClass
     | Namespace
     | Reservation
@@ -50,6 +54,8 @@ _TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
     ("policy/v1", "PodDisruptionBudget"): PodDisruptionBudget,
     ("scheduling.k8s.io/v1", "PriorityClass"): PriorityClass,
     ("storage.k8s.io/v1", "StorageClass"): StorageClass,
+    ("storage.k8s.io/v1", "CSINode"): CSINode,
+    ("storage.k8s.io/v1", "VolumeAttachment"): VolumeAttachment,
     ("apps/v1", "ReplicaSet"): Workload,
     ("apps/v1", "StatefulSet"): Workload,
     ("apps/v1", "Deployment"): Workload,

@@ -14,6 +14,7 @@ import msgspec
 from berth_core.api_lists import Listed, decode_list, encode_items, encode_list, name_of
 from berth_core.errors import InputError
 from berth_core.objects import (
+    CSINode,
     Namespace,
     Node,
     PersistentVolume,
@@ -22,6 +23,7 @@ from berth_core.objects import (
     PodDisruptionBudget,
     PriorityClass,
     StorageClass,
+    VolumeAttachment,
     Workload,
 )
 from berth_core.pod_requests import occupied_requests
@@ -36,6 +38,8 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
     PersistentVolumeClaim: "persistent_volume_claims",
     PersistentVolume: "persistent_volumes",
     StorageClass: "storage_classes",
+    CSINode: "csi_nodes",
+    VolumeAttachment: "volume_attachments",
     PriorityClass: "priority_classes",
     Namespace: "namespaces",
     Reservation: "reservations",
@@ -56,6 +60,8 @@ class Snapshot:
     persistent_volume_claims: tuple[PersistentVolumeClaim, ...] = ()
     persistent_volumes: tuple[PersistentVolume, ...] = ()
     storage_classes: tuple[StorageClass, ...] = ()
+    csi_nodes: tuple[CSINode, ...] = ()
+    volume_attachments: tuple[VolumeAttachment, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     reservations: tuple[Reservation, ...] = ()

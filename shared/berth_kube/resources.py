@@ -51,6 +51,7 @@ SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 EVENTS: Final = Resource("", "v1", "events", "Event")
+RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 PVCS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PVS: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 
@@ -64,6 +65,10 @@ LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PDBS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CSI_NODES: Final = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+VOLUME_ATTACHMENTS: Final = Resource(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+)
 MUTATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",
     "v1",

@@ -19,6 +19,8 @@ PATHS: Final = {
     "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "Deployment": "/apis/apps/v1/deployments",
     "ReplicaSet": "/apis/apps/v1/replicasets",

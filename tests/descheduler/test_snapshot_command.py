@@ -11,7 +11,9 @@ from berth_descheduler.cli import run
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
 from builders import (
+    attachment,
     claim,
+    csi_node,
     disruption_budget,
     namespace,
     node,
@@ -36,6 +38,8 @@ EVERYTHING = Snapshot(
     disruption_budgets=(disruption_budget(),),
     persistent_volume_claims=(claim("data", volume="pv-a"),),
     persistent_volumes=(volume("pv-a"),),
+    csi_nodes=(csi_node("a", ebs=3),),
+    volume_attachments=(attachment("pv-a", "a"),),
     priority_classes=(priority_class("high", 1000),),
     namespaces=(namespace(),),
     reservations=(reservation(),),

@@ -510,12 +510,29 @@ VOLUMES = {
     "a claim that is not bound": Case(
         Reason.UNKNOWN_VOLUME, mover(volumes=(claimed(),)), more={"persistent_volume_claims": (claim("data"),)}
     ),
+    "a claim that has lost its volume": Case(
+        Reason.UNKNOWN_VOLUME,
+        mover(volumes=(claimed(),)),
+        more={
+            "persistent_volume_claims": (claim("data", volume="pv-a", phase="Pending"),),
+            "persistent_volumes": (volume("pv-a"),),
+        },
+    ),
+    "a claim that is being deleted": Case(
+        Reason.UNKNOWN_VOLUME,
+        mover(volumes=(claimed(),)),
+        more={
+            "persistent_volume_claims": (claim("data", volume="pv-a", deleted="2026-11-21T12:00:00Z"),),
+            "persistent_volumes": (volume("pv-a"),),
+        },
+    ),
     "a volume that is not known": Case(
         Reason.UNKNOWN_VOLUME,
         mover(volumes=(claimed(),)),
         more={"persistent_volume_claims": (claim("data", volume="pv-a"),)},
     ),
 }
+
 
 TABLE = {
     f"{group}: {title}": case

@@ -22,6 +22,8 @@ ZONE_LABELS: Final = {
 
 _ZONE_SEPARATOR: Final = "__"
 _SINGLE_POD: Final = "ReadWriteOncePod"
+_BOUND: Final = frozenset({"", "Bound"})
+"""Phases of a claim that is bound, if it names a volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ class VolumeBook:
         claim = self._claims.get((namespace, name))
         if claim is None:
             return _unknown(f"claim {name} is not in the snapshot")
-        if not claim.spec.volume_name:
+        if claim.metadata.deletion_timestamp is not None:
+            return _unknown(f"claim {name} is being deleted")
+        if not claim.spec.volume_name or claim.status.phase not in _BOUND:
             return _unknown(f"claim {name} is bound to no volume")
         if _SINGLE_POD in claim.spec.access_modes:
             return _unknown(f"claim {name} is for one pod at a time, so the old pod keeps the new one out")
