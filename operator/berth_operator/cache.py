@@ -14,6 +14,7 @@ from berth_core.labels import HANDOVER_TAINT, INDEX_ANNOTATION, RESERVATION_LABE
 from berth_core.objects import NodeSpec, ObjectMeta, Pod
 from berth_core.reservations import Reservation, ReservationReason, SlotState
 from berth_operator.assignments import Assignment
+from berth_operator.cluster_rules import NodeOffer
 from berth_operator.fitting import slots_by_key, trusted_assignment
 from berth_operator.observation import Guard, Observation, ProbeResult, Verdict, has_started
 from berth_operator.pod_shelf import PodShelf, reservation_uid
@@ -23,10 +24,11 @@ from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind
 
 
 class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of a node that guards need."""
+    """The part of a node that guards and limits need."""
 
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
+    status: NodeOffer = NodeOffer()
 
     @property
     def guard_deadline(self) -> str | None:
@@ -58,6 +60,12 @@ class Cache:
         self._validated: set[str] = set()
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
         self._graves = Graves()
+        self._tell_version: Callable[[Reservation], None] = _tell_nobody
+        self._tell_end: Callable[[str], None] = _tell_nobody
+
+    def on_reservation(self, version: Callable[[Reservation], None], end: Callable[[str], None]) -> None:
+        """Have somebody told of each version of a Reservation, in order, and by uid of each one that is gone."""
+        self._tell_version, self._tell_end = version, end
 
     def on_new_owner(self, listener: Callable[[Pod], None]) -> None:
         """Have a listener told of every pod that first appears with the label of a Reservation."""
@@ -76,6 +84,7 @@ class Cache:
                 return
             self._reservations[uid] = reservation
             self._by_namespace.setdefault(reservation.metadata.namespace, {})[uid] = reservation
+            self._tell_version(reservation)
             scope_changed = known is None or is_live(known) != is_live(reservation)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         if scope_changed:
@@ -88,6 +97,7 @@ class Cache:
             known = self._reservations.pop(uid, None)
             if known is not None:
                 del self._by_namespace[known.metadata.namespace][uid]
+            self._tell_end(uid)
             self._probes.pop(uid, None)
             self._verdicts.pop(uid, None)
             self._validated.discard(uid)
@@ -372,6 +382,10 @@ class Cache:
         if self._graves.hold(pod.metadata):
             return False
         return known is None or is_newer(pod.metadata, known.metadata)
+
+
+def _tell_nobody(_what: object) -> None:
+    """Do nothing: nobody has asked to be told."""
 
 
 def is_live(reservation: Reservation) -> bool:

@@ -18,6 +18,7 @@ from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import ConfigurationSource, find_source
 from berth_kube.retries import RetryPolicy
 from berth_operator.handlers import declare
+from berth_operator.limits import LimitSettings, parse_limit, parse_namespace_limits
 from berth_operator.program import Program
 from berth_operator.settings import OperatorSettings, PlaceholderSettings, WebhookSettings
 from berth_service.addresses import parse_address
@@ -75,15 +76,39 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 )
 @click.option("--webhook-host", default="127.0.0.1", help="Address that the webhook listens on.")
 @click.option("--webhook-port", default=9443, type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
-@click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz, /readyz and /metrics.")
 @click.option(
     "--certificate-life", default="8760h", metavar="DURATION", help="How long a certificate of the webhook lasts."
 )
 @click.option(
     "--drain-seconds", default=5.0, help="How long the webhook goes on answering when the operator is asked to stop."
 )
+@click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz, /readyz and /metrics.")
 @click.option(
     "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."
+)
+@click.option(
+    "--unschedulable-seconds",
+    default=600.0,
+    help="How long the scheduler may find no place before a Reservation fails; 0: until it expires.",
+)
+@click.option(
+    "--limit",
+    default="slots=1000,share=50%",
+    metavar="PARTS",
+    help="What the live Reservations of one namespace may hold: slots, share of the cluster, amounts like cpu=64.",
+)
+@click.option(
+    "--namespace-limit",
+    "namespace_limits",
+    multiple=True,
+    metavar="NAMESPACE:PARTS",
+    help="The same for one namespace, instead of --limit; may be given several times.",
+)
+@click.option(
+    "--guarded-priority-classes",
+    default=",".join(sorted(LimitSettings().guarded_classes)),
+    metavar="NAMES",
+    help="PriorityClasses for which a namespace needs a ResourceQuota scoped to them, as for pods.",
 )
 @click.option("--lease-seconds", default=8, help="How long the Lease holds without renewal.")
 @click.option(
@@ -135,14 +160,27 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
             port=options["webhook_port"],
             url=options["webhook_url"],
             service=options["webhook_service"],
+            certificate_seconds=parse_duration(options["certificate_life"]).total_seconds(),
+            drain_seconds=options["drain_seconds"],
         ),
+        limits=read_limits(options),
         identity=options["identity"] or unique_identity(),
         lease_seconds=options["lease_seconds"],
         retention_seconds=options["retention_seconds"],
+        unschedulable_seconds=options["unschedulable_seconds"],
         sweep_seconds=options["sweep_seconds"],
         workers=options["workers"],
         health_host=health_host,
         health_port=health_port,
+    )
+
+
+def read_limits(options: dict[str, Any]) -> LimitSettings:
+    """Return the limits that the options ask for; raises InputError naming the option."""
+    return LimitSettings(
+        default=parse_limit("--limit", options["limit"]),
+        by_namespace=parse_namespace_limits("--namespace-limit", options["namespace_limits"]),
+        guarded_classes=frozenset(filter(None, options["guarded_priority_classes"].split(","))),
     )
 
 
@@ -159,5 +197,3 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
             raise
     if program.failure is not None:
         raise program.failure
-            certificate_seconds=parse_duration(options["certificate_life"]).total_seconds(),
-            drain_seconds=options["drain_seconds"],

@@ -15,21 +15,26 @@ from berth_core.clock import Clock
 from berth_core.errors import BerthError, RetryableError
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
-from berth_core.objects import Pod
+from berth_core.objects import Pod, PriorityClass
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
-from berth_kube.resources import NODES, PODS
+from berth_kube.resources import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
 from berth_operator import log_keys, metrics
+from berth_operator.allowances import Allowances
 from berth_operator.cache import Cache, GuardableNode
+from berth_operator.cluster_rules import ClusterRules
 from berth_operator.guards import GuardKeeper
 from berth_operator.observation import Observation
 from berth_operator.orphans import OrphanKeeper
 from berth_operator.performer import Performer
+from berth_operator.priorities import Priorities
+from berth_operator.quotas import ResourceQuota
 from berth_operator.reconcile import decide
 from berth_operator.settings import OperatorSettings
 from berth_operator.sweep import Sweep, list_reservations
+from berth_operator.validation import Validator
 from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import Key, KeyKind, WorkQueue
 
@@ -62,14 +67,27 @@ class Engine:
         self._scope = scope
         self._settings = settings
         self._clock = clock
-        self._performer = Performer(client, cache, scope, settings, clock=clock, leads=lambda: self.leading)
+        self._rules = ClusterRules()
+        self._priorities = Priorities(client, self._rules)
+        allowances = Allowances(settings.limits, self._rules)
+        cache.on_reservation(allowances.note, allowances.forget)
+        self._performer = Performer(
+            client,
+            cache,
+            scope,
+            settings,
+            priorities=self._priorities,
+            validator=Validator(client, self._priorities, allowances, settings.placeholders),
+            clock=clock,
+            leads=lambda: self.leading,
+        )
         self._orphans = OrphanKeeper(client, cache, self._performer)
         self._guards = GuardKeeper(client, cache, settings.handover)
-        self._sweep = Sweep(client, cache, scope, queue.add)
+        self._sweep = Sweep(client, cache, scope, self._priorities, queue.add)
         self._stop = threading.Event()
         self._retired = threading.Event()
         self._started = threading.Event()
-        self._synced = [threading.Event() for _ in range(3)]
+        self._synced = [threading.Event() for _ in range(5)]
         self._failure: BerthError | None = None
         self._failures: dict[Key, int] = {}
         self._dropped = threading.Event()
@@ -91,6 +109,8 @@ class Engine:
         self._spawn("placeholders", lambda: self._follow_placeholders(own), self._watchers)
         self._spawn("owners", self._follow_owners, self._watchers)
         self._spawn("nodes", self._follow_nodes, self._watchers)
+        self._spawn("priority-classes", self._follow_priority_classes, self._watchers)
+        self._spawn("quotas", self._follow_quotas, self._watchers)
         deadline = time.monotonic() + _SYNC_SECONDS
         for event in self._synced:
             if not event.wait(max(0.0, deadline - time.monotonic())):
@@ -188,14 +208,27 @@ class Engine:
         for item in self._client.watch(NODES, type=GuardableNode, stop=self._stop):
             match item:
                 case Listed(items, version):
+                    self._rules.nodes.replace(items)
                     self._cache.replace_nodes(items, version)
                     self._synced[2].set()
                 case Changed(node):
+                    self._rules.nodes.put(node)
                     self._cache.put_node(node)
                 case Removed(node):
+                    self._rules.nodes.forget(node.metadata.name)
                     self._cache.remove_node(node)
                 case Bookmark():
                     pass
+
+    def _follow_priority_classes(self) -> None:
+        for item in self._client.watch(PRIORITY_CLASSES, type=PriorityClass, stop=self._stop):
+            self._rules.classes.take(item)
+            self._synced[3].set()
+
+    def _follow_quotas(self) -> None:
+        for item in self._client.watch(RESOURCE_QUOTAS, type=ResourceQuota, stop=self._stop):
+            self._rules.quotas.take(item)
+            self._synced[4].set()
 
     # --- leading
 
@@ -271,6 +304,8 @@ class Engine:
                     self._guards.reconcile(key.name, self._clock.now())
                 case KeyKind.SCOPE:
                     self._scope.reconcile()
+                    if not self._cache.live_namespaces():
+                        self._priorities.collect()
                 case KeyKind.STRAYS:
                     self._orphans.release_stray_gates()
         except BerthError as error:

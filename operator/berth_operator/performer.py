@@ -5,7 +5,7 @@ It decides nothing; what fails is raised, and the Reservation is looked at again
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import msgspec
 import structlog
@@ -14,8 +14,7 @@ from berth_core.clock import Clock, parse_timestamp
 from berth_core.errors import PermanentError, RetryableError
 from berth_core.expiry import expires_at
 from berth_core.labels import RESERVATION_LABEL
-from berth_core.names import priority_class_name
-from berth_core.objects import Pod, PriorityClass
+from berth_core.objects import Pod
 from berth_core.reservations import (
     API_VERSION,
     KIND,
@@ -35,7 +34,7 @@ from berth_kube.errors import (
     RefusedError,
 )
 from berth_kube.events import record_event
-from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
+from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator import log_keys, manifests, metrics, pod_patches
 from berth_operator.actions import (
     Action,
@@ -52,10 +51,13 @@ from berth_operator.actions import (
 )
 from berth_operator.assignments import Assignment
 from berth_operator.cache import Cache
+from berth_operator.conditions import NEVER_EXPIRES, warn_of_endless_hold
 from berth_operator.observation import ProbeResult, Verdict, holds_our_gate
+from berth_operator.priorities import Priorities
 from berth_operator.readable import read_reservation
 from berth_operator.settings import OperatorSettings
-from berth_operator.statuses import describe_transition
+from berth_operator.statuses import EventType, describe_transition
+from berth_operator.validation import Validator
 from berth_operator.webhook_scope import WebhookScope
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
@@ -72,16 +74,20 @@ class LeaseLostError(RetryableError):
 class Performer:
     """Carries out the actions on one Reservation at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it carries out takes that many parts
         self,
         client: KubeClient,
         cache: Cache,
         scope: WebhookScope,
         settings: OperatorSettings,
         *,
+        priorities: Priorities,
+        validator: Validator,
         clock: Clock,
         leads: Callable[[], bool],
     ) -> None:
+        self._priorities = priorities
+        self._validator = validator
         self._leads = leads
         self._client = client
         self._cache = cache
@@ -111,6 +117,9 @@ class Performer:
             raise
         self._cache.put_reservation(read_reservation(body))
         self._announce(reservation, status)
+        warning = warn_of_endless_hold(reservation)
+        if warning:
+            self._record(reservation, "Warning", NEVER_EXPIRES, warning)
 
     def _announce(self, reservation: Reservation, status: ReservationStatus) -> None:
         """Log and record a change of phase."""
@@ -129,7 +138,10 @@ class Performer:
                 log_keys.KEY_MESSAGE: status.state.message,
             },
         )
-        type_, reason, message = told
+        self._record(reservation, *told)
+
+    def _record(self, reservation: Reservation, type_: EventType, reason: str, message: str) -> None:
+        """Write an event about a Reservation."""
         record_event(
             self._client,
             regarding=_reference(reservation),
@@ -197,34 +209,12 @@ class Performer:
     # --- placeholders
 
     def _validate(self, reservation: Reservation) -> None:
-        """Put every template to the API server as a dry run; what it refuses is the Reservation's verdict."""
-        raw = self._client.get(RESERVATIONS, reservation.metadata.name, namespace=reservation.metadata.namespace)
-        verdict = None
-        for raw_task, task in zip(raw["spec"]["tasks"], reservation.spec.tasks, strict=True):
-            verdict = verdict or self._refusal(reservation, task, raw_task.get("template") or {})
-        self._cache.put_verdict(reservation.metadata.uid, verdict)
-
-    def _refusal(self, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]) -> Verdict | None:
-        """Return why a template's pod would be refused, None where it would be taken."""
-        body = manifests.build_validation_pod(
-            reservation.metadata.uid, task.name, raw_template, self._settings.placeholders
-        )
-        try:
-            self._priority_of(task)
-            self._client.create(PODS, body, namespace=self._settings.placeholders.namespace, dry_run=True)
-        except (InvalidObjectError, RefusedError) as error:
-            told = error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
-            return Verdict(ReservationReason.INVALID, f"task {task.name}: {told}")
-        except NotFoundError:
-            text = f'task {task.name}: no PriorityClass is named "{task.template.spec.priority_class_name}"'
-            return Verdict(ReservationReason.INVALID, text)
-        except ForbiddenError:
-            return None  # our own namespace is stricter than the owner's, which is not the template's fault
-        return None
+        """Have a new Reservation judged, by the API server and by what its namespace may hold."""
+        self._cache.put_verdict(reservation.metadata.uid, self._validator.judge(reservation))
 
     def _create_placeholder(self, reservation: Reservation, task: ReservationTask, index: int) -> None:
         """Create the pod that holds one slot; one that is there already is taken as it is."""
-        priority = manifests.placeholder_priority(self._priority_of(task))
+        priority = manifests.placeholder_priority(self._priorities.of(task.template.spec))
         body = manifests.build_placeholder(
             reservation,
             task,
@@ -234,7 +224,7 @@ class Performer:
             settings=self._settings.placeholders,
         )
         namespace = self._settings.placeholders.namespace
-        self._ensure_priority_class(priority)
+        self._priorities.ensure(priority)
         try:
             pod = self._client.create(PODS, body, namespace=namespace, type=Pod)
         except AlreadyExistsError:
@@ -246,30 +236,13 @@ class Performer:
             return
         except ForbiddenError as error:
             if not any(words in error.message for words in _QUOTA_WORDS):
+                self._priorities.forget(priority)  # it may be our own class that is gone
                 raise
             self._cache.put_verdict(
                 reservation.metadata.uid, Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {error.message}")
             )
             return
         self._cache.put_placeholder(pod)
-
-    def _priority_of(self, task: ReservationTask) -> int:
-        """Return the priority that a pod of the template would have; raises NotFoundError for an unknown class."""
-        name = task.template.spec.priority_class_name
-        if name:
-            return self._client.get(PRIORITY_CLASSES, name, type=PriorityClass).value
-        listed = self._client.list(PRIORITY_CLASSES, type=PriorityClass).items
-        return next((item.value for item in listed if item.global_default), 0)
-
-    def _ensure_priority_class(self, value: int) -> None:
-        """Create the placeholders' class of a value where it is missing."""
-        try:
-            self._client.get(PRIORITY_CLASSES, priority_class_name(value))
-        except NotFoundError:
-            try:
-                self._client.create(PRIORITY_CLASSES, manifests.build_priority_class(value))
-            except AlreadyExistsError:
-                return
 
     def _deadline_seconds(self, reservation: Reservation) -> int | None:
         """Return after how many seconds the kubelet ends a placeholder made now."""

@@ -3,6 +3,7 @@
 The API server's schema lets templates through whose fields have the wrong type.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ from berth_core.reservations import Reservation, ReservationSpec, ReservationSta
 UNREADABLE_ANNOTATION: Final = "berth.volcano.sh/unreadable"
 """Only in memory: why the spec of a Reservation cannot be read."""
 
+TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
+"""Only in memory: a digest of the templates as they were written, also of fields that are not decoded."""
+
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
     """Decode a Reservation; where its spec cannot be read, return it without tasks and with the reason noted."""
@@ -28,7 +32,23 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
             effective_requests(task.template.spec)
     except (msgspec.ValidationError, InputError) as error:
         return _unreadable(body, str(error))
-    return reservation
+    return _annotated(reservation, TEMPLATES_ANNOTATION, _digest(body))
+
+
+def templates_digest(reservation: Reservation) -> str:
+    """Return what is the same for Reservations of the same templates."""
+    return reservation.metadata.annotations.get(TEMPLATES_ANNOTATION, "")
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    templates = [task.get("template") for task in body["spec"]["tasks"]]
+    return hashlib.sha256(msgspec.json.encode(templates, order="deterministic")).hexdigest()[:32]
+
+
+def _annotated(reservation: Reservation, key: str, value: str) -> Reservation:
+    meta = reservation.metadata
+    meta = msgspec.structs.replace(meta, annotations=meta.annotations | {key: value})
+    return msgspec.structs.replace(reservation, metadata=meta)
 
 
 def why_unreadable(reservation: Reservation) -> str:

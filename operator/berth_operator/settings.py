@@ -8,6 +8,7 @@ from typing import Final
 
 from berth_core.errors import InputError, require_positive
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_operator.limits import LimitSettings
 from berth_service.identity import unique_identity
 
 _SHORTEST_SETTLE_SECONDS: Final = 0.3
@@ -64,22 +65,22 @@ class WebhookSettings:
     service: str = ""
     """Name of the Service in front of the operator in its own namespace."""
 
-    timeout_seconds: int = 5
     certificate_seconds: float = 365 * 24 * 3600.0
     """How long a server certificate lasts. It is renewed in the last quarter of its life."""
 
     drain_seconds: float = 5.0
     """How long a webhook that is asked to stop goes on answering, until the API server has heard that it is going."""
 
+    timeout_seconds: int = 5
     """How long the API server waits; after that the pod is created as if there were no webhook. A busy machine needs
     more than two seconds now and then, and each pod that is let through lands elsewhere."""
-
 
     def __post_init__(self) -> None:
         """Refuse times that cannot work."""
         require_positive("certificate_seconds", self.certificate_seconds)
         if self.drain_seconds < 0:
             raise InputError("drain_seconds", str(self.drain_seconds), "0 or more seconds")
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
@@ -88,6 +89,7 @@ class OperatorSettings:
     handover: HandoverSettings = field(default_factory=HandoverSettings)
     placeholders: PlaceholderSettings = field(default_factory=PlaceholderSettings)
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
 
     identity: str = field(default_factory=unique_identity)
     """Name under which this process holds the Lease."""
@@ -97,6 +99,10 @@ class OperatorSettings:
 
     retention_seconds: float = 3600.0
     """How long a finished Reservation stays to be looked at; 0 keeps it for ever."""
+
+    unschedulable_seconds: float = 600.0
+    """For how long the scheduler may find no place before a Reservation fails and gives back what it holds; 0: until
+    it expires."""
 
     sweep_seconds: float = 15.0
     """Between two passes that compare everything with the API from scratch."""
@@ -114,5 +120,6 @@ class OperatorSettings:
         """Refuse settings that cannot work, naming the field."""
         for name in ("lease_seconds", "sweep_seconds", "workers"):
             require_positive(name, getattr(self, name))
-        if self.retention_seconds < 0:
-            raise InputError(field="retention_seconds", value=str(self.retention_seconds), expected="0 or more seconds")
+        for name in ("retention_seconds", "unschedulable_seconds"):
+            if getattr(self, name) < 0:
+                raise InputError(field=name, value=str(getattr(self, name)), expected="0 or more seconds")

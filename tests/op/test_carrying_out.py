@@ -10,7 +10,7 @@ import pytest
 
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
-from berth_core.objects import Pod
+from berth_core.objects import Pod, PriorityClass
 from berth_core.reservations import (
     API_VERSION,
     KIND,
@@ -35,12 +35,16 @@ from berth_operator.actions import (
     Ungate,
     Validate,
 )
+from berth_operator.allowances import Allowances
 from berth_operator.cache import Cache, GuardableNode
+from berth_operator.cluster_rules import ClusterRules
 from berth_operator.guards import GuardKeeper
 from berth_operator.orphans import OrphanKeeper
 from berth_operator.performer import LeaseLostError, Performer
+from berth_operator.priorities import Priorities
 from berth_operator.settings import HandoverSettings, OperatorSettings
 from berth_operator.sweep import Sweep
+from berth_operator.validation import Validator
 from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import STRAYS_KEY, Key, KeyKind
 from builders import NOON, FakeClock, as_api, pod, task
@@ -57,15 +61,35 @@ class Desk:
     scope: WebhookScope
     queued: list[Key]
     leads: bool = True
+    rules: ClusterRules = field(default_factory=ClusterRules)
     performer: Performer = field(init=False)
 
     def __post_init__(self) -> None:
         self.performer = self.performer_that(lambda: self.leads)
 
     def performer_that(self, leads: Callable[[], bool]) -> Performer:
+        settings = OperatorSettings()
+        allowances = Allowances(settings.limits, self.rules)
         return Performer(
-            self.api.as_client(), self.cache, self.scope, OperatorSettings(), clock=FakeClock(), leads=leads
+            self.api.as_client(),
+            self.cache,
+            self.scope,
+            settings,
+            priorities=self.priorities,
+            validator=Validator(self.api.as_client(), self.priorities, allowances, settings.placeholders),
+            clock=FakeClock(),
+            leads=leads,
         )
+
+    @property
+    def priorities(self) -> Priorities:
+        return Priorities(self.api.as_client(), self.rules)
+
+    def know_classes(self, *bodies: dict[str, Any]) -> None:
+        """Put priority classes on the API server, and have its watch tell of them."""
+        for body in bodies:
+            self.api.put(PRIORITY_CLASSES, body)
+            self.rules.classes.put(msgspec.convert(body, PriorityClass))
 
     def know(self, *pods: Pod, of: Reservation | None = None) -> None:
         """Put objects on the API server and into the cache."""
@@ -109,7 +133,6 @@ def desk() -> Desk:
 def test_a_placeholder_comes_with_its_priority_class(desk: Desk) -> None:
     calls = desk.perform(CreatePlaceholder(task(), 0))
     assert [call.split()[0:2] for call in calls if not call.startswith("get")] == [
-        ["list", "priorityclasses"],
         ["create", "priorityclasses"],
         ["create", "pods"],
     ]
@@ -468,7 +491,7 @@ def test_a_gate_without_a_label_is_taken_off_and_only_ours(desk: Desk) -> None:
 
 
 def sweep(desk: Desk) -> Sweep:
-    return Sweep(desk.api.as_client(), desk.cache, desk.scope, desk.queued.append)
+    return Sweep(desk.api.as_client(), desk.cache, desk.scope, desk.priorities, desk.queued.append)
 
 
 def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:
@@ -487,24 +510,28 @@ def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:
     }
 
 
-def test_priority_classes_go_when_two_sweeps_in_a_row_saw_no_use_for_them(desk: Desk) -> None:
-    labels = {MANAGED_LABEL: MANAGED_BY_OPERATOR}
-    desk.api.put(PRIORITY_CLASSES, {"metadata": {"name": "berth-placeholder-0", "labels": labels}, "value": 0})
-    sweeper = sweep(desk)
-    present = []
-    for _ in range(2):
-        sweeper.run()
-        present.append(("priorityclasses", "", "berth-placeholder-0") in desk.api.objects)
-    assert present == [True, False]
+def our_class() -> dict[str, Any]:
+    return {"metadata": {"name": "berth-placeholder-0", "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}}, "value": 0}
+
+
+def test_priority_classes_of_ours_go_with_the_last_reservation(desk: Desk) -> None:
+    desk.know_classes(our_class(), {"metadata": {"name": "batch"}, "value": 0})
+    sweep(desk).run()
+    assert [name for plural, _, name in desk.api.objects if plural == "priorityclasses"] == ["batch"]
 
 
 def test_priority_classes_stay_while_a_reservation_lives(desk: Desk) -> None:
-    labels = {MANAGED_LABEL: MANAGED_BY_OPERATOR}
-    desk.api.put(PRIORITY_CLASSES, {"metadata": {"name": "berth-placeholder-0", "labels": labels}, "value": 0})
+    desk.know_classes(our_class())
     desk.know(of=place())
-    sweeper = sweep(desk)
-    for _ in range(3):
-        sweeper.run()
+    sweep(desk).run()
+    assert ("priorityclasses", "", "berth-placeholder-0") in desk.api.objects
+
+
+def test_a_class_that_somebody_deleted_is_made_again(desk: Desk) -> None:
+    desk.know_classes(our_class())
+    desk.priorities.forget(0)
+    desk.api.objects.pop(("priorityclasses", "", "berth-placeholder-0"))
+    desk.perform(CreatePlaceholder(task(), 0))
     assert ("priorityclasses", "", "berth-placeholder-0") in desk.api.objects
 
 
