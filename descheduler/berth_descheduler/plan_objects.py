@@ -21,6 +21,7 @@ from berth_core.labels import (
     MOVE_ANNOTATION,
     PLAN_LABEL,
 )
+from berth_core.matching import deployment_name
 from berth_core.migration_plans import MigrationPlanSpec, MigrationPlanStatus, PlannedMove, PlanPhase
 from berth_core.names import reservation_name
 from berth_core.reservations import Condition, ObjectReference
@@ -105,7 +106,7 @@ def build_reservation(
         "metadata": _reservation_metadata(plan, index, move),
         "spec": {
             "schedulerName": raw_pod["spec"].get("schedulerName", "default-scheduler"),
-            "owners": [{"object": msgspec.to_builtins(owner)}],
+            "owners": [{"object": msgspec.to_builtins(one)} for one in _owners(owner, raw_pod)],
             "ttl": format_duration(ttl),
             "tasks": [
                 {
@@ -117,6 +118,13 @@ def build_reservation(
             ],
         },
     }
+
+
+def _owners(controller: ObjectReference, raw_pod: RawObject) -> list[ObjectReference]:
+    """Return who may take the place: the pod's controller, and its Deployment, for a rollout may come first."""
+    deployment = deployment_name(controller.kind, controller.name, raw_pod["metadata"].get("labels") or {})
+    behind = msgspec.structs.replace(controller, kind="Deployment", name=deployment, uid="")
+    return [controller, behind] if deployment else [controller]
 
 
 def _reservation_metadata(plan: PlanIdentity, index: int, move: PlannedMove) -> dict[str, Any]:

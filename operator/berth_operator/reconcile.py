@@ -42,7 +42,7 @@ from berth_operator.fitting import choose_task
 from berth_operator.observation import Observation, has_started, holds_other_gates, holds_our_gate
 from berth_operator.settings import OperatorSettings
 from berth_operator.slots import SlotView, view_slots
-from berth_operator.statuses import compute_status
+from berth_operator.statuses import compute_status, patience_left
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
 """How soon a hand-over in progress is looked at even if nothing was heard of it."""
@@ -63,7 +63,7 @@ class Decision:
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
     """Return the status and the actions for one Reservation; the status is to be written first."""
     views = view_slots(seen, now, settings.handover)
-    status = compute_status(seen, views, now)
+    status = compute_status(seen, views, now, patience_seconds=settings.unschedulable_seconds)
     phase = status.state.phase if status.state else ReservationPhase.PENDING
     if phase.terminal:
         actions = _wind_up(seen, views, settings)
@@ -99,7 +99,7 @@ def _tend(seen: Observation, view: SlotView, settings: OperatorSettings) -> list
     """Return what one slot of a live Reservation needs."""
     match view.slot.state:
         case SlotState.PENDING:
-            return _hold(view)
+            return _hold(seen, view)
         case SlotState.HANDING_OVER:
             return _hand_over(seen, view, settings)
         case SlotState.TAKEN | SlotState.LOST:
@@ -108,10 +108,12 @@ def _tend(seen: Observation, view: SlotView, settings: OperatorSettings) -> list
             return []
 
 
-def _hold(view: SlotView) -> list[Action]:
-    """Return what makes a placeholder run: create it, or clear away one that has ended."""
+def _hold(seen: Observation, view: SlotView) -> list[Action]:
+    """Return what makes a placeholder run: create it, or clear away one that has ended or whose node is gone."""
     if view.placeholder is None:
         return [CreatePlaceholder(view.task, view.slot.index)]
+    if view.placeholder.spec.node_name in seen.missing_nodes:
+        return [DeletePlaceholder(view.placeholder, at_once=True)]
     if view.placeholder.is_terminal and not view.placeholder.is_terminating:
         return [DeletePlaceholder(view.placeholder)]
     return []
@@ -214,6 +216,9 @@ def _next_look(
     retention = _retention_left(status, now, settings)
     if retention is not None:
         looks.append(retention)
+    patience = patience_left(status.state, now, settings.unschedulable_seconds)
+    if patience is not None:
+        looks.append(patience)
     expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
     if expiry is not None and status.state is not None and not status.state.phase.terminal:
         looks.append((expiry - now).total_seconds())

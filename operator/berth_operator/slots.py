@@ -3,7 +3,7 @@
 It does not say what to do about it: `berth_operator.reconcile` does.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import msgspec
@@ -35,13 +35,30 @@ def view_slots(seen: Observation, now: datetime, handover: HandoverSettings) -> 
     """Return all slots in the order of tasks and indices."""
     prior = slots_by_key(seen.reservation)
     given = assigned_owners(seen)
-    return tuple(
+    views = tuple(
         _view_slot(
             seen, _Place(task, index, prior.get((task.name, index))), given.get((task.name, index)), now, handover
         )
         for task in seen.reservation.spec.tasks
         for index in range(task.replicas)
     )
+    return _bear_losses(views, seen.reservation.spec.wanted)
+
+
+def _bear_losses(views: tuple[SlotView, ...], wanted: int) -> tuple[SlotView, ...]:
+    """Return the slots with those that were just lost to be held again, where enough others are left without them."""
+    left = sum(view.slot.state is not SlotState.LOST for view in views)
+    return views if left < wanted else tuple(_bear_loss(view) for view in views)
+
+
+def _bear_loss(view: SlotView) -> SlotView:
+    """Return a slot that was just lost as one to be held again, or as lost for good where its owner had begun."""
+    if view.failure is None:
+        return view
+    if view.owner is not None:
+        return replace(view, failure=None)
+    slot = Slot(task=view.slot.task, index=view.slot.index, state=SlotState.PENDING, message=view.slot.message)
+    return replace(view, slot=slot, failure=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +114,11 @@ def _slot_in_handover(
         starting = f"pod {owner.key} is bound to node {slot.node} and does not run yet"
         return (slot if is_open else _with(slot, SlotState.TAKEN, starting)), None
     if assignment.node in seen.missing_nodes:
-        return _with(slot, SlotState.LOST, f"node {assignment.node} is gone"), ReservationReason.NODE_LOST
+        text = f"node {assignment.node} is gone"
+        return _with(slot, SlotState.LOST, text, ReservationReason.NODE_LOST), ReservationReason.NODE_LOST
     if not is_open:
-        return _with(slot, SlotState.LOST, f"pod {owner.key} was not bound to node {assignment.node} in time"), None
+        text = f"pod {owner.key} was not bound to node {assignment.node} in time"
+        return _with(slot, SlotState.LOST, text, ReservationReason.HANDOVER_TIMEOUT), None
     return slot, None
 
 
@@ -146,12 +165,12 @@ def _was_preempted(placeholder: Pod) -> bool:
 def _lost(
     slot: Slot, task: ReservationTask, placeholder: Pod | None, reason: ReservationReason, message: str, node: str
 ) -> SlotView:
-    lost = msgspec.structs.replace(slot, state=SlotState.LOST, node=node, message=message)
+    lost = msgspec.structs.replace(slot, state=SlotState.LOST, node=node, reason=reason.value, message=message)
     return SlotView(lost, task, placeholder, failure=reason)
 
 
-def _with(slot: Slot, state: SlotState, message: str = "") -> Slot:
-    return msgspec.structs.replace(slot, state=state, message=message)
+def _with(slot: Slot, state: SlotState, message: str = "", reason: str = "") -> Slot:
+    return msgspec.structs.replace(slot, state=state, message=message, reason=str(reason))
 
 
 def why_pending(placeholder: Pod) -> str:

@@ -13,8 +13,6 @@ from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.expiry import expires_at, is_expired
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import (
-    Condition,
-    ConditionType,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -25,6 +23,8 @@ from berth_core.reservations import (
     TaskStatus,
 )
 from berth_core.resources import ResourceAmounts
+from berth_operator.acceptance import refuse
+from berth_operator.conditions import compute_conditions
 from berth_operator.manifests import scheduler_of
 from berth_operator.observation import Observation
 from berth_operator.slots import SlotView
@@ -44,10 +44,16 @@ class _State:
     message: str
 
 
-def compute_status(seen: Observation, views: tuple[SlotView, ...], now: datetime) -> ReservationStatus:
-    """Return the whole status; times of transition are kept where nothing changed."""
+def compute_status(
+    seen: Observation, views: tuple[SlotView, ...], now: datetime, *, patience_seconds: float = 0
+) -> ReservationStatus:
+    """Return the whole status; times of transition are kept where nothing changed.
+
+    `patience_seconds` is for how long no scheduler may find a place before the Reservation fails; 0: for ever.
+    """
     reservation = seen.reservation
-    state = _stamp(_terminal_state(reservation) or _live_state(seen, views, now), reservation, now)
+    current = _terminal_state(reservation) or _lose_patience(_live_state(seen, views, now), seen, now, patience_seconds)
+    state = _stamp(current, reservation, now)
     counts = Counter(view.slot.state for view in views)
     slots = tuple(_final_slot(view.slot, state.phase) for view in views)
     expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
@@ -61,7 +67,7 @@ def compute_status(seen: Observation, views: tuple[SlotView, ...], now: datetime
         available=counts[SlotState.HELD] * (not state.phase.terminal) + counts[SlotState.HANDING_OVER],
         succeeded=counts[SlotState.TAKEN],
         failed=counts[SlotState.LOST],
-        conditions=_conditions(seen, state, counts, now),
+        conditions=compute_conditions(seen, state, is_available=_is_available(seen, state, counts), now=now),
         current_owner=next((s.owner for s in reversed(slots) if s.owner is not None), None),
         allocatable=_amounts(views, slots, _ON_OFFER).to_quantities(),
         allocated=_amounts(views, slots, {SlotState.TAKEN}).to_quantities(),
@@ -79,10 +85,36 @@ def _terminal_state(reservation: Reservation) -> _State | None:
     return _State(state.phase, state.reason, state.message)
 
 
+def _is_available(seen: Observation, state: ReservationState, counts: Counter[SlotState]) -> bool:
+    """Tell whether as many slots as wanted are held or taken; what is over holds nothing any more."""
+    occupied = sum(counts[s] for s in _OCCUPIED) if not state.phase.terminal else counts[SlotState.TAKEN]
+    return occupied >= seen.reservation.spec.wanted
+
+
+def patience_left(state: ReservationState | None, now: datetime, patience_seconds: float) -> float | None:
+    """Return for how many seconds more a state may wait for a place, None where it does not wait or may for ever."""
+    if not patience_seconds or state is None or state.reason != ReservationReason.UNSCHEDULABLE_YET:
+        return None
+    return patience_seconds - (now - parse_timestamp(state.last_transition_time)).total_seconds()
+
+
+def _lose_patience(state: _State, seen: Observation, now: datetime, patience_seconds: float) -> _State:
+    """Return a state as it is, or its failure where no scheduler has found a place for too long."""
+    prior = seen.reservation.status.state
+    if prior is None or prior.reason != state.reason:
+        return state
+    left = patience_left(prior, now, patience_seconds)
+    if left is None or left > 0:
+        return state
+    text = f"no place was found within {patience_seconds:g} s: {state.message}"
+    return _State(ReservationPhase.FAILED, ReservationReason.UNSCHEDULABLE, text)
+
+
 def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -> _State:
     """Return the state of a Reservation that was not over when it was last looked at."""
-    if seen.verdict is not None:
-        return _State(ReservationPhase.FAILED, seen.verdict.reason, seen.verdict.message)
+    verdict = seen.verdict or refuse(seen.reservation)
+    if verdict is not None:
+        return _State(ReservationPhase.FAILED, verdict.reason, verdict.message)
     taken = sum(view.slot.state is SlotState.TAKEN for view in views)
     if taken == len(views):
         return _State(ReservationPhase.SUCCEEDED, ReservationReason.OWNERS_RUNNING, _taken_text(views))
@@ -106,7 +138,7 @@ def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     settled = {SlotState.LOST, SlotState.TAKEN}
     if lost and all(view.slot.state in settled for view in views):
         text = f"slot {_slot_name(lost[0])}: {lost[0].message}"
-        return _State(ReservationPhase.FAILED, ReservationReason.HANDOVER_TIMEOUT, text)
+        return _State(ReservationPhase.FAILED, lost[0].reason or ReservationReason.HANDOVER_TIMEOUT, text)
     if occupied >= seen.reservation.spec.wanted:
         if on_the_way:
             return _State(ReservationPhase.AVAILABLE, ReservationReason.HANDING_OVER, _handover_text(on_the_way))
@@ -178,55 +210,6 @@ def _nodes_text(slots: Iterable[Slot]) -> str:
     """Return the node of the slots, how many there are where they are on several, "" where they are on none."""
     nodes = {slot.node for slot in slots if slot.node}
     return f"{len(nodes)} nodes" if len(nodes) > 1 else next(iter(nodes), "")
-
-
-def _conditions(
-    seen: Observation, state: ReservationState, counts: Counter[SlotState], now: datetime
-) -> tuple[Condition, ...]:
-    """Return the standard conditions in a fixed order."""
-    occupied = sum(counts[s] for s in _OCCUPIED) if not state.phase.terminal else counts[SlotState.TAKEN]
-    available = occupied >= seen.reservation.spec.wanted
-    told = (state.reason, state.message)
-    return (
-        _condition(seen, ConditionType.AVAILABLE, is_true=available, told=told, now=now),
-        _handover_condition(seen, now),
-        _condition(
-            seen, ConditionType.SUCCEEDED, is_true=state.phase is ReservationPhase.SUCCEEDED, told=told, now=now
-        ),
-        _condition(seen, ConditionType.FAILED, is_true=state.phase is ReservationPhase.FAILED, told=told, now=now),
-    )
-
-
-def _handover_condition(seen: Observation, now: datetime) -> Condition:
-    """Return whether the path was proven: this process's proof, else what an earlier one wrote."""
-    prior = _prior_condition(seen.reservation, ConditionType.HANDOVER_READY)
-    if seen.probe is not None:
-        told = ("ProbeGated" if seen.probe.gated else "ProbeNotGated", seen.probe.message)
-        return _condition(seen, ConditionType.HANDOVER_READY, is_true=seen.probe.gated, told=told, now=now)
-    if prior is not None:
-        return prior
-    told = ("NotProbed", "the hand-over path is proven once a slot is held")
-    return _condition(seen, ConditionType.HANDOVER_READY, is_true=False, told=told, now=now)
-
-
-def _prior_condition(reservation: Reservation, type_: ConditionType) -> Condition | None:
-    return next((c for c in reservation.status.conditions if c.type == type_), None)
-
-
-def _condition(
-    seen: Observation, type_: ConditionType, *, is_true: bool, told: tuple[str, str], now: datetime
-) -> Condition:
-    prior = _prior_condition(seen.reservation, type_)
-    status = "True" if is_true else "False"
-    same = prior is not None and prior.status == status
-    return Condition(
-        type=type_.value,
-        status=status,
-        reason=told[0],
-        message=told[1],
-        last_transition_time=prior.last_transition_time if prior and same else format_timestamp(now),
-        observed_generation=seen.reservation.metadata.generation,
-    )
 
 
 def _slot_name(slot: Slot) -> str:

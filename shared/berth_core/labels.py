@@ -47,6 +47,9 @@ HANDOVER_TAINT: Final = f"{PREFIX}/handover"
 DRAINING_TAINT: Final = f"{PREFIX}/draining"
 """NoSchedule taint on the source nodes of a running plan; value: the plan's name."""
 
+QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+"""On a placeholder of a Reservation that names a queue: that queue, as schedulers with queues read it."""
+
 CRITICAL_NODE_LABEL: Final = "critical"
 """A node that carries this label with the value `true` is never a source."""
 

@@ -3,6 +3,7 @@
 It does not own which slot the pod is given, nor that pod and Reservation are in one namespace: both are the operator's.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from berth_core.canonical import canonical_affinity, canonical_tolerations
@@ -12,6 +13,8 @@ from berth_core.reservations import ObjectReference, ReservationOwner
 from berth_core.selectors import matches_labels
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+_DEPLOYMENT: Final = "Deployment"
+_TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 
 
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
@@ -50,19 +53,32 @@ def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str
     return (*differences, *_excess(held, asked))
 
 
-def _names(wanted: ObjectReference, pod: Pod) -> bool:
-    """Tell whether a reference means the pod or its controller: by uid if it has one, else by kind and names.
+def deployment_name(kind: str, name: str, labels: Mapping[str, str]) -> str:
+    """Return the Deployment behind a pod whose controller is of a kind and name, "" where there is none.
 
-    A reference without a namespace means one in the pod's: owner and pod are never in different ones.
+    A pod names its ReplicaSet only; the Deployment controller names that after itself and the hash of the template,
+    which it also puts on the pods.
+    """
+    suffix = f"-{labels.get(_TEMPLATE_HASH_LABEL, '')}"
+    return name.removesuffix(suffix) if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix) else ""
+
+
+def _names(wanted: ObjectReference, pod: Pod) -> bool:
+    """Tell whether a reference means the pod, its controller or its Deployment: by uid if given, else by names.
+
+    A reference without a namespace means one in the pod's: owner and pod are never in different ones. No pod shows the
+    uid of its Deployment, which is known by its name alone.
     """
     controller = pod.controller
-    if wanted.uid:
+    if wanted.uid and wanted.kind != _DEPLOYMENT:
         return wanted.uid in {pod.metadata.uid, controller.uid if controller else ""}
     if not wanted.name or wanted.namespace not in {"", pod.metadata.namespace}:
         return False
     candidates = [("v1", "Pod", pod.metadata.name)]
     if controller:
         candidates.append((controller.api_version, controller.kind, controller.name))
+        deployment = deployment_name(controller.kind, controller.name, pod.metadata.labels)
+        candidates += [(controller.api_version, _DEPLOYMENT, deployment)] if deployment else []
     return any(
         wanted.kind == kind and wanted.name == name and _same_group(wanted.api_version, api_version)
         for api_version, kind, name in candidates

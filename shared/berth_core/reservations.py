@@ -37,6 +37,7 @@ class ReservationReason(StrEnum):
     AWAITING_SCHEDULER = "AwaitingScheduler"
     UNSCHEDULABLE_YET = "UnschedulableYet"
     AWAITING_NODE = "AwaitingNode"
+    AWAITING_CAPACITY = "AwaitingCapacity"
     SLOTS_HELD = "SlotsHeld"
     HANDING_OVER = "HandingOver"
     OWNERS_RUNNING = "OwnersRunning"
@@ -45,6 +46,7 @@ class ReservationReason(StrEnum):
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
     HANDOVER_TIMEOUT = "HandoverTimeout"
+    PLACE_TAKEN = "PlaceTaken"
     INVALID = "Invalid"
     FORBIDDEN = "Forbidden"
     DELETED = "Deleted"
@@ -61,6 +63,8 @@ class ConditionType(StrEnum):
     """True when every slot was taken by an owner."""
     FAILED = "Failed"
     """True when the Reservation ended without that."""
+    BOUNDED = "Bounded"
+    """True where `ttl` or `expires` ends it; False where it holds its places until somebody deletes it."""
 
 
 class SlotState(StrEnum):
@@ -151,6 +155,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     node: str = ""
     placeholder: str = ""
     owner: ObjectReference | None = None
+    reason: str = ""
+    """Why a slot is lost, a `ReservationReason`."""
     message: str = ""
 
 

@@ -27,6 +27,9 @@ WEB = pod("web-abc", labels={"app": "web", "tier": "front"}, uid="pod-uid", cont
 NEW = msgspec.structs.replace(WEB, metadata=msgspec.structs.replace(WEB.metadata, name="", uid=""))
 
 
+ROLLED = pod("", labels={"pod-template-hash": "7d4f"}, controller=owner("ReplicaSet", "shop-7d4f"))
+
+
 @dataclass(frozen=True)
 class Owning:
     owner: ReservationOwner
@@ -41,6 +44,20 @@ OWNERS = {
     "another uid, though the names fit": Owning(object_owner(uid="uid-of-an-earlier-one"), want=False),
     "the controller by kind and name": Owning(object_owner("ReplicaSet", "web"), want=True),
     "the pod by kind and name": Owning(object_owner("Pod", "web-abc"), want=True),
+    "the Deployment behind the ReplicaSet": Owning(object_owner("Deployment", "shop"), want=True, pod=ROLLED),
+    "a Deployment whose uid is given too, which no pod shows": Owning(
+        object_owner("Deployment", "shop", uid="uid-deployment-shop"), want=True, pod=ROLLED
+    ),
+    "another Deployment": Owning(object_owner("Deployment", "shop-7d4f"), want=False, pod=ROLLED),
+    "a Deployment of another api group": Owning(
+        object_owner("Deployment", "shop", api_version="example.com/v1"), want=False, pod=ROLLED
+    ),
+    "a ReplicaSet that no Deployment made": Owning(object_owner("Deployment", "web"), want=False),
+    "a Job that is named like a ReplicaSet": Owning(
+        object_owner("Deployment", "shop"),
+        want=False,
+        pod=pod("a", labels={"pod-template-hash": "7d4f"}, controller=owner("Job", "shop-7d4f")),
+    ),
     "another kind": Owning(object_owner("StatefulSet", "web"), want=False),
     "another name": Owning(object_owner("ReplicaSet", "db"), want=False),
     "the namespace fits": Owning(object_owner(namespace="default"), want=True),

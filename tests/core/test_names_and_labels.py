@@ -69,7 +69,8 @@ def test_a_key_is_one_that_the_api_server_takes(name: str) -> None:
 
 
 def test_keys_of_our_own_have_our_prefix_and_differ_within_their_sort() -> None:
-    ours = {name: key for name, key in KEYS.items() if name not in {"MANAGED_LABEL", "CRITICAL_NODE_LABEL"}}
+    others = {"MANAGED_LABEL", "CRITICAL_NODE_LABEL", "QUEUE_ANNOTATION"}
+    ours = {name: key for name, key in KEYS.items() if name not in others}
     assert all(key.startswith(f"{labels.PREFIX}/") for key in ours.values())
     for sort in ("_LABEL", "_ANNOTATION", "_TAINT"):
         keys = [key for name, key in ours.items() if name.endswith(sort)]

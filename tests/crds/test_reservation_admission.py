@@ -76,7 +76,6 @@ GOOD: Final[dict[str, list[Change]]] = {
         (("schedulerName",), ABSENT),
         (("ttl",), ABSENT),
     ],
-    "without owners": [(("owners",), ABSENT)],
     "without replicas, which are 1": [(("tasks", 1, "replicas"), ABSENT)],
     "with a time instead of a duration": [(("ttl",), ABSENT), (("expires",), "2030-01-01T12:00:00Z")],
     "for ever": [(("ttl",), "0s")],
@@ -90,6 +89,9 @@ GOOD: Final[dict[str, list[Change]]] = {
     "with an owner by name": [(OWNER, {"object": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d4f"}})],
     "with an owner by object and labels": [
         (OWNER, {"object": {"uid": "6c5a"}, "labelSelector": {"matchExpressions": [EXPRESSION]}})
+    ],
+    "with a Deployment as owner": [
+        (OWNER, {"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "6c5a"}})
     ],
     "with named nodes": [(("tasks", 0, "reservationNodeNames"), ["node-1", "node-2"])],
     "with a request that is a number": [((*CONTAINER, "resources"), {"requests": {"cpu": 2}})],
@@ -153,6 +155,12 @@ BAD: Final[dict[str, tuple[list[Change], str]]] = {
     "a time without a zone": (
         [(("ttl",), ABSENT), (("expires",), "2030-01-01T12:00:00")],
         "spec.expires in body must be of type date-time",
+    ),
+    "no owners": ([(("owners",), ABSENT)], "a Reservation needs owners: without one nobody could ever take its place"),
+    "an empty list of owners": ([(("owners",), [])], "a Reservation needs owners"),
+    "a Deployment by its uid alone": (
+        [(OWNER, {"object": {"kind": "Deployment", "uid": "6c5a"}})],
+        "a Deployment needs a name: no pod shows the uid of its Deployment",
     ),
     "an owner that says nothing": ([(OWNER, {})], "an owner needs an object or a labelSelector"),
     "an owner with an empty object": ([(OWNER, {"object": {}})], "an owner's object needs a uid, or a kind and a name"),

@@ -39,7 +39,10 @@ Store = Callable[[str, dict[str, Any]], str]
 RESERVATION: Final[dict[str, Any]] = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
     "kind": "Reservation",
-    "spec": {"tasks": [{"name": "web", "template": {"spec": {"containers": [{"name": "c"}]}}}]},
+    "spec": {
+        "owners": [{"object": {"uid": "6c5a"}}],
+        "tasks": [{"name": "web", "template": {"spec": {"containers": [{"name": "c"}]}}}],
+    },
 }
 PLAN: Final[dict[str, Any]] = {
     "apiVersion": "berth.volcano.sh/v1alpha1",
@@ -67,7 +70,16 @@ RESERVATION_STATUS: Final = ReservationStatus(
     allocatable={"cpu": "500m"},
     allocated={"memory": "1Gi", "example.com/gpu": "1"},
     slots=(
-        Slot(task="web", index=0, state=SlotState.TAKEN, node="n-1", placeholder="r-web-0", owner=OWNER, message="m"),
+        Slot(
+            task="web",
+            index=0,
+            state=SlotState.LOST,
+            node="n-1",
+            placeholder="r-web-0",
+            owner=OWNER,
+            reason=ReservationReason.PREEMPTED,
+            message="m",
+        ),
     ),
     node="node-1",
     expires_at=LATER,

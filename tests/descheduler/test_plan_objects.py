@@ -17,7 +17,7 @@ from berth_core.migration_plans import (
     Predicted,
 )
 from berth_core.names import reservation_name
-from berth_core.reservations import Reservation
+from berth_core.reservations import ObjectReference, Reservation
 from berth_descheduler.plan_objects import (
     PlanIdentity,
     build_defragmented_patch,
@@ -52,6 +52,15 @@ def test_a_reservation_asks_for_one_place_on_the_target_for_the_pods_controller(
     )
     assert reservation.spec.scheduler_name == "default-scheduler"
     assert reservation.spec.ttl == "10m0s"
+
+
+def test_a_pod_of_the_next_rollout_may_take_the_place_too() -> None:
+    raw = pod("web-1", "web-7d4f", "low", cpu="1")
+    raw["metadata"]["labels"] = {"pod-template-hash": "7d4f"}
+    controller, deployment = Reservation.from_api(built(raw)).spec.owners
+    assert controller.object is not None
+    assert (controller.object.kind, controller.object.name) == ("ReplicaSet", "web-7d4f")
+    assert deployment.object == ObjectReference(api_version="apps/v1", kind="Deployment", namespace="shop", name="web")
 
 
 def test_a_reservation_goes_with_its_plan_and_is_found_again_by_its_name() -> None:

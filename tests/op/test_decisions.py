@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from berth_core.labels import HANDOVER_GATE
 from berth_core.objects import Pod
-from berth_core.reservations import Reservation, ReservationPhase, SlotState
+from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
 from berth_operator.actions import (
     Action,
     AssignSlot,
@@ -26,10 +26,11 @@ from berth_operator.actions import (
 from berth_operator.observation import Guard, Observation, ProbeResult
 from berth_operator.reconcile import Decision, decide
 from berth_operator.settings import OperatorSettings
-from builders import NOON, task
+from builders import NOON, NOON_TEXT, task
 from handover_builders import (
     DEADLINE,
     PREEMPTED,
+    UNSCHEDULABLE,
     guard,
     note,
     observe,
@@ -414,6 +415,55 @@ def test_ends(case: End) -> None:
     assert decision.status.state is not None
     assert (decision.status.state.phase, decision.status.state.reason) == (ReservationPhase.FAILED, case.want_reason)
     assert [told(action) for action in decision.actions] == case.want
+
+
+def three(*losses: Pod) -> Observation:
+    """What is seen of a Reservation of three slots that wants two, with something wrong with the last."""
+    held = place(*(slot(SlotState.HELD, number) for number in range(3)), replicas=3, min_available=2)
+    return observe(held, placeholder(0), placeholder(1), *losses, probe=PROVEN, missing_nodes=frozenset({"node-z"}))
+
+
+LOSSES = {
+    "its placeholder is waited for": (three(placeholder(2, conditions=[PREEMPTED], deleted=NOON_TEXT)), []),
+    "then it is made again": (three(), [("CreatePlaceholder", "2")]),
+    "on a node that is gone it is deleted at once": (
+        three(placeholder(2, node="node-z")),
+        [("DeletePlaceholder", "place-web-2")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "want"), LOSSES.values(), ids=LOSSES.keys())
+def test_a_slot_more_than_is_wanted_is_held_again_when_it_is_lost(
+    seen: Observation, want: list[tuple[str, str]]
+) -> None:
+    decision = decide_now(seen)
+    assert decision.status.slots[2].state is SlotState.PENDING
+    assert decision.status.state is not None
+    assert decision.status.state.phase is ReservationPhase.AVAILABLE
+    assert [told(action) for action in decision.actions] == want
+
+
+def test_one_slot_less_than_is_wanted_ends_the_reservation() -> None:
+    held = place(*(slot(SlotState.HELD, number) for number in range(3)), replicas=3, min_available=2)
+    gone = [placeholder(number, conditions=[PREEMPTED]) for number in (1, 2)]
+    decision = decide_now(observe(held, placeholder(0), *gone))
+    assert [one.state for one in decision.status.slots] == [SlotState.RELEASED, SlotState.LOST, SlotState.LOST]
+    assert decision.status.slots[1].reason == "Preempted"
+
+
+def test_a_place_that_is_not_found_is_looked_at_again_when_patience_ends() -> None:
+    waiting = place(
+        slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING, reason="UnschedulableYet", ttl=None
+    )
+    seen = observe(waiting, placeholder(node="", conditions=[UNSCHEDULABLE]))
+    assert decide_now(seen, seconds=590).wake_seconds == pytest.approx(10)
+    assert decide_now(seen, seconds=600).status.state == ReservationState(
+        phase=ReservationPhase.FAILED,
+        reason="Unschedulable",
+        message=f"no place was found within 600 s: 0 of 1 slots are held; {UNSCHEDULABLE.message}",
+        last_transition_time="2026-11-21T12:10:00Z",
+    )
 
 
 def test_a_placeholder_of_a_lost_node_is_deleted_without_waiting_for_a_kubelet() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, PROBE_LABEL, RESERVATION_LABEL
+from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, PROBE_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE, priority_class_name
 from berth_core.objects import (
     Affinity,
@@ -80,6 +80,16 @@ def test_a_placeholder_asks_for_what_the_pod_asks_for(of: ReservationTask) -> No
 def test_what_cannot_be_overcommitted_is_also_the_limit() -> None:
     resources = build(HEAVY["an extended resource"])["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"nvidia.com/gpu": "2"}
+
+
+def test_the_queue_of_a_reservation_is_noted_where_schedulers_with_queues_look_for_it() -> None:
+    def notes(queue: str) -> dict[str, str]:
+        made = build_placeholder(place(queue=queue), task(), 0, priority=0, deadline_seconds=None, settings=SETTINGS)
+        found: dict[str, str] = made["metadata"]["annotations"]
+        return found
+
+    assert notes("batch")[QUEUE_ANNOTATION] == "batch"
+    assert QUEUE_ANNOTATION not in notes("")
 
 
 # --- place

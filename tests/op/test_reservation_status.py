@@ -1,6 +1,6 @@
 """The status is computed from what is seen: counts, conditions, times, sentences."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import msgspec
@@ -19,11 +19,12 @@ from berth_core.reservations import (
     ReservationStatus,
     SlotState,
 )
+from berth_operator.conditions import NEVER_EXPIRES, warn_of_endless_hold
 from berth_operator.observation import Observation, ProbeResult, Verdict
 from berth_operator.settings import OperatorSettings
 from berth_operator.slots import view_slots
 from berth_operator.statuses import compute_status, describe_transition
-from builders import NOON, NOON_TEXT, task
+from builders import NOON, NOON_TEXT, object_owner, task
 from handover_builders import UNSCHEDULABLE, guard, note, observe, owner_pod, place, placeholder, reference, slot
 
 LATER_TEXT = "2026-11-21T12:01:00Z"
@@ -195,6 +196,22 @@ SENTENCES = {
         ),
         want=(P.FAILED, R.HANDOVER_TIMEOUT, "slot web/1: pod default/web-1 was late"),
     ),
+    "a slot that was lost on the way says why": Told(
+        seen=observe(place(slot(SlotState.LOST, message="node node-a is gone", reason=R.NODE_LOST.value))),
+        want=(P.FAILED, R.NODE_LOST, "slot web/0: node node-a is gone"),
+    ),
+    "nobody is its owner": Told(
+        seen=observe(place(owners=[])),
+        want=(P.FAILED, R.INVALID, "spec.owners is empty: without an owner nobody could ever take its place"),
+    ),
+    "one of its owners is elsewhere": Told(
+        seen=observe(place(owners=[object_owner(namespace="default"), object_owner(namespace="kube-system")])),
+        want=(
+            P.FAILED,
+            R.INVALID,
+            'spec.owners[1].object is in namespace "kube-system", but its pods can only be in "default"',
+        ),
+    ),
     "the API server refuses the template": Told(
         seen=observe(place(), verdict=Verdict(R.INVALID, "task web: spec.containers[0].image: Required value")),
         want=(P.FAILED, R.INVALID, "task web: spec.containers[0].image: Required value"),
@@ -211,6 +228,39 @@ def test_phase_reason_and_message(case: Told) -> None:
     state = status_of(case.seen).state
     assert state is not None
     assert (state.phase, state.reason, state.message) == case.want
+
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    waited_seconds: float
+    patience_seconds: float = PATIENCE
+    first: Observation = field(default_factory=lambda: observe(place(ttl=None), WAITING))
+    want: ReservationReason
+
+
+PATIENCES = {
+    "not long enough": Patience(waited_seconds=59, want=R.UNSCHEDULABLE_YET),
+    "too long": Patience(waited_seconds=60, want=R.UNSCHEDULABLE),
+    "for ever, if so set": Patience(waited_seconds=10**6, patience_seconds=0, want=R.UNSCHEDULABLE_YET),
+    "it had a place in between": Patience(
+        waited_seconds=60, first=observe(place(ttl=None), placeholder()), want=R.UNSCHEDULABLE_YET
+    ),
+    "the clock was set back": Patience(waited_seconds=-3600, want=R.UNSCHEDULABLE_YET),
+}
+
+
+@pytest.mark.parametrize("case", PATIENCES.values(), ids=PATIENCES.keys())
+def test_without_a_place_a_reservation_fails_in_the_scheduler_s_own_words(case: Patience) -> None:
+    earlier = written(place(ttl=None), status_of(case.first))
+    seen, now = observe(earlier, WAITING), NOON + timedelta(seconds=case.waited_seconds)
+    views = view_slots(seen, now, OperatorSettings().handover)
+    state = compute_status(seen, views, now, patience_seconds=case.patience_seconds).state
+    assert state is not None
+    assert (state.reason, UNSCHEDULABLE.message in state.message) == (case.want, True)
+    assert state.phase.terminal is (case.want is R.UNSCHEDULABLE)
 
 
 def test_the_last_slot_that_is_on_its_way_does_not_end_a_reservation_with_a_lost_one() -> None:
@@ -232,27 +282,51 @@ class Conditions:
 CONDITIONS = {
     "new": Conditions(
         seen=observe(place()),
-        want={"Available": "False", "HandoverReady": "False", "Succeeded": "False", "Failed": "False"},
+        want={
+            "Available": "False",
+            "HandoverReady": "False",
+            "Succeeded": "False",
+            "Failed": "False",
+            "Bounded": "True",
+        },
     ),
     "held and proven": Conditions(
         seen=observe(place(), placeholder(), probe=ProbeResult(gated=True, message="gated")),
-        want={"Available": "True", "HandoverReady": "True", "Succeeded": "False", "Failed": "False"},
+        want={"Available": "True", "HandoverReady": "True", "Succeeded": "False", "Failed": "False", "Bounded": "True"},
     ),
     "held and not proven": Conditions(
         seen=observe(place(), placeholder(), probe=ProbeResult(gated=False, message="no gate")),
-        want={"Available": "True", "HandoverReady": "False", "Succeeded": "False", "Failed": "False"},
+        want={
+            "Available": "True",
+            "HandoverReady": "False",
+            "Succeeded": "False",
+            "Failed": "False",
+            "Bounded": "True",
+        },
     ),
     "on its way": Conditions(
         seen=observe(place(slot(SlotState.HELD)), owner_pod(given=note())),
-        want={"Available": "True", "HandoverReady": "False", "Succeeded": "False", "Failed": "False"},
+        want={
+            "Available": "True",
+            "HandoverReady": "False",
+            "Succeeded": "False",
+            "Failed": "False",
+            "Bounded": "True",
+        },
     ),
     "taken": Conditions(
         seen=observe(place(slot(SlotState.TAKEN))),
-        want={"Available": "True", "HandoverReady": "False", "Succeeded": "True", "Failed": "False"},
+        want={"Available": "True", "HandoverReady": "False", "Succeeded": "True", "Failed": "False", "Bounded": "True"},
     ),
     "expired": Conditions(
         seen=observe(place(slot(SlotState.HELD), created="2026-11-21T11:00:00Z"), placeholder()),
-        want={"Available": "False", "HandoverReady": "False", "Succeeded": "False", "Failed": "True"},
+        want={
+            "Available": "False",
+            "HandoverReady": "False",
+            "Succeeded": "False",
+            "Failed": "True",
+            "Bounded": "True",
+        },
     ),
 }
 
@@ -260,6 +334,39 @@ CONDITIONS = {
 @pytest.mark.parametrize("case", CONDITIONS.values(), ids=CONDITIONS.keys())
 def test_conditions(case: Conditions) -> None:
     assert {c.type: c.status for c in status_of(case.seen).conditions} == case.want
+
+
+def test_a_path_is_not_ready_any_more_once_all_is_over() -> None:
+    proven = status_of(observe(place(), placeholder(), probe=ProbeResult(gated=True, message="gated")))
+    taken = observe(written(place(), proven), RUNNER, running_ages={"uid-web-0": 1})
+    found = condition(status_of(taken), ConditionType.HANDOVER_READY)
+    assert (found.status, found.reason) == ("False", "Over")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    ttl: str | None = None
+    expires: str | None = None
+    want: tuple[str, str]
+    want_warning: bool = False
+
+
+BOUNDS = {
+    "a length": Bounds(ttl="600s", want=("True", "Expires")),
+    "a time": Bounds(expires=LATER_TEXT, want=("True", "Expires")),
+    "for ever, as it was asked for": Bounds(ttl="0s", want=("False", "HeldForEver")),
+    "for ever, perhaps by accident": Bounds(want=("False", NEVER_EXPIRES), want_warning=True),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDS.values(), ids=BOUNDS.keys())
+def test_the_status_says_whether_a_reservation_ends_by_itself(case: Bounds) -> None:
+    new = place(ttl=case.ttl, expires=case.expires)
+    first = status_of(observe(new))
+    found = condition(first, ConditionType.BOUNDED)
+    assert (found.status, found.reason) == case.want
+    assert bool(warn_of_endless_hold(new)) is case.want_warning
+    assert not warn_of_endless_hold(written(new, first)), "it is told once"
 
 
 def test_a_condition_says_why_and_of_which_generation() -> None:
