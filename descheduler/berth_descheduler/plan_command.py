@@ -13,7 +13,7 @@ from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
 from berth_descheduler.command_options import cluster_options, planner_options, planner_settings
 from berth_descheduler.option_errors import naming_options
-from berth_descheduler.planner import ClockDeadline, plan
+from berth_descheduler.planner import ClockDeadline, plan, why_pods_stay
 from berth_descheduler.report import plan_to_json, print_plan
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
@@ -31,6 +31,7 @@ from berth_kube.client import connect
     show_default=True,
     help="For people or for machines.",
 )
+@click.option("--every-pod", is_flag=True, help="In JSON: name each pod that is not moved, with the reason.")
 def plan_command(
     *,
     snapshot: str | None,
@@ -38,6 +39,7 @@ def plan_command(
     context: str | None,
     at: str | None,
     output: str,
+    every_pod: bool,
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Show what would be moved where, what that brings, and why not more. Changes nothing."""
@@ -46,7 +48,7 @@ def plan_command(
     with naming_options(options):
         found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
     if output == "json":
-        sys.stdout.write(plan_to_json(found))
+        sys.stdout.write(plan_to_json(found, why_pods_stay(read, found) if every_pod else None))
     else:
         print_plan(found, Console())
 

@@ -28,11 +28,14 @@ class RefusalReason(StrEnum):
     GATED = "Gated"
     HANDING_OVER = "HandingOver"
     UNKNOWN_VOLUME = "UnknownVolume"
+    UNKNOWN_NODE = "UnknownNode"
+    POD_DATA_ODD = "PodDataOdd"
 
     # The node takes no pod, or not this one.
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_DATA_MISSING = "NodeDataMissing"
+    NODE_DATA_ODD = "NodeDataOdd"
     NODE_DRAINING = "NodeDraining"
     SAME_NODE = "SameNode"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
@@ -57,9 +60,11 @@ class RefusalReason(StrEnum):
     EXPECTS_PODS = "ExpectsPods"
     NO_TARGET = "NoTarget"
     MOVE_LIMIT = "MoveLimit"
+    TIME_LIMIT = "TimeLimit"
     TOO_FEW_LOW_NODES = "TooFewLowNodes"
     NO_ROOM_TOGETHER = "NoRoomTogether"
     BOUND_REACHED = "BoundReached"
+    NOT_NEEDED = "NotNeeded"
 
 
 @dataclass(frozen=True, slots=True)

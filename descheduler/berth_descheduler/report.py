@@ -5,7 +5,7 @@ It does not own what is in it: that is the planner's.
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -36,9 +36,12 @@ _LISTED_REFUSALS: Final = 12
 _DECIMALS: Final = 4
 
 
-def plan_to_json(plan: Plan) -> str:
-    """Return a plan as JSON text; the same plan gives the same bytes."""
-    return json.dumps(describe_plan(plan), indent=2, ensure_ascii=False) + "\n"
+def plan_to_json(plan: Plan, staying: Sequence[Refused] | None = None) -> str:
+    """Return a plan as JSON text, with the pods that stay if they are given; the same plan gives the same bytes."""
+    described = describe_plan(plan)
+    if staying is not None:
+        described["staying_pods"] = [_describe_refused(refused) for refused in staying]
+    return json.dumps(described, indent=2, ensure_ascii=False) + "\n"
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:

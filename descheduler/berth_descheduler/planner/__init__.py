@@ -6,6 +6,7 @@ from berth_descheduler.planner.planning import Plan, plan
 from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.revalidation import Invalid, revalidate
 from berth_descheduler.planner.settings import PlannerSettings, WaveLimits
+from berth_descheduler.planner.why_pods_stay import why_pods_stay
 
 __all__ = [
     "ClockDeadline",
@@ -19,4 +20,5 @@ __all__ = [
     "WaveLimits",
     "plan",
     "revalidate",
+    "why_pods_stay",
 ]

@@ -45,6 +45,9 @@ class PodClass:
     claims: tuple[str, ...]
     """Names of the PersistentVolumeClaims, sorted."""
 
+    odd: str = ""
+    """What of the pods' requests cannot be read; they then seem to ask for nothing, which no rule may rely on."""
+
     @property
     def namespace(self) -> str:
         """Return the namespace of the class's pods."""
@@ -98,6 +101,11 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     return tuple(sorted({*_ports(spec.containers), *_ports(sidecars)}))
 
 
+def odd_requests(pod: Pod) -> str:
+    """Return what of a pod's requests cannot be read, "" if nothing."""
+    return _amounts(pod)[1]
+
+
 def _ports(containers: Iterable[Container]) -> Iterable[HostPort]:
     return (_host_port(port) for container in containers for port in container.ports if port.host_port)
 
@@ -138,19 +146,21 @@ def _granted(pod: Pod) -> list[tuple[object, ...]]:
 
 
 def _class_for(pod: Pod, index: ClassIndex) -> PodClass:
-    """Return a class made after a pod; raises `InputError` that names the pod and the field."""
+    """Return a class made after a pod."""
+    amounts, odd = _amounts(pod)
     return PodClass(
         index=index,
         example=pod,
-        amounts=_amounts(pod),
+        amounts=amounts,
         host_ports=host_ports(pod.spec),
         claims=claim_names(pod),
+        odd=odd,
     )
 
 
-def _amounts(pod: Pod) -> ResourceAmounts:
-    """Return the greater of what a pod takes now and what its replacement will ask for."""
+def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:
+    """Return the greater of what a pod takes now and what its replacement will ask for, and what cannot be read."""
     try:
-        return effective_requests(pod.spec).largest(occupied_requests(pod))
+        return effective_requests(pod.spec).largest(occupied_requests(pod)), ""
     except InputError as error:
-        raise error.within(f"Pod {pod.key}", joint=": ") from error
+        return ResourceAmounts.empty(), str(error)

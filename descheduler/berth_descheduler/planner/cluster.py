@@ -4,16 +4,18 @@ It does not change: what a plan does to the cluster is `state`. What is odd abou
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
 from typing import Final, NewType
 
+from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.objects import Node, NodeSelector, ObjectMeta, Pod
 from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import ClassBook, ClassIndex, PodClass
+from berth_descheduler.planner.pending_slots import pending_slots
 
 NodeIndex = NewType("NodeIndex", int)
 PodIndex = NewType("PodIndex", int)
@@ -66,21 +68,25 @@ class Cluster:
     pods_on: tuple[tuple[PodIndex, ...], ...]  # (nodes, ...)
     """The pods of each node, those about to come included."""
 
+    unreadable: Mapping[NodeIndex, str] = field(default_factory=dict)
+    """What cannot be read of what some nodes have; they then seem to have nothing."""
+
+    strays: tuple[Pod, ...] = ()
+    """Pods bound to a node that is not in the snapshot."""
+
     waiting_node: NodeIndex | None = None
     """A node that is none: the pods that room is to be made for are on it."""
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, waiting: Sequence[Pod] = ()) -> "Cluster":
-        """Return the snapshot in numbers; raises `InputError` that names the object and the field.
+        """Return the snapshot in numbers.
 
-        `waiting` are pods that room is to be made for; they are put on a node of their own, the last one.
+        Places of Reservations that no placeholder holds yet are pods that are expected. `waiting` are pods that room is
+        to be made for; they are put on a node of their own, the last one.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
-        pods, classes = _place_pods(nodes, snapshot.pods, waiting)
-        allocatable = (
-            *(snapshot.allocatable_of(node) for node in snapshot.nodes),
-            *(ResourceAmounts.empty() for _ in nodes[len(snapshot.nodes) :]),
-        )
+        pods, classes = _place_pods(nodes, (*snapshot.pods, *pending_slots(snapshot)), waiting)
+        allocatable, unreadable = _read_allocatable(nodes)
         resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
         return cls(
             snapshot=snapshot,
@@ -91,6 +97,8 @@ class Cluster:
             capacity=tuple(_columns(amounts, resources) for amounts in allocatable),
             requests=tuple(_columns(one.amounts, resources, slots=1) for one in classes),
             pods_on=_pods_by_node(pods, len(nodes)),
+            unreadable=unreadable,
+            strays=tuple(pod for pod in snapshot.pods if _is_stray(pod, snapshot)),
             waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
         )
 
@@ -104,6 +112,11 @@ class Cluster:
         """Return the index of each pod by its namespace and name."""
         keys = ((one.pod.metadata.namespace, one.pod.metadata.name) for one in self.pods)
         return {key: PodIndex(index) for index, key in enumerate(keys)}
+
+    @cached_property
+    def has_odd_pods(self) -> bool:
+        """Tell whether there are pods whose requests cannot be read."""
+        return any(one.odd for one in self.classes)
 
     @cached_property
     def column(self) -> Mapping[str, int]:
@@ -142,6 +155,23 @@ def _place_pods(
     last = NodeIndex(len(nodes) - 1)
     placed += [PlacedPod(pod, last, book.class_of(pod), Presence.SETTLED) for pod in waiting]
     return tuple(placed), book.classes
+
+
+def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...], dict[NodeIndex, str]]:
+    """Return what the nodes have, and what cannot be read of some of them."""
+    amounts: list[ResourceAmounts] = []
+    unreadable: dict[NodeIndex, str] = {}
+    for index, node in enumerate(nodes):
+        try:
+            amounts.append(ResourceAmounts.from_quantities(node.status.allocatable))
+        except InputError as error:
+            amounts.append(ResourceAmounts.empty())
+            unreadable[NodeIndex(index)] = str(error.within("status.allocatable"))
+    return tuple(amounts), unreadable
+
+
+def _is_stray(pod: Pod, snapshot: Snapshot) -> bool:
+    return bool(pod.spec.node_name) and not pod.is_terminal and pod.spec.node_name not in snapshot.nodes_by_name
 
 
 def _whereabouts(pod: Pod) -> tuple[str, Presence]:

@@ -22,6 +22,7 @@ from berth_descheduler.planner.packing.draining import Candidates, Draining, Dra
 from berth_descheduler.planner.packing.exact_draining import Exact, solve_draining
 from berth_descheduler.planner.packing.filling import Limits
 from berth_descheduler.planner.packing.ordering import Transition, carry_out
+from berth_descheduler.planner.packing.stuck_nodes import without_stuck_nodes
 from berth_descheduler.planner.problems import Problem, Proposal
 from berth_descheduler.planner.quality import Prover, Quality
 from berth_descheduler.planner.sources import find_sources
@@ -62,8 +63,9 @@ class _Run:
         self._state = state
         self._deadline = deadline
         self._budget = problem.settings.max_moves
-        self._sources = find_sources(problem)
-        self._columns = read_columns(problem, state, self._sources.to_take_from)
+        sources = find_sources(problem)
+        self._columns = read_columns(problem, state, sources.to_take_from)
+        self._sources = without_stuck_nodes(problem, self._columns, sources)
         self._disruption = Disruption(problem.cluster)
         self._candidates = self._read_candidates()
         self._open = self._columns.takes.copy()

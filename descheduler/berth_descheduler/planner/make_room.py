@@ -104,7 +104,8 @@ class _Run:
         chosen = self._carry_out_best(found, exact)
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
-        return Proposal(self._state.steps, reports.why_not_more(room, quality), quality, room)
+        refused = reports.why_not_more(room, quality, self._moves_needed(quality))
+        return Proposal(self._state.steps, refused, quality, room)
 
     # --- what is wanted ---------------------------------------------------------------------------------------------
 
@@ -164,6 +165,15 @@ class _Run:
         self._out_of_time |= search.out_of_time
         filled = search.filled
         return self._found(filled.ejections, filled.arrivals, tuple(search.places_of(want) for want in self._wants))
+
+    def _moves_needed(self, quality: Quality) -> int | None:
+        """Return with how many moves all that is named would fit, where it does not for want of moves; else None."""
+        if self._budget is None or not self._request.all_or_none or quality.reached:
+            return None
+        search = RoomSearch(self._columns, self._state, None, self._deadline)
+        found = search.add_together(self._wants)
+        search.withdraw()
+        return search.filled.ejected if found else None
 
     def _is_whole(self, unit: _Unit) -> bool:
         """Tell whether a part of a unit is of no use: something that is named, or a gang."""

@@ -16,8 +16,9 @@ from berth_descheduler.planner.volumes import BoundVolume, VolumeBook
 from berth_descheduler.refusals import Refusal, RefusalReason
 
 
-def node_refusal(node: Node) -> Refusal | None:
+def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     """Return why a node neither takes nor gives pods: it is not ready, closed, being drained, or badly known."""
+    node = cluster.nodes[number]
     if not node.ready:
         return Refusal(RefusalReason.NODE_NOT_READY, "the node is not ready, or does not say whether it is")
     if node.spec.unschedulable:
@@ -27,6 +28,17 @@ def node_refusal(node: Node) -> Refusal | None:
     missing = [name for name in NEEDED_RESOURCES if name not in node.status.allocatable]
     if missing:
         return Refusal(RefusalReason.NODE_DATA_MISSING, f"the node does not say its allocatable {', '.join(missing)}")
+    return _odd_refusal(cluster, number)
+
+
+def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
+    """Return what cannot be read of a node or of a pod on it, so that it is not known what is free there."""
+    if number in cluster.unreadable:
+        return Refusal(RefusalReason.NODE_DATA_ODD, cluster.unreadable[number])
+    for pod in cluster.pods_on[number] if cluster.has_odd_pods else ():
+        if odd := cluster.classes[cluster.pods[pod].class_index].odd:
+            text = f"it is not known what pod {cluster.pods[pod].pod.key} takes of the node: {odd}"
+            return Refusal(RefusalReason.NODE_DATA_ODD, text)
     return None
 
 
@@ -56,7 +68,7 @@ class Placements:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._of_nodes = [node_refusal(node) for node in cluster.nodes]
+        self._of_nodes = [node_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
         book = VolumeBook(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
         self._profiles: list[Profile] = []
         self._numbers: dict[bytes, int] = {}

@@ -4,7 +4,7 @@ It does not own any rule of its own.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import assert_never
@@ -14,17 +14,19 @@ from berth_core.migration_plans import Objective, PlannedMove, Predicted
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.classes import odd_requests
 from berth_descheduler.planner.cluster import NodeIndex
 from berth_descheduler.planner.deadlines import Deadline, NoDeadline
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.problems import Problem, Strategy
 from berth_descheduler.planner.quality import Quality, RoomMade
+from berth_descheduler.planner.room_seekers import is_pending
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.threshold import Threshold
 from berth_descheduler.planner.waves import assign_waves
 from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, StrategyName
-from berth_descheduler.refusals import Refused
+from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         settings=settings,
         moves=moves,
         freed_nodes=freed,
-        refused=proposal.refused,
+        refused=tuple(sorted((*proposal.refused, *_left_out(problem)))),
         before=before,
         after=after,
         quality=proposal.quality,
@@ -127,6 +129,20 @@ def _cost(problem: Problem, steps: Sequence[Step]) -> PlanCost:
     controllers = {(namespace, one.kind, one.uid or one.name) for namespace, one in owners if one is not None}
     priorities = Counter(pod.spec.priority or 0 for pod in pods)
     return PlanCost(len(pods), len(controllers), tuple(sorted(priorities.items(), reverse=True)))
+
+
+def _left_out(problem: Problem) -> Iterator[Refused]:
+    """Yield the pods that no strategy looks at, and why: on a node that is not known, or waiting and not readable."""
+    for pod in problem.cluster.strays:
+        text = f"its node {pod.spec.node_name} is not in the snapshot"
+        yield _refused(pod, Refusal(RefusalReason.UNKNOWN_NODE, text))
+    for pod in filter(is_pending, problem.cluster.snapshot.pods):
+        if odd := odd_requests(pod):
+            yield _refused(pod, Refusal(RefusalReason.POD_DATA_ODD, odd))
+
+
+def _refused(pod: Pod, refusal: Refusal) -> Refused:
+    return Refused.of_pod(pod.spec.node_name, pod.metadata.namespace, pod.metadata.name, refusal)
 
 
 def _planned(problem: Problem, step: Step, wave: int) -> PlannedMove:

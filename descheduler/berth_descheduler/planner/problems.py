@@ -17,6 +17,7 @@ from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.volumes import VolumeBook
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.plugins.movable import Movable
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
@@ -52,8 +53,10 @@ class Problem:
         """
         args = settings.args
         _check_namespaces(snapshot, args.evictable_namespaces.named)
+        cluster = Cluster.from_snapshot(snapshot, waiting)
+        _check_resources(cluster, args)
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace)
-        return cls(Cluster.from_snapshot(snapshot, waiting), settings, allowed)
+        return cls(cluster, settings, allowed)
 
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
@@ -63,6 +66,8 @@ class Problem:
         volumes = [book.volumes_of(one) for one in self.cluster.classes]
         for index, placed in enumerate(self.cluster.pods):
             refusal = self._filter.refusal(placed.pod)
+            if refusal is None and (odd := self.cluster.classes[placed.class_index].odd):
+                refusal = Refusal(RefusalReason.POD_DATA_ODD, odd)
             if refusal is None and isinstance(unknown := volumes[placed.class_index], Refusal):
                 refusal = unknown
             if refusal is not None:
@@ -88,7 +93,7 @@ class Problem:
 
     def drain_refusal(self, node: NodeIndex) -> Refusal | None:
         """Return why a node cannot be emptied whatever room there is elsewhere; None also for an empty one."""
-        unusable = node_refusal(self.cluster.nodes[node])
+        unusable = node_refusal(self.cluster, node)
         if unusable is not None:
             return unusable
         pods = self.pods_to_move(node)
@@ -111,6 +116,16 @@ def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:
     unknown = sorted(named - known)
     if unknown:
         raise InputError("evictableNamespaces", unknown[0], f"a namespace of the cluster, such as {_some(known)}")
+
+
+def _check_resources(cluster: Cluster, args: DefragmentationArgs) -> None:
+    """Raise `InputError` for a resource that nodes are to be ordered or kept by and that none of them has."""
+    known = {name for name, column in cluster.column.items() if any(row[column] > 0 for row in cluster.capacity)}
+    maps = (("lowThresholds", args.low), ("defragmentThresholds", args.defragment))
+    fields = {f"{name}.{resource}": resource for name, given in maps for resource, _ in given.percentages}
+    for field_name, resource in {"resourceType": args.resource_type, **fields}.items():
+        if known and resource not in known:
+            raise InputError(field_name, resource, f"a resource that a node has: {_some(known)}")
 
 
 def _some(names: set[str]) -> str:

@@ -13,8 +13,9 @@ from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.packing.columns import Columns, Ints
 from berth_descheduler.planner.packing.room_search import Want
 from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.quality import Quality, RoomMade
+from berth_descheduler.planner.quality import Prover, Quality, RoomMade
 from berth_descheduler.planner.room_seekers import SHAPE_NAMESPACE
+from berth_descheduler.planner.sources import resting_refusal
 from berth_descheduler.planner.state import State
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
@@ -38,14 +39,19 @@ class RoomReports:
             for want, found, before in zip(self._wants, places, self._before, strict=True)
         )
 
-    def why_not_more(self, room: Sequence[RoomMade], quality: Quality) -> tuple[Refused, ...]:
-        """Return why what did not fit does not, and why each node has no room for the first such thing."""
+    def why_not_more(
+        self, room: Sequence[RoomMade], quality: Quality, moves_needed: int | None = None
+    ) -> tuple[Refused, ...]:
+        """Return why what did not fit does not, and why each node has no room for the first such thing.
+
+        `moves_needed`: with so many moves all would fit; None if that is not known.
+        """
         short = [
             (want, made)
             for want, made in zip(self._wants, room, strict=True)
-            if made.wanted is not None and made.fitted < made.wanted
+            if made.wanted is None or made.fitted < made.wanted
         ]
-        refused = [self._of_want(want, made, quality) for want, made in short]
+        refused = [self._of_want(want, made, quality, moves_needed) for want, made in short]
         return tuple(sorted((*refused, *(self._of_nodes(short[0][0]) if short else ()))))
 
     def _made(self, want: Want, places: Sequence[NodeIndex], before: tuple[int, Unused]) -> RoomMade:
@@ -77,17 +83,28 @@ class RoomReports:
     def _class_of(self, want: Want) -> int:
         return self._problem.cluster.pods[want.pods[0]].class_index
 
-    def _of_want(self, want: Want, made: RoomMade, quality: Quality) -> Refused:
-        missing = (made.wanted or 0) - made.fitted
-        if quality.proven_optimal:
-            text = f"no plan within the limits makes room for {missing} more of it"
-            refusal = Refusal(RefusalReason.BOUND_REACHED, text)
-        else:
-            text = f"no plan was found that makes room for {missing} more of it; a bound does not exclude one"
-            refusal = Refusal(RefusalReason.NO_ROOM_TOGETHER, text)
+    def _of_want(self, want: Want, made: RoomMade, quality: Quality, moves_needed: int | None) -> Refused:
+        more = "more of it" if made.wanted is None else f"{made.wanted - made.fitted} more of it"
+        refusal = self._why_no_more(more, quality, moves_needed)
         meta = self._problem.cluster.pods[want.pods[0]].pod.metadata
         namespace = "" if meta.namespace == SHAPE_NAMESPACE else meta.namespace
         return Refused.of_pod("", namespace, meta.name, refusal)
+
+    def _why_no_more(self, more: str, quality: Quality, moves_needed: int | None) -> Refusal:
+        """Return what ended it: what is proven before what is not, the limit on moves before the room."""
+        limit = self._problem.settings.max_moves
+        if quality.proven_optimal and (limit is None or quality.prover is Prover.BOUND):
+            return Refusal(RefusalReason.BOUND_REACHED, f"no plan makes room for {more}")
+        if limit is not None and moves_needed is not None:
+            return Refusal(RefusalReason.MOVE_LIMIT, f"{moves_needed} moves would make room and {limit} are allowed")
+        if quality.proven_optimal:
+            return Refusal(RefusalReason.MOVE_LIMIT, f"no plan of at most {limit} moves makes room for {more}")
+        if quality.out_of_time:
+            return Refusal(RefusalReason.TIME_LIMIT, f"the time limit ended the search for room for {more}")
+        if limit is not None and quality.moves >= limit:
+            return Refusal(RefusalReason.MOVE_LIMIT, f"the {limit} moves that are allowed make no room for {more}")
+        text = f"no plan was found that makes room for {more}; a bound does not exclude one"
+        return Refusal(RefusalReason.NO_ROOM_TOGETHER, text)
 
     def _of_nodes(self, want: Want) -> Iterable[Refused]:
         for index, node in enumerate(self._problem.cluster.nodes):
@@ -113,7 +130,8 @@ class RoomReports:
                 blockers.append(other)
         lacking = [name for name, column in self._problem.cluster.column.items() if needs[column] > free[column]]
         if not lacking:
-            return refusal
+            node_itself = resting_refusal(self._problem.cluster.nodes[node], self._problem.settings)
+            return node_itself or refusal
         return self._blocked(sorted(lacking), blockers)
 
     def _blocked(self, lacking: Sequence[str], blockers: Sequence[PodIndex]) -> Refusal:

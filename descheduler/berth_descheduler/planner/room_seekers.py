@@ -3,12 +3,14 @@
 It does not own whether there is room.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.classes import odd_requests
 from berth_descheduler.plugins.room_requests import RoomRequest, Shape
 
 SHAPE_NAMESPACE: Final = "(shape)"
@@ -22,7 +24,7 @@ def find_seekers(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return the pods that room is to be made for; raises `InputError` for a named one that is not pending."""
     pending = [pod for pod in snapshot.pods if is_pending(pod)]
     if request.names_nothing:
-        return tuple(pod for pod in pending if not pod.status.nominated_node_name)  # the others have a place in view
+        return _without_places_in_view(pending)
     by_key = {(pod.metadata.namespace, pod.metadata.name): pod for pod in pending}
     named = []
     for key in request.pods:
@@ -32,7 +34,18 @@ def find_seekers(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
     gangs = {gang for pod in named if (gang := gang_of(pod)) is not None}
     members = (pod for pod in pending if gang_of(pod) in gangs)
     found = {pod.key: pod for pod in (*named, *members)}
+    for pod in found.values():
+        if odd := odd_requests(pod):
+            raise InputError("pod", pod.key, "a pod whose requests can be read", said=f"{pod.key}, of which {odd}")
     return (*(stand_in(shape) for shape in request.shapes), *found.values())
+
+
+def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Return the pods that are nominated nowhere; a gang of which it is not known what it asks for is left out."""
+    odd = [pod for pod in pending if odd_requests(pod)]
+    keys, gangs = {pod.key for pod in odd}, {gang_of(pod) for pod in odd} - {None}
+    known = (pod for pod in pending if pod.key not in keys and gang_of(pod) not in gangs)
+    return tuple(pod for pod in known if not pod.status.nominated_node_name)
 
 
 def is_pending(pod: Pod) -> bool:

@@ -42,11 +42,12 @@ def find_sources(problem: Problem) -> Sources:
     to_take_from, empty = [], []
     for index, node in enumerate(problem.cluster.nodes):
         number = NodeIndex(index)
-        resting = node_refusal(node) or resting_refusal(node, problem.settings)
+        unusable = node_refusal(problem.cluster, number)
+        resting = unusable or resting_refusal(node, problem.settings)
         pods = problem.pods_to_move(number)
         if resting is None:
             to_take_from.append(number)
-        if not pods and node_refusal(node) is None:
+        if not pods and unusable is None:
             empty.append(number)
         refusal = resting or _why_not_emptied(problem, number, pods)
         if refusal is None:

@@ -18,20 +18,18 @@ the low ones).
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from fractions import Fraction
 
-from berth_core.clock import parse_timestamp
-from berth_core.errors import InputError
-from berth_core.labels import CRITICAL_NODE_LABEL, LAST_DEFRAGMENTED_ANNOTATION
-from berth_core.objects import Node, Pod
+from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import ClassIndex
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.placements import node_refusal
 from berth_descheduler.planner.problems import Problem, Proposal
+from berth_descheduler.planner.protection import protected_amounts
+from berth_descheduler.planner.sources import resting_refusal
 from berth_descheduler.planner.state import State
-from berth_descheduler.plugins.thresholds import WHOLE, Thresholds
+from berth_descheduler.plugins.thresholds import WHOLE
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
 
@@ -51,7 +49,7 @@ class _NodeTable:
         self._column = problem.cluster.column
         nodes = range(len(problem.cluster.nodes))
         self.usage = [_usage(problem, NodeIndex(node)) for node in nodes]
-        usable = [NodeIndex(node) for node in nodes if node_refusal(problem.cluster.nodes[node]) is None]
+        usable = [NodeIndex(node) for node in nodes if node_refusal(problem.cluster, NodeIndex(node)) is None]
         self.low = sorted((node for node in usable if self._is_low(node)), key=self._rank)
         is_low = frozenset(self.low)
         targets = (node for node in usable if node not in is_low and self._is_target(node))
@@ -116,7 +114,7 @@ class _Run:
         self._settings = problem.settings
         self._state = state
         self._table = _NodeTable(problem)
-        self._protection = _protection_limits(problem, problem.settings.args.protection)
+        self._protected = protected_amounts(problem.cluster, problem.settings.args.protection)
         self._first_target: dict[ClassIndex, int] = {}
         """Per class: the targets before this position have no room for it; moves only ever fill targets."""
         self._refused: list[Refused] = []
@@ -137,7 +135,7 @@ class _Run:
         return Proposal(self._state.steps, tuple(sorted(self._refused)))
 
     def _why_no_source(self, node: NodeIndex) -> Refusal:
-        return node_refusal(self._problem.cluster.nodes[node]) or self._table.why_not_low(node)
+        return node_refusal(self._problem.cluster, node) or self._table.why_not_low(node)
 
     def _empty(self, source: NodeIndex) -> None:
         """Move every pod off a low node, or take all of it back and note why."""
@@ -159,32 +157,15 @@ class _Run:
             self._state.move(pod, target)
 
     def _source_refusal(self, source: NodeIndex, pods: tuple[PodIndex, ...]) -> Refusal | None:
-        node = self._problem.cluster.nodes[source]
         if not pods:
             return Refusal(RefusalReason.ALREADY_EMPTY, "nothing on the node has to be moved")
-        if node.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
-            return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
-        cooling = self._cooling_refusal(node)
-        if cooling is not None:
-            return cooling
-        blocked = self._problem.drain_refusal(source)
-        if blocked is not None:
-            return blocked
+        resting = resting_refusal(self._problem.cluster.nodes[source], self._settings)
+        if (refusal := resting or self._problem.drain_refusal(source)) is not None:
+            return refusal
         left = None if self._settings.max_moves is None else self._settings.max_moves - self._state.mark()
         if left is not None and len(pods) > left:
             return Refusal(RefusalReason.MOVE_LIMIT, f"{len(pods)} moves are needed and {left} are left")
         return None
-
-    def _cooling_refusal(self, node: Node) -> Refusal | None:
-        now, cool_down = self._settings.now, self._settings.args.cool_down
-        last = node.metadata.annotations.get(LAST_DEFRAGMENTED_ANNOTATION)
-        if now is None or last is None or cool_down <= timedelta(0):
-            return None
-        try:
-            over = parse_timestamp(last) + cool_down <= now
-        except InputError:
-            return Refusal(RefusalReason.COOLING_DOWN, f"{LAST_DEFRAGMENTED_ANNOTATION} is {last!r}, which is no time")
-        return None if over else Refusal(RefusalReason.COOLING_DOWN, f"pods were moved off the node at {last}")
 
     def _find_target(self, pod: PodIndex) -> NodeIndex | None:
         """Return the most used target that takes the pod; remembers per class how many surely have no room."""
@@ -205,7 +186,7 @@ class _Run:
     def _stays_protected(self, class_index: ClassIndex, target: NodeIndex) -> bool:
         """Tell whether a pod of a class leaves a target at or below every protection threshold."""
         free, needs = self._state.free[target], self._problem.cluster.requests[class_index]
-        return all(free[column] - needs[column] >= least for column, least in self._protection[target])
+        return all(free[column] - needs[column] >= least[target] for column, least in self._protected.items())
 
     def _size(self, pod: PodIndex) -> tuple[int, tuple[int, ...], PodIndex]:
         """Return what a larger pod has more of: the resource type first; of equals the one first in order is larger."""
@@ -258,20 +239,6 @@ def _usage(problem: Problem, node: NodeIndex) -> _Usage:
     used = [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(cluster.resources)
     capacity = cluster.capacity[node]
     return _Usage(tuple(Fraction(WHOLE * u, c) if c > 0 else None for u, c in zip(used, capacity, strict=True)))
-
-
-def _protection_limits(problem: Problem, protection: Thresholds) -> list[tuple[tuple[int, int], ...]]:
-    """Return per node the columns that are protected and the least that has to stay free of each."""
-    column = problem.cluster.column
-    known = [(column[name], limit) for name, limit in protection.percentages if name in column]
-    return [
-        tuple((index, row[index] - _floor(row[index] * limit / WHOLE)) for index, limit in known)
-        for row in problem.cluster.capacity
-    ]
-
-
-def _floor(amount: Fraction) -> int:
-    return amount.numerator // amount.denominator
 
 
 def _shown(percent: Fraction) -> str:

@@ -54,8 +54,11 @@ class _Reasons:
     def all(self) -> Iterable[Refused]:
         """Yield every reason."""
         for node, refusal in self._sources.refusals.items():
-            yield self._of_node(node, refusal)
-            yield from self._immovable(node)
+            if refusal.reason is RefusalReason.NO_TARGET:
+                yield from self._stuck(node, refusal)
+            else:
+                yield self._of_node(node, refusal)
+                yield from self._immovable(node)
         for node in self._sources.to_empty:
             if node not in self._freed:
                 yield from self._left(node)
@@ -64,6 +67,11 @@ class _Reasons:
         for pod in self._problem.pods_to_move(node):
             if pod in self._problem.pod_refusals:
                 yield self._of_pod(pod, self._problem.pod_refusals[pod])
+
+    def _stuck(self, node: NodeIndex, refusal: Refusal) -> Iterable[Refused]:
+        """Yield why a node that no plan can empty cannot be, and which pod fits on no other node."""
+        blocked = self._blocked(node)
+        yield from blocked or (self._of_node(node, refusal),)
 
     def _left(self, node: NodeIndex) -> Iterable[Refused]:
         """Yield why a node that might have been emptied was not."""
@@ -74,20 +82,26 @@ class _Reasons:
             yield self._of_node(node, Refusal(RefusalReason.MOVE_LIMIT, text))
             return
         here = [pod for pod in pods if self._state.node_of[pod] == node]
+        yield from self._blocked(node) or (self._of_node(node, self._why_not_together(len(here))),)
+
+    def _blocked(self, node: NodeIndex) -> tuple[Refused, ...]:
+        """Return the largest pod of a node that fits nowhere now and the node, each with the reason; or nothing."""
+        here = [pod for pod in self._problem.pods_to_move(node) if self._state.node_of[pod] == node]
         for pod in sorted(here, key=self._size, reverse=True):
             blocked = self._why_nowhere(pod)
             if blocked is not None:
-                yield self._of_pod(pod, blocked)
                 text = f"pod {self._problem.cluster.pods[pod].pod.key} finds no target: {blocked.message}"
-                yield self._of_node(node, Refusal(RefusalReason.NO_TARGET, text))
-                return
-        yield self._of_node(node, self._why_not_together(len(here)))
+                return self._of_pod(pod, blocked), self._of_node(node, Refusal(RefusalReason.NO_TARGET, text))
+        return ()
 
     def _why_not_together(self, pods: int) -> Refusal:
         name = self._problem.cluster.resources[self._columns.binding]
         if self._quality.proven_optimal:
             text = f"no plan frees more than {self._quality.upper_bound} nodes"
             return Refusal(RefusalReason.BOUND_REACHED, text)
+        if self._quality.out_of_time:
+            text = f"the time limit ended the search; at most {self._quality.gap} more nodes could be freed"
+            return Refusal(RefusalReason.TIME_LIMIT, text)
         text = f"each of its {pods} pods fits somewhere, but not all of them together; {name} is the scarcest"
         return Refusal(RefusalReason.NO_ROOM_TOGETHER, text)
 

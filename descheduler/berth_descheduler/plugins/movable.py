@@ -15,7 +15,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import OwnerReference, Pod, Volume, Workload
 from berth_core.snapshot import Snapshot
 from berth_descheduler.plugins.defragmentation import EvictableNamespaces
-from berth_descheduler.plugins.disruptions import DisruptionBudgets, budget_key, disruptions_allowed
+from berth_descheduler.plugins.disruptions import DisruptionBudgets
 from berth_descheduler.refusals import Refusal, RefusalReason
 
 SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
@@ -108,15 +108,7 @@ class Movable:
         return None
 
     def _budget_refusal(self, pod: Pod) -> Refusal | None:
-        budgets = self._budgets.covering(pod)
-        if len(budgets) > 1:
-            names = ", ".join(sorted(budget_key(budget) for budget in budgets))
-            text = f"the API server evicts no pod under several disruption budgets: {names}"
-            return Refusal(RefusalReason.SEVERAL_BUDGETS, text)
-        if budgets and disruptions_allowed(budgets[0]) == 0:
-            text = f"disruption budget {budget_key(budgets[0])} allows no disruption now"
-            return Refusal(RefusalReason.BUDGET_EXHAUSTED, text)
-        return None
+        return self._budgets.refusal(pod)
 
 
 def _kind_refusal(pod: Pod) -> Refusal | None:
