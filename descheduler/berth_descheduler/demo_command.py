@@ -15,8 +15,9 @@ from rich.table import Table
 
 from berth_descheduler.demo.narration import ConsoleNarrator
 from berth_descheduler.demo.run import PLANNER_SETTINGS, DemoResult, log_files, run_demo
+from berth_descheduler.plan_tables import output_console, print_plan
 from berth_descheduler.planner import plan
-from berth_descheduler.report import describe_plan, print_plan
+from berth_descheduler.report import describe_plan
 from berth_descheduler.snapshots import read_snapshot_file
 from berth_descheduler.stopping import interrupt_on_signals
 from berth_sandbox.errors import SandboxUnavailableError
@@ -81,7 +82,7 @@ def _plan_only(output: str) -> int:
         }
         sys.stdout.write(json.dumps(numbers) + "\n")
     else:
-        print_plan(found, Console())
+        print_plan(found, output_console())
     return 0
 
 

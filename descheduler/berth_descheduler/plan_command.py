@@ -7,14 +7,14 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
 
 from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
 from berth_descheduler.command_options import cluster_options, planner_options, planner_settings
 from berth_descheduler.option_errors import naming_options
+from berth_descheduler.plan_tables import output_console, print_plan
 from berth_descheduler.planner import ClockDeadline, plan, why_pods_stay
-from berth_descheduler.report import plan_to_json, print_plan
+from berth_descheduler.report import plan_to_json
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
 
@@ -50,7 +50,7 @@ def plan_command(
     if output == "json":
         sys.stdout.write(plan_to_json(found, why_pods_stay(read, found) if every_pod else None))
     else:
-        print_plan(found, Console())
+        print_plan(found, output_console())
 
 
 def _read(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:

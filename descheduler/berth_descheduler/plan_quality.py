@@ -18,6 +18,7 @@ _PARTS: Final = (1, 2, 4)
 """Shapes that people look at first: a whole node of the most frequent size, its half, its quarter."""
 
 _LISTED_WANTS: Final = 12
+_LISTED_PLACES: Final = 6
 
 
 def describe_quality(plan: Plan) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def judge(quality: Quality, *, what: str) -> str:
             f"Proven optimal: no plan reaches more than {quality.upper_bound} {what}, nor this with fewer moves ({by})."
         )
     elif quality.proven_optimal:
-        least = f"at least {quality.fewest_moves} moves are needed"
+        least = f"this many need at least {_count(quality.fewest_moves, 'move')}"
         text = f"Proven optimal: no plan reaches more than {quality.upper_bound} {what} ({by}); {least}."
     else:
         text = (
@@ -91,19 +92,21 @@ def cost_in_words(plan: Plan) -> str:
     lowest, highest = cost.priorities[-1][0], cost.priorities[0][0]
     span = f"priority {highest}" if lowest == highest else f"priorities {lowest} to {highest}"
     pods, controllers = _count(cost.pods, "pod"), _count(cost.controllers, "controller")
-    return f"It restarts {pods} of {controllers}, of {span}."
+    return f"It restarts {pods} of {controllers}, of {span}, in {_count(plan.waves, 'wave')}."
 
 
 def room_table(plan: Plan) -> Table:
     """Return what has room now."""
     table = Table(title="Room", title_justify="left", title_style="bold")
-    for heading in ("for", "wanted", "fit", "alone before", "alone after", "on"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("for", overflow="fold")
+    for heading in ("wanted", "fit", "alone before", "alone after"):
+        table.add_column(heading, justify="right")
+    table.add_column("on", overflow="fold")
     for room in plan.room[:_LISTED_WANTS]:
-        wanted = "as many as possible" if room.wanted is None else str(room.wanted)
-        on = ", ".join(
-            f"{name} x {n}" if n > 1 else name for name, n in list(_counted(room.nodes).items())[:_LISTED_WANTS]
-        )
+        wanted = "most" if room.wanted is None else str(room.wanted)
+        places = [f"{name} x {n}" if n > 1 else name for name, n in _counted(room.nodes).items()]
+        more = f" and {len(places) - _LISTED_PLACES} more" if len(places) > _LISTED_PLACES else ""
+        on = ", ".join(places[:_LISTED_PLACES]) + more
         table.add_row(room.name, wanted, str(room.fitted), str(room.fits_before), str(room.fits_after), on)
     if len(plan.room) > _LISTED_WANTS:
         table.caption = f"and {len(plan.room) - _LISTED_WANTS} more; all of them with --output json"

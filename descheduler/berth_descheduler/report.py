@@ -1,38 +1,22 @@
-"""Owns how a plan is shown: tables and a node map for people, deterministic JSON for machines.
+"""Owns a plan in JSON, the same bytes for the same plan, and in a sentence.
 
-It does not own what is in it: that is the planner's.
+It does not own what is in it, which is the planner's, nor the tables for people (`plan_tables`).
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from berth_core.migration_plans import PlannedMove
 from berth_core.resources import ResourceAmounts
-from berth_descheduler.node_map import draw_nodes
-from berth_descheduler.plan_quality import (
-    cost_in_words,
-    describe_cost,
-    describe_quality,
-    describe_room,
-    describe_shapes,
-    judge,
-    room_table,
-    usual_shapes,
-)
+from berth_descheduler.plan_quality import describe_cost, describe_quality, describe_room, describe_shapes
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
 from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.refusals import Refused, RefusedKind
 
-_LISTED_MOVES: Final = 40
-_LISTED_REFUSALS: Final = 12
 _DECIMALS: Final = 4
 
 
@@ -69,7 +53,9 @@ def summarise_plan(plan: Plan) -> str:
     if plan.settings.args.strategy is StrategyName.MAKE_ROOM:
         return _summarise_room(plan)
     if not plan.moves:
-        return f"Nothing to move: none of the {nodes} nodes can be emptied by these rules."
+        limit = plan.settings.max_moves
+        within = "" if limit is None else f" within {_count(limit, 'move')}"
+        return f"Nothing to move: none of the {nodes} nodes can be emptied by these rules{within}."
     moves, waves = _count(len(plan.moves), "move"), _count(plan.waves, "wave")
     freed = f"{len(plan.freed_nodes)} of {_count(nodes, 'node')}"
     return f"{moves} in {waves} free {freed}; {len(plan.after.empty_nodes)} are empty then."
@@ -86,42 +72,6 @@ def _summarise_room(plan: Plan) -> str:
         return f"Nothing to move: {fitted}{of} fit as it is ({what})."
     waves = _count(plan.waves, "wave")
     return f"{_count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
-
-
-def print_plan(plan: Plan, console: Console) -> None:
-    """Show a plan to people."""
-    console.print(render_plan(plan))
-
-
-def render_plan(plan: Plan) -> RenderableType:
-    """Return a plan as tables and a picture of the nodes before and after."""
-    resource = plan.settings.args.resource_type
-    parts: list[RenderableType] = [
-        Text(summarise_plan(plan), style="bold"),
-        *_judgement(plan),
-        Text(),
-        _fragmentation_table(plan),
-        Text(),
-        Text(f"Nodes by {resource} requested (· is empty)"),
-        Text("before"),
-        draw_nodes(plan.before, resource),
-        Text("after"),
-        draw_nodes(plan.after, resource),
-    ]
-    if plan.room:
-        parts += [Text(), room_table(plan)]
-    if plan.moves:
-        parts += [Text(), _moves_table(plan.moves)]
-    if plan.refused:
-        parts += [Text(), _refusals_table(plan.refused)]
-    return Group(*parts)
-
-
-def _judgement(plan: Plan) -> list[Text]:
-    """Return how good a plan is, if the strategy says so, and what it costs."""
-    what = "pods" if plan.settings.args.strategy is StrategyName.MAKE_ROOM else "freed nodes"
-    good = [] if plan.quality is None else [Text(judge(plan.quality, what=what))]
-    return [*good, *([Text(cost_in_words(plan))] if plan.moves else [])]
 
 
 def _describe_settings(settings: PlannerSettings) -> dict[str, Any]:
@@ -176,72 +126,6 @@ def _describe_refused(refused: Refused) -> dict[str, Any]:
         "reason": refused.reason.value,
         "message": refused.message,
     }
-
-
-def _fragmentation_table(plan: Plan) -> Table:
-    table = Table(title="Fragmentation", title_justify="left", title_style="bold")
-    table.add_column("")
-    table.add_column("before", justify="right")
-    table.add_column("after", justify="right")
-    before, after = plan.before, plan.after
-    table.add_row("nodes with pods", str(_used_nodes(before)), str(_used_nodes(after)))
-    table.add_row("empty nodes", str(len(before.empty_nodes)), str(len(after.empty_nodes)))
-    for name in _shown_resources(plan):
-        table.add_row(f"{name} requested of nodes in use", _used_share(before, name), _used_share(after, name))
-        largest = (_quantity(name, max(0, one.largest_free(name))) for one in (before, after))
-        table.add_row(f"largest free {name}", *largest)
-    for shape in usual_shapes(plan):
-        asked = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
-        table.add_row(f"room for pods of {asked}", str(before.fits(shape)), str(after.fits(shape)))
-    return table
-
-
-def _shown_resources(plan: Plan) -> tuple[str, ...]:
-    shown = dict.fromkeys((plan.settings.args.resource_type, "cpu", "memory"))
-    return tuple(name for name in shown if name in plan.before.resources)
-
-
-def _moves_table(moves: tuple[PlannedMove, ...]) -> Table:
-    table = Table(title=_count(len(moves), "move"), title_justify="left", title_style="bold")
-    for heading in ("wave", "pod", "requests", "from", "to"):
-        table.add_column(heading, overflow="fold")
-    for move in moves[:_LISTED_MOVES]:
-        requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
-        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.target)
-    if len(moves) > _LISTED_MOVES:
-        table.caption = f"and {len(moves) - _LISTED_MOVES} more; all of them with --output json"
-    return table
-
-
-def _refusals_table(refused: tuple[Refused, ...]) -> Table:
-    """Return why not more, by reason; one example each, for there may be as many as nodes."""
-    counts = Counter((one.kind, one.reason) for one in refused)
-    examples = {(one.kind, one.reason): one for one in reversed(refused)}
-    table = Table(title="Why not more", title_justify="left", title_style="bold")
-    for heading in ("", "reason", "for example"):
-        table.add_column(heading, overflow="fold")
-    ranked = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    for (kind, reason), count in ranked[:_LISTED_REFUSALS]:
-        example = examples[kind, reason]
-        name = example.node if kind is RefusedKind.NODE else f"{example.namespace}/{example.name}".lstrip("/")
-        table.add_row(_count(count, kind.value.lower()), reason.value, f"{name}: {example.message}")
-    return table
-
-
-def _used_nodes(fragmentation: Fragmentation) -> int:
-    return len(fragmentation.nodes) - len(fragmentation.empty_nodes)
-
-
-def _used_share(fragmentation: Fragmentation, name: str) -> str:
-    """Return the share of a resource that is requested on the nodes that have pods, in percent."""
-    used = [node for node in fragmentation.nodes if node.pods]
-    have = _total((node.allocatable for node in used), name)
-    share = Fraction(_total((node.requested for node in used), name), have) if have else Fraction(0)
-    return f"{float(100 * share):.1f} %"
-
-
-def _total(amounts: Iterable[ResourceAmounts], name: str) -> int:
-    return sum(one.get(name) for one in amounts)
 
 
 def _quantity(name: str, amount: int) -> str:

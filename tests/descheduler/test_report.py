@@ -1,12 +1,16 @@
 """How a plan is shown."""
 
+import re
+
+import pytest
 from rich.console import Console
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler.node_map import draw_nodes
+from berth_descheduler.plan_tables import output_console, print_plan
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.report import describe_plan, plan_to_json, print_plan, summarise_plan
+from berth_descheduler.report import describe_plan, plan_to_json, summarise_plan
 from builders import node, owner, pod
 
 
@@ -20,8 +24,8 @@ def planned(pods_on_low: int = 1, **args: object) -> Plan:
     return plan(Snapshot(nodes=nodes, pods=(*pods, *used)), settings)
 
 
-def shown(made: Plan) -> str:
-    console = Console(width=160, record=True, force_terminal=False, file=None)
+def shown(made: Plan, width: int = 160) -> str:
+    console = Console(width=width, record=True, force_terminal=False, file=None)
     with console.capture() as capture:
         print_plan(made, console)
     return capture.get()
@@ -40,6 +44,84 @@ def test_many_nodes_are_drawn_in_lines() -> None:
     made = plan(Snapshot(nodes=nodes), PlannerSettings())
 
     assert draw_nodes(made.before, "cpu").plain == "·" * 60 + "\n·"
+
+
+def test_in_a_large_cluster_a_sign_stands_for_several_nodes() -> None:
+    nodes = tuple(node(f"n{i:04}", cpu="10") for i in range(1201))
+    used = pod("a", node="n0001", cpu="10", memory=None)
+
+    made = plan(Snapshot(nodes=nodes, pods=(used,)), PlannerSettings())
+
+    assert draw_nodes(made.before, "cpu").plain.replace("\n", "") == "▅" + "·" * 600
+    assert "(· is empty, 2 nodes to a sign)" in shown(made)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_nothing_is_wider_than_the_terminal_and_no_name_is_cut(width: int) -> None:
+    long_name = "node-" + "0123456789" * 9
+    nodes = (node("full", cpu="10"), node(long_name, cpu="10"))
+    used = (pod("a", node="full", cpu="5", memory=None), pod("b" * 63, node=long_name, cpu="1", memory=None))
+    settings = PlannerSettings(args=DefragmentationArgs.parse({"strategy": "consolidate"}))
+
+    text = shown(plan(Snapshot(nodes=nodes, pods=used), settings), width)
+
+    assert max(map(len, text.splitlines())) <= width
+    assert long_name in "".join(char for char in text if char not in "│┃ \n")
+    assert "…" not in text
+
+
+def test_the_order_of_the_table_is_that_of_the_waves() -> None:
+    alike = [pod(f"p{i}", node="low", cpu="1", memory=None) for i in range(2)]
+    other = pod("q", node="low", cpu="500m", memory=None, controller=owner(name="q"))
+    base = pod("base", node="high", cpu="15", memory=None, controller=owner(name="base"))
+    nodes = (node("high", cpu="20"), node("low", cpu="10"))
+
+    made = plan(Snapshot(nodes=nodes, pods=(*alike, other, base)), PlannerSettings())
+    text = shown(made)
+
+    assert [move.wave for move in made.moves] == [0, 1, 0]
+    assert text.index("default/p0") < text.index("default/q ") < text.index("default/p1")
+
+
+def test_people_are_told_what_a_plan_costs_frees_and_how_good_it_is() -> None:
+    text = shown(planned(strategy="consolidate"))
+
+    assert "Proven optimal: no plan reaches more than 1 freed nodes, nor this with fewer moves" in text
+    assert "It restarts 1 pod of 1 controller, of priority 0, in 1 wave." in text
+    assert "Freed: low." in text
+
+
+def test_people_are_told_what_room_is_made_and_how_much_less_is_lost() -> None:
+    pods = [pod(f"p{i}", node=f"n{i}", cpu="4", memory=None, controller=owner(name=f"r{i}")) for i in range(2)]
+    nodes = [node(f"n{i}", cpu="10") for i in range(2)]
+    settings = PlannerSettings(args=DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": ["cpu=7"]}}))
+
+    made = plan(Snapshot(nodes=tuple(nodes), pods=tuple(pods)), settings)
+    text = shown(made)
+
+    assert summarise_plan(made) == "1 move in 1 wave make room: 1 fit then (cpu=7)."
+    assert re.search(r"free cpu of no use to cpu=7 +│ 100.0 % │ +41.7 %", text)
+    assert re.search(r"cpu=7 +│ +most │ +1 │ +0 │ +1 │ n[01]", text)
+
+
+def test_a_limit_on_moves_is_named_where_it_leaves_nothing() -> None:
+    made = plan(Snapshot(nodes=(node("n"),)), PlannerSettings(max_moves=0))
+
+    assert summarise_plan(made) == "Nothing to move: none of the 1 nodes can be emptied by these rules within 0 moves."
+
+
+def test_standard_output_that_is_no_terminal_gets_wide_lines_without_colour(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_plan(planned(), output_console())
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "60")
+    print_plan(planned(), output_console())
+
+    assert "\x1b" not in wide
+    assert "full: cpu is 100 % requested, not below 40 %" in wide
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
 
 
 def test_a_plan_is_summed_up_in_a_sentence() -> None:
