@@ -16,7 +16,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.deadlines import Deadline, NoDeadline
 from berth_descheduler.planner.disruption import Disruption
-from berth_descheduler.planner.packing.bounds import fewest_moves, most_freed_by_number, most_freed_by_volume
+from berth_descheduler.planner.packing.bounds import most_freed_by_number, most_freed_by_volume
 from berth_descheduler.planner.packing.columns import Ints, read_columns
 from berth_descheduler.planner.packing.draining import Candidates, Draining, DrainLimits, DrainSearch
 from berth_descheduler.planner.packing.exact_draining import Exact, solve_draining
@@ -94,12 +94,13 @@ class _Run:
         search = DrainSearch(self._columns, self._state, self._candidates, self._open, self._limits(filling))
         search.run()
         self._out_of_time |= search.out_of_time
+        self._most, self._fewest_moves = search.most, search.fewest_moves
         return next((found for found in reversed(search.found) if self._carry_out(found)), None)
 
     def _solve_exactly(self, done: Draining | None) -> Exact | None:
         """Return what the integer program proves and finds beyond what is done; None if it is not asked."""
         freed, moves = (len(done.nodes), len(self._state.steps)) if done else (0, 0)
-        least = fewest_moves(self._candidates.pod_counts, freed)
+        least = self._fewest_moves(freed)
         if not self._problem.settings.exact or (freed == self._most and moves == least):
             return None
         may_leave = np.zeros(self._columns.nodes, dtype=bool)
@@ -176,7 +177,7 @@ class _Run:
 
     def _quality(self, done: Draining | None, exact: Exact | None) -> Quality:
         freed, moves = (len(done.nodes), len(self._state.steps)) if done else (0, 0)
-        least = fewest_moves(self._candidates.pod_counts, freed)
+        least = self._fewest_moves(freed)
         most = self._most
         if exact is not None:
             most = max(freed, exact.most)

@@ -11,6 +11,7 @@ not change by that.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -77,6 +78,11 @@ class Columns:
     def nodes(self) -> int:
         """Return the number of nodes."""
         return int(self.room.shape[1])
+
+    @cached_property
+    def asked(self) -> tuple[tuple[int, ...], ...]:
+        """Return per kind the columns of the resources that it asks for."""
+        return tuple(tuple(row.nonzero()[0].tolist()) for row in self.need)
 
     def allowed(self, kind: int) -> Mask:
         """Return the nodes to which the ties of a kind allow its pods, whatever is on them."""

@@ -20,11 +20,16 @@ from berth_descheduler.planner.deadlines import Deadline, is_over
 from berth_descheduler.planner.packing.bounds import fewest_moves
 from berth_descheduler.planner.packing.columns import Columns, Ints, Mask
 from berth_descheduler.planner.packing.filling import MOVE, Demand, Filled, Limits, fill
+from berth_descheduler.planner.packing.price_bound import PriceBound, bound_by_prices
 from berth_descheduler.planner.packing.tied_pods import TiedPlacement, TiedPods
 from berth_descheduler.planner.state import State
 
 _ROUNDS: Final = 28
-_ROUNDS_WITHOUT_GAIN: Final = 10
+_ROUNDS_WITHOUT_GAIN: Final = 8
+_ROUNDS_BEFORE_CHANCE: Final = 3
+_ROUNDS_FOR_MOVES: Final = 4
+"""Rounds without gain where no more nodes can be freed, only with fewer moves."""
+
 _LARGE: Final = 20
 """A pod is large if it takes more than one in so many parts of a node."""
 
@@ -83,17 +88,25 @@ class DrainSearch:
         self._limits = limits
         self._movable = np.flatnonzero(columns.pod_kind >= 0)
         self._prices = np.full(columns.kinds, MOVE, dtype=np.int64)
+        self._best_prices = self._prices
         self._bonus = np.zeros(columns.nodes, dtype=np.int64)
         self.found: list[Draining] = []
         """What was found, the best last."""
+
+        self.most = limits.most
+        """No more nodes than this can be freed."""
+
+        self.bound: PriceBound | None = None
+        """What prices prove, where the first choice is not the best already."""
+
         self.out_of_time = False
 
     def run(self) -> None:
         """Search, and leave the results in `found`."""
-        chance, target, idle = Random(self._limits.seed), self._limits.most, 0  # noqa: S311 - no secret
-        least = fewest_moves(self._candidates.pod_counts, self._limits.most)
+        chance, target, idle = Random(self._limits.seed), self.most, 0  # noqa: S311 - no secret
+        last: object = None
         for turn in range(_ROUNDS):
-            if target < 1 or idle > _ROUNDS_WITHOUT_GAIN or self._is_perfect(least):
+            if target < 1 or idle > self._patience or self._is_perfect():
                 return
             if is_over(self._limits.deadline):
                 self.out_of_time = True
@@ -103,17 +116,35 @@ class DrainSearch:
             idle += 1
             if good and trial.nodes and trial.better_than(self._best):
                 self.found.append(trial)
+                self._best_prices = self._prices
                 idle = 0
-            self._learn(trial, turn, chance if idle > _ROUNDS_WITHOUT_GAIN // 2 else None)
+            if turn == 0 and not self._is_perfect():
+                self._prove(trial)
+            elif idle > _ROUNDS_BEFORE_CHANCE or last == (trial.nodes, trial.moves):
+                self._shake(chance)
+            else:
+                self._learn(trial, turn)
+            last = trial.nodes, trial.moves
             target = self._next_target(trial, good=good)
 
     @property
     def _best(self) -> Draining | None:
         return self.found[-1] if self.found else None
 
-    def _is_perfect(self, least: int) -> bool:
+    @property
+    def _patience(self) -> int:
+        reached = self._best is not None and len(self._best.nodes) == self.most
+        return _ROUNDS_FOR_MOVES if reached else _ROUNDS_WITHOUT_GAIN
+
+    def _is_perfect(self) -> bool:
         best = self._best
-        return best is not None and len(best.nodes) == self._limits.most and best.moves == least
+        return best is not None and len(best.nodes) == self.most and best.moves <= self.fewest_moves(self.most)
+
+    def fewest_moves(self, freed: int) -> int:
+        """Return how many moves it takes at least to free so many nodes."""
+        found = self._candidates
+        by_prices = self.bound.fewest_moves(found.nodes, found.empty, freed) if self.bound else 0
+        return max(by_prices, fewest_moves(found.pod_counts, freed))
 
     def _within_budget(self, trial: Draining) -> bool:
         return self._limits.budget is None or trial.moves <= self._limits.budget
@@ -161,13 +192,25 @@ class DrainSearch:
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def _learn(self, trial: Draining, turn: int, chance: Random | None) -> None:
-        """Move prices towards what pods cost in a trial, less and less; shake them by chance where that led nowhere."""
+    def _prove(self, trial: Draining) -> None:
+        """Look for the bound by prices, and begin anew with these prices."""
+        found, budget = self._candidates, self._limits.budget
+        bound = bound_by_prices(self._columns, found.nodes, found.empty, trial.moves if budget is None else budget)
+        if budget is not None:
+            self.most = min(self.most, bound.most_freed(found.nodes, found.empty, budget))
+        self.bound = bound
+        self._prices = self._best_prices = bound.prices
+        self._bonus = -bound.openings
+
+    def _shake(self, chance: Random) -> None:
+        """Change the prices that led to the best by chance."""
+        shaken = np.array([chance.randrange(80, 125) for _ in range(self._columns.kinds)], dtype=np.int64)
+        self._prices = np.maximum(MOVE, self._best_prices * shaken // 100)
+
+    def _learn(self, trial: Draining, turn: int) -> None:
+        """Move prices towards what pods cost in a trial, less and less."""
         pace = 2 + turn // 4
         self._prices = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
-        if chance is not None:
-            shaken = np.array([chance.randrange(80, 125) for _ in range(self._columns.kinds)], dtype=np.int64)
-            self._prices = np.maximum(MOVE, self._prices * shaken // 100)
         if self._limits.budget is None and not trial.filled.complete:
             mean = max(1, int(self._columns.need[:, self._columns.binding].mean()))
             self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
@@ -181,12 +224,12 @@ class DrainSearch:
             target = freed - self._missing_nodes(trial)
         else:
             target = freed - max(1, self._overspent(trial))
-        return min(self._limits.most, max(target, best + 1))
+        return min(self.most, max(target, best + 1))
 
     def _affordable(self, trial: Draining) -> int:
         """Return how many more nodes the moves that are left might free."""
         if self._limits.budget is None:
-            return max(1, (self._limits.most - len(trial.nodes) + 1) // 2)
+            return max(1, (self.most - len(trial.nodes) + 1) // 2)
         return max(1, (self._limits.budget - trial.moves) * len(trial.nodes) // max(1, trial.moves))
 
     def _overspent(self, trial: Draining) -> int:

@@ -15,21 +15,19 @@ All of it works on whole columns: its cost is kinds times nodes. Prices are what
 in thousandths of a move; `prices` tells what the last pod of each kind cost in the end.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import combinations_with_replacement
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from berth_descheduler.planner.packing.columns import Columns, Ints, Mask
+from berth_descheduler.planner.packing.ejections import EjectionSets, row_of_kind
 
 MOVE: Final = 1000
 """The price of one move."""
 
-_SINGLES: Final = 24
-_PAIRS: Final = 10
 _HIGHEST_PRICE: Final = 1000 * MOVE
 _SIZE_BITS: Final = 28
 """A pod as large as a node counts about half a move when sets are compared."""
@@ -104,8 +102,7 @@ class _Filling:
         self._nodes = np.flatnonzero(open_nodes & columns.takes)
         self._room = np.ascontiguousarray(room[:, self._nodes])  # (resources, open nodes)
         self._there = np.ascontiguousarray(columns.there[:, self._nodes])  # (rows, open nodes)
-        self._row = np.full(columns.kinds, -1, dtype=np.int64)
-        self._row[columns.ejectable] = np.arange(len(columns.ejectable))
+        self._row = row_of_kind(columns)
         self._left = np.zeros(columns.kinds, dtype=np.int64)
         late = np.ones(columns.kinds, dtype=bool)
         late[list(demand.first)] = False
@@ -113,7 +110,9 @@ class _Filling:
         self._rank = np.empty_like(self._order)
         self._rank[self._order] = np.arange(len(self._order))
         self._burden = prices + (columns.size >> _SIZE_BITS)  # (kinds,)
+        self._sets = EjectionSets(columns, self._order, self._burden, self._limits.most_ejected)
         self._prices_before = prices
+        self._may: dict[int, Mask] = {}
         self._last_set: dict[int, tuple[int, ...]] = {}
         self._left_by: dict[int, Mask] = {}
         """Per kind the nodes where it gave way in this round, so that it does not come back at once."""
@@ -169,22 +168,25 @@ class _Filling:
     def _copies(self, kind: int) -> tuple[Ints, Ints]:
         """Return the nodes with room for a kind, and how many pods of it each has room for."""
         need = self._columns.need[kind]
-        nodes = np.flatnonzero(self._has(kind, need))
+        nodes = self._has(kind, need).nonzero()[0]
         most = np.full(len(nodes), np.iinfo(np.int64).max)
-        for column in np.flatnonzero(need):
+        for column in self._columns.asked[kind]:
             most = np.minimum(most, self._room[column, nodes] // need[column])
         return nodes, np.minimum(most, self._left[kind]) if need.any() else np.full(len(nodes), self._left[kind])
 
     def _has(self, kind: int, amounts: Ints) -> Mask:
         """Return the nodes that are allowed for a kind and have these amounts of what it asks for."""
         mask = self._allowed(kind)
-        for column in np.flatnonzero(self._columns.need[kind]):
+        for column in self._columns.asked[kind]:
             mask = mask & (self._room[column] >= amounts[column])
         return mask
 
     def _allowed(self, kind: int) -> Mask:
         """Return the nodes to which pods of a kind may go, whatever is on them."""
-        mask: Mask = self._demand.only_on.get(kind, self._columns.allowed(kind))[self._nodes]
+        key = -1 - kind if kind in self._demand.only_on else int(self._columns.profile[kind])
+        if key not in self._may:
+            self._may[key] = self._demand.only_on.get(kind, self._columns.allowed(kind))[self._nodes]
+        mask = self._may[key]
         return mask & ~self._left_by[kind] if kind in self._left_by else mask
 
     def _keep_balance(self, kind: int, nodes: Ints, most: Ints, rest: Ints, *, lowest: bool) -> Ints:
@@ -236,14 +238,14 @@ class _Filling:
 
     def _place_by_ejection(self, kind: int) -> None:
         """Put pods where one or two smaller ones make room, the least burdensome set first."""
-        for ejected in self._sets(kind):
+        for ejected in self._sets.promising(kind, self._room, self._there, self._allowed(kind)):
             if not self._left[kind]:
                 return
             gap = self._columns.need[kind] - self._columns.need[list(ejected)].sum(axis=0)
             mask = self._has(kind, gap)
             for one in set(ejected):
                 mask = mask & (self._there[self._row[one]] >= ejected.count(one))
-            nodes = np.flatnonzero(mask)
+            nodes = mask.nonzero()[0]
             if not len(nodes):
                 continue
             order = np.argsort(self._columns.weight @ self._room[:, nodes], kind="stable")[: self._left[kind]]
@@ -252,28 +254,9 @@ class _Filling:
             self._arrive(kind, nodes[order], np.ones(len(order), dtype=np.int64))
             self._last_set[kind] = ejected
 
-    def _sets(self, kind: int) -> Iterable[tuple[int, ...]]:
-        """Return the sets of one or two smaller pods that may make room for a kind, by their burden."""
-        smaller = self._smaller(kind)
-        size = self._columns.size
-        pairs = (
-            pair
-            for pair in combinations_with_replacement(_evenly(smaller, _PAIRS), 2)
-            if self._limits.most_ejected > 1 and size[pair[0]] + size[pair[1]] < size[kind]
-        )
-        found = [
-            (int(sum(self._burden[one] for one in chosen)), chosen) for chosen in (*((e,) for e in smaller), *pairs)
-        ]
-        return [chosen for _, chosen in sorted(found)]
-
-    def _smaller(self, kind: int) -> list[int]:
-        """Return the ejectable kinds that are smaller than a kind, the larger first; not all if there are many."""
-        after = self._order[self._rank[kind] + 1 :]
-        return _evenly([int(one) for one in after if self._row[one] >= 0], _SINGLES)
-
     def _place_by_cover(self, kind: int) -> None:
         """Put pods where several smaller ones make room: large ones first, the last one as small as will do."""
-        need, smaller = self._columns.need[kind], self._smaller(kind)
+        need, smaller = self._columns.need[kind], self._sets.smaller(kind)
         asked = np.flatnonzero(need)
         may = np.flatnonzero(self._allowed(kind))
         lack = np.maximum(need[asked, None] - self._room[np.ix_(asked, may)], 0)
@@ -301,7 +284,7 @@ class _Filling:
     def _whole_parts(need: Ints, lack: Ints, there: npt.NDArray[np.int32]) -> Ints:
         """Return how many pods of a kind go into what nodes lack without going beyond it."""
         parts = np.full(lack.shape[1], np.iinfo(np.int64).max)
-        for column in np.flatnonzero(need):
+        for column in need.nonzero()[0]:
             short = lack[column] > 0
             parts = np.where(short, np.minimum(parts, lack[column] // need[column]), parts)
         useful = (lack[need > 0] > 0).any(axis=0)
@@ -326,9 +309,9 @@ class _Filling:
         if not need[scarce] < gone[scarce] <= _EXCHANGE_RATIO * need[scarce]:
             return
         mask = self._allowed(kind) & (self._there[self._row[larger]] > 0)
-        nodes = np.flatnonzero(mask)
+        nodes = mask.nonzero()[0]
         fits = np.full(len(nodes), np.iinfo(np.int64).max)
-        for column in np.flatnonzero(need):
+        for column in self._columns.asked[kind]:
             fits = np.minimum(fits, (self._room[column, nodes] + gone[column]) // need[column])
         gain = fits * need[scarce] - gone[scarce]
         order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
@@ -379,13 +362,6 @@ class _Filling:
         if (asked > 0).any():
             stuck[self._nodes] = np.where(rest >= asked[asked > 0].min(), rest, 0)
         return stuck
-
-
-def _evenly(kinds: list[int], most: int) -> list[int]:
-    """Return at most so many of some kinds, evenly over the list, its ends among them."""
-    if len(kinds) <= most:
-        return kinds
-    return [kinds[index * (len(kinds) - 1) // (most - 1)] for index in range(most)]
 
 
 def _entries(kind: int, nodes: Ints, counts: Ints) -> Ints:
