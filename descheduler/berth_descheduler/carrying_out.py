@@ -34,6 +34,7 @@ from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.outcome import Phase, PlanOutcome, conclude
 from berth_descheduler.plan_objects import PlanIdentity, build_defragmented_patch, build_status_patch
 from berth_descheduler.planner import Invalid
+from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.source_taints import nodes_to_empty, taint_sources, untaint_nodes
 from berth_kube.client import KubeClient
@@ -149,6 +150,7 @@ def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: 
         pending=count_pending(shop.client, evicted, since),
         seconds=seconds,
         note=execution.stop_message,
+        frees_nodes=plan.spec.objective.strategy != StrategyName.MAKE_ROOM,
     )
 
 

@@ -22,9 +22,10 @@ from berth_descheduler.carrying_out import PlanDeletedError, Workshop, carry_out
 from berth_descheduler.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
-from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, Verdict
+from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.plan_objects import build_plan, build_status_patch
 from berth_descheduler.planner import ClockDeadline, Invalid, Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient
@@ -241,4 +242,8 @@ def _forecast(found: Plan) -> Forecast:
         waves=found.waves,
         freed_nodes=found.freed_nodes,
         refused=len(found.refused),
+        summary=summarise_plan(found),
+        upper_bound=found.quality.upper_bound if found.quality else None,
+        proven_optimal=found.quality.proven_optimal if found.quality else None,
+        room=tuple(RoomForecast(room.name, room.wanted, room.fitted) for room in found.room),
     )

@@ -5,7 +5,7 @@ It does not own how that is found out: `landing` and `cycle` do.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -62,6 +62,9 @@ class PlanOutcome:
     note: str = ""
     """Why it was stopped, "" if it was not."""
 
+    frees_nodes: bool = True
+    """Whether nodes were to be freed, and not room to be made."""
+
     def count(self, state: MoveState) -> int:
         """Return how many moves are in a state."""
         return sum(status.state is state for status in self.statuses)
@@ -108,15 +111,24 @@ class PlanOutcome:
                 parts.append(f"{count} {word}{self._reasons(state)}")
         if self.pending:
             parts.append(f"{self.pending} without a node")
-        freed = f"{_count(len(self.freed_nodes), 'node')} freed in {self.seconds:.1f} s"
+        freed = f"; {_count(len(self.freed_nodes), 'node')} freed" if self.frees_nodes or self.freed_nodes else ""
         note = f" Stopped: {self.note}." if self.note else ""
-        return f"{', '.join(parts)}; {freed}.{note}"
+        return f"{', '.join(parts)}{freed} in {self.seconds:.1f} s.{note}"
 
     def _reasons(self, state: MoveState) -> str:
         """Return the reasons of a state, the most frequent first, in brackets."""
         counts = Counter(status.reason for status in self.statuses if status.state is state and status.reason)
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return f" ({', '.join(f'{reason} {count}' for reason, count in ordered)})" if ordered else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomForecast:
+    """What room was to be made for."""
+
+    name: str
+    wanted: int | None
+    fitted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +140,14 @@ class Forecast:
     waves: int = 0
     freed_nodes: tuple[str, ...] = ()
     refused: int = 0
+    summary: str = ""
+    """The plan in a sentence."""
+
+    upper_bound: int | None = None
+    """The most freed nodes, or pods with room, that any plan could bring; None if the strategy does not say."""
+
+    proven_optimal: bool | None = None
+    room: tuple[RoomForecast, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +180,24 @@ class Outcome:
 
     def _own_sentence(self) -> str:
         if self.plan is not None and self.verdict is Verdict.CARRIED_OUT:
-            return self.plan.sentence
+            return f"{self.plan.sentence}{self._room_sentence(self.plan)}"
         if self.verdict is Verdict.DRY_RUN:
-            planned = self.forecast
-            moves, waves = _count(planned.moves, "move"), _count(planned.waves, "wave")
-            return f"Planned only: {moves} in {waves} would free {_count(len(planned.freed_nodes), 'node')}."
+            return f"Planned only: {self.forecast.summary}"
+        if self.verdict is Verdict.NOTHING_TO_MOVE and self.forecast.summary:
+            return self.forecast.summary
         return _SENTENCES[self.verdict]
+
+    def _room_sentence(self, plan: PlanOutcome) -> str:
+        """Return what has room now, as far as the moves say it."""
+        if not self.forecast.room:
+            return ""
+        rooms = ", ".join(
+            f"{room.fitted}{'' if room.wanted is None else f' of {room.wanted}'} x {room.name}"
+            for room in self.forecast.room
+        )
+        if plan.landed_on_target == len(plan.statuses):
+            return f" Now there is room for {rooms}."
+        return f" Not every pod landed where it was to, so there may be less room than was planned: {rooms}."
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the outcome in builtins; the names are a promise to those who read the JSON."""
@@ -191,6 +223,9 @@ class Outcome:
                 "waves": self.forecast.waves,
                 "freed_nodes": list(self.forecast.freed_nodes),
                 "refused": self.forecast.refused,
+                "upper_bound": self.forecast.upper_bound,
+                "proven_optimal": self.forecast.proven_optimal,
+                "room": [asdict(room) for room in self.forecast.room],
             },
             "not_landed": [_describe(status) for status in statuses if status.state is not MoveState.LANDED],
             "adopted": [{"plan": one.plan, "phase": one.phase.value, "sentence": one.sentence} for one in self.adopted],

@@ -12,6 +12,7 @@ from rich.table import Table
 from berth_core.resources import CPU, MEMORY, ResourceAmounts
 from berth_descheduler.planner import Plan, Quality, RoomMade
 from berth_descheduler.planner.quality import Prover
+from berth_descheduler.plugins.defragmentation import StrategyName
 
 _DECIMALS: Final = 4
 _PARTS: Final = (1, 2, 4)
@@ -65,6 +66,11 @@ def describe_room(room: RoomMade) -> dict[str, Any]:
         "fragment_rate_before": {name: _rounded(share) for name, share in room.unused_before},
         "fragment_rate_after": {name: _rounded(share) for name, share in room.unused_after},
     }
+
+
+def counted_by(plan: Plan) -> str:
+    """Return what a plan's quality counts."""
+    return "pods" if plan.settings.args.strategy is StrategyName.MAKE_ROOM else "freed nodes"
 
 
 def judge(quality: Quality, *, what: str) -> str:

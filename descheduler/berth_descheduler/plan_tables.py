@@ -18,9 +18,8 @@ from rich.text import Text
 from berth_core.migration_plans import PlannedMove
 from berth_core.resources import CPU, MEMORY, ResourceAmounts
 from berth_descheduler.node_map import draw_nodes, nodes_per_sign
-from berth_descheduler.plan_quality import cost_in_words, judge, room_table, usual_shapes
+from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, room_table, usual_shapes
 from berth_descheduler.planner import Fragmentation, Plan
-from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.refusals import Refused, RefusedKind
 from berth_descheduler.report import summarise_plan
 
@@ -66,8 +65,7 @@ def render_plan(plan: Plan) -> RenderableType:
 
 def _judgement(plan: Plan) -> list[Text]:
     """Return how good a plan is, if the strategy says so, what it costs, and which nodes it frees."""
-    what = "pods" if plan.settings.args.strategy is StrategyName.MAKE_ROOM else "freed nodes"
-    said = [] if plan.quality is None else [judge(plan.quality, what=what)]
+    said = [] if plan.quality is None else [judge(plan.quality, what=counted_by(plan))]
     if plan.moves:
         said.append(cost_in_words(plan))
     if plan.freed_nodes:

@@ -12,7 +12,9 @@ from rich.console import Console
 from berth_core.migration_plans import MoveState, MoveStatus
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Phase
+from berth_descheduler.plan_quality import counted_by, judge
 from berth_descheduler.planner import Plan
+from berth_descheduler.report import summarise_plan
 
 _STEPS: Final[Mapping[Phase, str]] = {
     Phase.LEASE: "waiting for the lease",
@@ -60,11 +62,11 @@ class RunProgress(Unobserved):
             self._show(self._shown[phase])
 
     def planned(self, plan: Plan) -> None:
-        """Say what the plan is."""
+        """Say what the plan is, and how good."""
         self._waves = plan.waves
-        self._console.print(
-            f"planned: {len(plan.moves)} moves in {plan.waves} waves free {len(plan.freed_nodes)} nodes"
-        )
+        self._console.print(f"planned: {summarise_plan(plan)}", highlight=False, markup=False)
+        if plan.quality is not None:
+            self._console.print(judge(plan.quality, what=counted_by(plan)), highlight=False, markup=False)
 
     def plan_published(self, name: str, *, approved: bool) -> None:
         """Say how to approve a plan that waits for it."""

@@ -1,12 +1,12 @@
 """What a cycle did, said in a sentence and in numbers that agree with it."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
-from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict, conclude
+from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, RoomForecast, Verdict, conclude
 
 
 def moves(*states: tuple[MoveState, MoveReason] | MoveState) -> tuple[MoveStatus, ...]:
@@ -85,12 +85,39 @@ def test_a_plan_is_told_in_one_sentence(case: Case) -> None:
         (Verdict.NOT_APPROVED, "The plan was not approved in time; nothing was moved.", False),
         (Verdict.PLAN_DELETED, "The plan was deleted before it began; nothing was moved.", False),
         (Verdict.STOPPED, "Asked to stop before anything was moved.", False),
-        (Verdict.DRY_RUN, "Planned only: 0 moves in 0 waves would free 0 nodes.", True),
+        (Verdict.DRY_RUN, "Planned only: 3 moves free 2 nodes.", True),
     ],
 )
 def test_every_other_end_is_told_as_well(verdict: Verdict, want: str, *, clean: bool) -> None:
-    outcome = Outcome(verdict)
+    forecast = Forecast(summary="3 moves free 2 nodes.") if verdict is Verdict.DRY_RUN else Forecast()
+    outcome = Outcome(verdict, forecast=forecast)
     assert (outcome.sentence, outcome.clean) == (want, clean)
+
+
+def test_where_nothing_is_to_move_it_is_said_what_that_means_for_what_was_asked() -> None:
+    summary = "Nothing to move: 2 of 2 fit as it is (cpu=4)."
+    assert Outcome(Verdict.NOTHING_TO_MOVE, forecast=Forecast(summary=summary)).sentence == summary
+
+
+ROOM = (RoomForecast("shop/big", wanted=1, fitted=1), RoomForecast("cpu=4", wanted=None, fitted=3))
+
+
+def test_room_that_was_made_is_told_in_place_of_freed_nodes() -> None:
+    outcome = Outcome(Verdict.CARRIED_OUT, plan=replace(plan(LANDED), frees_nodes=False), forecast=Forecast(room=ROOM))
+    assert outcome.sentence == (
+        "1 of 1 pod landed on its target in 12.3 s. Now there is room for 1 of 1 x shop/big, 3 x cpu=4."
+    )
+    assert outcome.to_mapping()["planned"]["room"] == [
+        {"name": "shop/big", "wanted": 1, "fitted": 1},
+        {"name": "cpu=4", "wanted": None, "fitted": 3},
+    ]
+
+
+def test_no_room_is_promised_where_a_pod_did_not_land() -> None:
+    done = replace(plan(LANDED, TIMED_OUT), frees_nodes=False)
+    sentence = Outcome(Verdict.CARRIED_OUT, plan=done, forecast=Forecast(room=ROOM)).sentence
+    assert "Now there is room" not in sentence
+    assert "so there may be less room than was planned: 1 of 1 x shop/big" in sentence
 
 
 def test_a_plan_that_was_aborted_is_not_clean_although_nothing_failed() -> None:

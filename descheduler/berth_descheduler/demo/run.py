@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plan_quality import judge
+from berth_descheduler.plan_quality import counted_by, judge
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName
 from berth_descheduler.snapshots import read_live_snapshot
@@ -114,7 +114,7 @@ def _tell_plan(planned: Plan, narrator: Narrator) -> None:
     freed, moves = len(planned.freed_nodes), len(planned.moves)
     narrator.say(f"{_STRATEGY.value} finds {moves} moves in {planned.waves} waves that free {freed} nodes")
     if planned.quality is not None:
-        narrator.say(judge(planned.quality, what="freed nodes"))
+        narrator.say(judge(planned.quality, what=counted_by(planned)))
 
 
 def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
