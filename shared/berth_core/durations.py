@@ -6,6 +6,7 @@ It does not own times of day: those are in `berth_core.clock`.
 import re
 from datetime import timedelta
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from berth_core.errors import InputError
@@ -35,6 +36,7 @@ class DurationError(InputError):
         super().__init__("duration", value, "a duration such as 600s, 1h30m or 0s")
 
 
+@lru_cache(maxsize=1024)
 def parse_duration(text: str) -> timedelta:
     """Return the length that a text in the notation of Go's `time.ParseDuration` names, to the microsecond.
 

@@ -66,6 +66,13 @@ class ServiceProcess:
         self.stop()
 
     @property
+    def pid(self) -> int:
+        """Return the process id; raises `ServiceError` if the service was never started."""
+        if self._process is None:
+            raise ServiceError(f"{self._name} was not started")
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """Return the exit code, None while it runs."""
         return self._process.poll() if self._process else None

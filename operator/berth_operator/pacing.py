@@ -1,0 +1,47 @@
+"""Owns which status may wait a moment, so that the steps of many placeholders on their way are written as one.
+
+It does not own what a status says. Whatever anybody acts on is written at once.
+"""
+
+import threading
+import time
+from typing import Final
+
+from berth_core.reservations import ReservationPhase, ReservationStatus, SlotState
+
+PATIENCE_SECONDS: Final = 0.5
+"""How long a status of a Reservation that is not Available yet may be behind."""
+
+_ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
+_QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})
+
+
+def may_wait(prior: ReservationStatus, status: ReservationStatus) -> bool:
+    """Tell whether nothing but the progress of placeholders is new, before as many are held as are wanted."""
+    phases = {state.phase for state in (prior.state, status.state) if state is not None}
+    return phases <= _ON_THE_WAY and all(slot.state in _QUIET for slot in status.slots)
+
+
+class Pacing:
+    """Remembers since when a status waits, by the uid of its Reservation; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: dict[str, float] = {}
+
+    def seconds_left(self, uid: str, prior: ReservationStatus, status: ReservationStatus) -> float:
+        """Return for how long a status may still wait; 0 where it is to be written now."""
+        if prior == status or not may_wait(prior, status):
+            self.forget(uid)
+            return 0.0
+        now = time.monotonic()
+        with self._lock:
+            left = self._since.setdefault(uid, now) + PATIENCE_SECONDS - now
+        if left <= 0:
+            self.forget(uid)
+        return max(0.0, left)
+
+    def forget(self, uid: str) -> None:
+        """Forget that a status waits."""
+        with self._lock:
+            self._since.pop(uid, None)

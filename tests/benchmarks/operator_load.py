@@ -1,0 +1,199 @@
+"""Owns the load of the operator's benchmark: what is created, and reading how far sandbox and operator got with it.
+
+It does not own what is measured: that is `operator_scale`.
+"""
+
+import os
+import re
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from berth_core.labels import HANDOVER_GATE
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import Pod
+from berth_kube.client import KubeClient, connect
+from berth_kube.resources import NAMESPACES, NODES, PODS
+from berth_kube.watching import Changed, Listed
+from berth_sandbox.nodes import NodeShape, build_node
+from berth_sandbox.sandbox import Sandbox
+
+NAMESPACE = "load"
+SLOT_CPU = "500m"
+WRITERS = 16
+"""Threads that write; as many as the operator has by default."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def pod_spec(cpu: str = SLOT_CPU, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a pod
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+    return {"terminationGracePeriodSeconds": 1, "containers": [container], **spec}
+
+
+def build_pod(name: str, labels: dict[str, str], cpu: str = SLOT_CPU, **spec: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": pod_spec(cpu, automountServiceAccountToken=False, **spec),
+    }
+
+
+def build_reservation(
+    name: str, replicas: int, *, cpu: str = SLOT_CPU, app: str = "owner", nodes: Iterable[str] = ()
+) -> dict[str, Any]:
+    task = {"name": "main", "replicas": replicas, "template": {"spec": pod_spec(cpu)}}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": name},
+        "spec": {
+            "ttl": "2h",
+            "owners": [{"labelSelector": {"matchLabels": {"app": app}}}],
+            "tasks": [task | ({"reservationNodeNames": list(nodes)} if nodes else {})],
+        },
+    }
+
+
+def spread(slots: int, reservations: int) -> list[int]:
+    """Return how many slots each Reservation has, so that they are as equal as can be."""
+    return [slots * (i + 1) // reservations - slots * i // reservations for i in range(reservations)]
+
+
+def in_parallel(act: Callable[[Any], object], items: Iterable[Any]) -> None:
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(act, items))
+
+
+def make_namespace(client: KubeClient, name: str = NAMESPACE) -> None:
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+def add_nodes(sandbox: Sandbox, count: int, cpu: str) -> None:
+    with sandbox.connect() as client:
+        shape = NodeShape(cpu=cpu, memory="256Gi", pods=250)
+        in_parallel(lambda i: client.create(NODES, build_node(f"node-{i:04d}", shape)), range(count))
+        wait(lambda: len(ready_nodes(client)) >= count, seconds=120)
+
+
+def ready_nodes(client: KubeClient) -> list[str]:
+    return [
+        node["metadata"]["name"]
+        for node in client.list(NODES).items
+        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ()))
+    ]
+
+
+def wait(check: Callable[[], object], *, seconds: float, pause: float = 0.2) -> float:
+    """Wait until a check is true and return the seconds that this took."""
+    started = time.monotonic()
+    while not check():
+        if time.monotonic() - started > seconds:
+            raise TimeoutError(f"not within {seconds:g} s")
+        time.sleep(pause)
+    return time.monotonic() - started
+
+
+# --- how far they got -----------------------------------------------------------------------------------------------
+
+
+def read_metric(url: str, pattern: str) -> float:
+    """Return the sum of the samples whose line begins with a pattern."""
+    context = ssl._create_unverified_context() if url.startswith("https:") else None  # noqa: S323 - the sandbox's
+    with urllib.request.urlopen(url, timeout=10, context=context) as answer:  # noqa: S310 - loopback
+        text = answer.read().decode()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(pattern, line))
+
+
+def scheduled_pods(sandbox: Sandbox) -> float:
+    """Return how many pods the scheduler has bound since it started."""
+    url = f"https://127.0.0.1:{sandbox.ports.scheduler}/metrics"
+    return read_metric(url, r'scheduler_schedule_attempts_total\{.*result="scheduled"')
+
+
+def placeholders_left(client: KubeClient) -> int:
+    return sum(
+        1
+        for pod in client.list(PODS, namespace=DEFAULT_NAMESPACE, type=Pod).items
+        if not pod.is_terminating and not pod.is_terminal
+    )
+
+
+def delete_pods(client: KubeClient, namespace: str, label_selector: str = "") -> None:
+    """Delete all pods of a namespace and wait until they are gone."""
+    listed = client.list(PODS, namespace=namespace, label_selector=label_selector, type=Pod).items
+    in_parallel(lambda pod: client.delete(PODS, pod.metadata.name, namespace=namespace, grace_seconds=0), listed)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_megabytes(pid: int, key: str = "VmRSS") -> float:
+    """Return the resident memory of a process; key `VmHWM` for its peak."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(key))) / 1024
+
+
+# --- when pods were bound -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class BindingTimes:
+    """When pods were first seen without our gate, and when bound; by name, monotonic seconds."""
+
+    free: dict[str, float] = field(default_factory=dict)
+    bound: dict[str, float] = field(default_factory=dict)
+
+    def see(self, pod: Pod) -> None:
+        """Take in one version of a pod."""
+        name, now = pod.metadata.name, time.monotonic()
+        if not any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates):
+            self.free.setdefault(name, now)
+        if pod.spec.node_name:
+            self.bound.setdefault(name, now)
+
+    def delays(self) -> list[float]:
+        """Return the seconds from free to bound, in ascending order."""
+        return sorted(self.bound[name] - self.free[name] for name in self.bound)
+
+
+@contextmanager
+def watched_bindings(sandbox: Sandbox, app: str) -> Iterator[BindingTimes]:
+    """Yield the times of the pods of one app, kept by a watch."""
+    times, stop, listed = BindingTimes(), threading.Event(), threading.Event()
+
+    def follow() -> None:
+        with connect(kubeconfig=str(sandbox.kubeconfig)) as client:
+            for item in client.watch(PODS, namespace=NAMESPACE, label_selector=f"app={app}", type=Pod, stop=stop):
+                match item:
+                    case Listed():
+                        listed.set()
+                    case Changed(pod):
+                        times.see(pod)
+                    case _:
+                        pass
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    listed.wait(30)
+    try:
+        yield times
+    finally:
+        stop.set()
+        thread.join(5)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Return the value below which a share of the ascending values lies."""
+    return values[min(len(values) - 1, int(share * len(values)))] if values else float("nan")

@@ -1,0 +1,331 @@
+"""Owns the measurement of the operator under many Reservations, beside plain pods of the same sandbox.
+
+It does not decide whether a test passes.
+
+Run it as `python tests/benchmarks/operator_scale.py [--nodes 500 --reservations 2000 --slots 5000]`; `--curve` adds a
+quarter and a half of that, `--only rate,idle,restart,expiry` or `--only handover` measures a part. Each size has a
+sandbox of its own, in which everything is measured one after the other: plain pods first, then Reservations.
+"""
+# ruff: noqa: T201 - it prints, and finds what the tests share
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from operator_load import (
+    NAMESPACE,
+    add_nodes,
+    build_pod,
+    build_reservation,
+    cpu_seconds,
+    delete_pods,
+    in_parallel,
+    make_namespace,
+    percentile,
+    placeholders_left,
+    read_metric,
+    resident_megabytes,
+    scheduled_pods,
+    spread,
+    wait,
+    watched_bindings,
+)
+
+from berth_core.clock import format_timestamp
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import Pod
+from berth_core.reservations import ConditionType, Reservation, ReservationPhase
+from berth_kube.client import KubeClient
+from berth_kube.resources import PODS, RESERVATIONS
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from service_processes import OperatorProcess, running_operator
+
+PARTS = ("rate", "idle", "restart", "expiry", "handover")
+HUNGRY_PER_SLOT = 5
+NODE_CPU = "16"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much there is."""
+
+    nodes: int
+    reservations: int
+    slots: int
+    expiries: int
+    handovers: int
+
+    def part(self, share: float) -> "Size":
+        return Size(
+            *(
+                max(1, int(share * n))
+                for n in (self.nodes, self.reservations, self.slots, self.expiries, self.handovers)
+            )
+        )
+
+
+@dataclass
+class Report:
+    """Figures by name, in the order in which they were measured."""
+
+    size: Size
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def put(self, name: str, value: float) -> None:
+        self.figures[name] = value
+        print(f"  {name:<58} {value:10.2f}", flush=True)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One sandbox with one operator, and where the figures go."""
+
+    sandbox: Sandbox
+    client: KubeClient
+    operator: OperatorProcess
+    report: Report
+
+    @property
+    def metrics_url(self) -> str:
+        return f"http://127.0.0.1:{self.operator.health_port}/metrics"
+
+    def count(self, pattern: str) -> float:
+        return read_metric(self.metrics_url, pattern)
+
+    @property
+    def pid(self) -> int:
+        return self.operator.pid
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return self.client.list(RESERVATIONS, namespace=NAMESPACE, type=Reservation).items
+
+
+# --- from creation to Available -------------------------------------------------------------------------------------
+
+
+def measure_plain_pods(scene: Scene) -> float:
+    """Return how many plain pods the sandbox schedules a second."""
+    count, client = scene.report.size.slots, scene.client
+    before, started = scheduled_pods(scene.sandbox), time.monotonic()
+    in_parallel(
+        lambda i: client.create(PODS, build_pod(f"plain-{i}", {"app": "plain"}), namespace=NAMESPACE), range(count)
+    )
+    created = time.monotonic() - started
+    wait(lambda: scheduled_pods(scene.sandbox) - before >= count, seconds=600)
+    scheduled = time.monotonic() - started
+    wait(lambda: not client.list(PODS, namespace=NAMESPACE, field_selector="status.phase=Pending").items, seconds=120)
+    running = time.monotonic() - started
+    scene.report.put("plain pods: seconds until all were created", created)
+    scene.report.put("plain pods: seconds until all were scheduled", scheduled)
+    scene.report.put("plain pods: seconds until all ran", running)
+    delete_pods(client, NAMESPACE)
+    wait(lambda: not client.list(PODS, namespace=NAMESPACE, page_size=1000).items, seconds=120, pause=1)
+    return count / scheduled
+
+
+def measure_rate(scene: Scene) -> None:
+    """Compare Reservations with the same plain pods."""
+    size, report = scene.report.size, scene.report
+    plain = measure_plain_pods(scene)
+    time.sleep(3)
+    began, used = time.monotonic(), cpu_seconds(scene.pid)
+    bodies = [build_reservation(f"r-{i}", n) for i, n in enumerate(spread(size.slots, size.reservations))]
+    in_parallel(lambda body: scene.client.create(RESERVATIONS, body, namespace=NAMESPACE), bodies)
+    report.put("Reservations: seconds until all were created", time.monotonic() - began)
+    available = r'berth_reservation_phase_changes_total\{phase="Available"'
+    wait(lambda: scene.count(available) >= size.reservations, seconds=900, pause=0.5)
+    seconds = time.monotonic() - began
+    report.put("Reservations: seconds until all were Available", seconds)
+    report.put("operator: cpu seconds for that", cpu_seconds(scene.pid) - used)
+    report.put("plain pods: scheduled a second", plain)
+    report.put("Reservations: slots Available a second", size.slots / seconds)
+    report.put("ratio (wanted: at least 0.7)", size.slots / seconds / plain)
+    proven = wait(
+        lambda: all(r.condition(ConditionType.HANDOVER_READY) for r in scene.reservations()), seconds=300, pause=1
+    )
+    report.put("seconds more until all were proven", proven)
+
+
+# --- at rest --------------------------------------------------------------------------------------------------------
+
+
+def measure_idle(scene: Scene, seconds: float = 45) -> None:
+    """Measure what the operator uses when nothing changes."""
+    time.sleep(5)
+    used = cpu_seconds(scene.pid)
+    time.sleep(seconds)
+    share = (cpu_seconds(scene.pid) - used) / seconds
+    scene.report.put("at rest: % of a core (wanted: below 5)", 100 * share)
+    scene.report.put("at rest: MB resident (wanted: below 250)", resident_megabytes(scene.pid))
+    scene.report.put("peak: MB resident", resident_megabytes(scene.pid, "VmHWM"))
+
+
+def measure_restart(scene: Scene) -> None:
+    """Kill the operator, take places away meanwhile, start it and wait until the statuses are true again."""
+    scene.operator.kill()
+    doomed = [
+        r.status.slots[0].placeholder for r in scene.reservations()[:: max(1, scene.report.size.reservations // 20)]
+    ]
+    in_parallel(lambda name: scene.client.delete(PODS, name, namespace=DEFAULT_NAMESPACE, grace_seconds=0), doomed)
+    wait(lambda: not placeholders_named(scene.client, doomed), seconds=30)
+    began = time.monotonic()
+    scene.operator.start()
+    scene.report.put("restart: seconds until it led", time.monotonic() - began)
+    wait(lambda: len(placeholders_named(scene.client, doomed)) == len(doomed), seconds=120)
+    wait(lambda: all(r.phase is ReservationPhase.AVAILABLE for r in scene.reservations()), seconds=120)
+    scene.report.put("restart: seconds until all was true (wanted: below 10)", time.monotonic() - began)
+
+
+def placeholders_named(client: KubeClient, names: list[str]) -> list[str]:
+    found = client.list(PODS, namespace=DEFAULT_NAMESPACE, type=Pod).items
+    return [pod.metadata.name for pod in found if pod.metadata.name in set(names)]
+
+
+def measure_expiry(scene: Scene) -> None:
+    """Let many Reservations expire in the same second."""
+    doomed = scene.reservations()[: scene.report.size.expiries]
+    slots = sum(r.spec.replicas for r in doomed)
+    before = placeholders_left(scene.client)
+    at = datetime.now(UTC) + timedelta(seconds=10 + len(doomed) / 50)
+    patch = {"spec": {"ttl": None, "expires": format_timestamp(at)}}
+    in_parallel(lambda r: scene.client.merge_patch(RESERVATIONS, r.metadata.name, patch, namespace=NAMESPACE), doomed)
+    early = (datetime.now(UTC) - at).total_seconds()
+    if early > -1:
+        print("  (the expiries were not written in time)")
+    time.sleep(max(0.0, -early))
+    wait(lambda: placeholders_left(scene.client) <= before - slots, seconds=120)
+    scene.report.put(
+        f"{len(doomed)} expiries in one second: seconds (wanted: 10)", (datetime.now(UTC) - at).total_seconds()
+    )
+    ended = r'berth_reservation_phase_changes_total\{phase="Failed",reason="Expired"'
+    wait(lambda: scene.count(ended) >= len(doomed), seconds=60)
+
+
+# --- hand-overs -----------------------------------------------------------------------------------------------------
+
+
+def measure_handovers(scene: Scene) -> None:
+    """Hand many slots over at once while hungry pods wait for the same nodes."""
+    count, client, report = scene.report.size.handovers, scene.client, scene.report
+    plain = measure_plain_bindings(scene, count)
+    in_parallel(
+        lambda i: client.create(
+            RESERVATIONS, build_reservation(f"h-{i}", 1, cpu=NODE_CPU, nodes=[f"node-{i:04d}"]), namespace=NAMESPACE
+        ),
+        range(count),
+    )
+    wait(lambda: all(r.condition(ConditionType.HANDOVER_READY) for r in scene.reservations()), seconds=300, pause=1)
+    in_parallel(
+        lambda i: client.create(PODS, build_pod(f"hungry-{i}", {"app": "hungry"}, NODE_CPU), namespace="hungry"),
+        range(count * HUNGRY_PER_SLOT),
+    )
+    time.sleep(5)
+    with watched_bindings(scene.sandbox, "owner") as times:
+        began = time.monotonic()
+        in_parallel(
+            lambda i: client.create(PODS, build_pod(f"owner-{i}", {"app": "owner"}, NODE_CPU), namespace=NAMESPACE),
+            range(count),
+        )
+        wait(lambda: all(r.phase.terminal for r in scene.reservations()), seconds=400, pause=1)
+        report.put(f"{count} hand-overs at once: seconds until all were recorded", time.monotonic() - began)
+    stolen = sum(bool(p.spec.node_name) for p in client.list(PODS, namespace="hungry", type=Pod).items)
+    done = sum(r.phase is ReservationPhase.SUCCEEDED for r in scene.reservations())
+    report.put("slots stolen (wanted: 0)", stolen)
+    report.put("slots taken by their owners", done)
+    delays = times.delays()
+    report.put("un-gated to bound: p50 seconds", percentile(delays, 0.5))
+    report.put("un-gated to bound: p99 seconds", percentile(delays, 0.99))
+    report.put("ratio of the p99 (wanted: below 2)", percentile(delays, 0.99) / plain)
+
+
+def measure_plain_bindings(scene: Scene, count: int) -> float:
+    """Return the p99 of the seconds from creation to binding of as many plain pods, created at once."""
+    with watched_bindings(scene.sandbox, "plain") as times:
+        in_parallel(
+            lambda i: scene.client.create(
+                PODS, build_pod(f"plain-{i}", {"app": "plain"}, NODE_CPU), namespace=NAMESPACE
+            ),
+            range(count),
+        )
+        wait(lambda: len(times.bound) == count, seconds=120)
+    delays = times.delays()
+    scene.report.put("plain pods, created to bound: p50 seconds", percentile(delays, 0.5))
+    scene.report.put("plain pods, created to bound: p99 seconds", percentile(delays, 0.99))
+    delete_pods(scene.client, NAMESPACE)
+    wait(lambda: not scene.client.list(PODS, namespace=NAMESPACE).items, seconds=120, pause=1)
+    return percentile(delays, 0.99)
+
+
+# --- the whole ------------------------------------------------------------------------------------------------------
+
+MEASUREMENTS: dict[str, Callable[[Scene], None]] = {
+    "rate": measure_rate,
+    "idle": measure_idle,
+    "restart": measure_restart,
+    "expiry": measure_expiry,
+    "handover": measure_handovers,
+}
+
+
+def measure(size: Size, parts: list[str], options: list[str]) -> Report:
+    """Measure the parts in one sandbox of a size."""
+    report = Report(size)
+    print(f"{size.nodes} nodes, {size.reservations} Reservations, {size.slots} slots", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Sandbox.start(SandboxSettings()) as sandbox,
+        sandbox.connect() as client,
+    ):
+        add_nodes(sandbox, size.nodes, NODE_CPU)
+        for namespace in (NAMESPACE, "hungry"):
+            make_namespace(client, namespace)
+        with running_operator(sandbox, Path(folder), *options) as operator:
+            for part in parts:
+                MEASUREMENTS[part](Scene(sandbox, client, operator, report))
+    return report
+
+
+def print_table(reports: list[Report]) -> None:
+    """Print the figures of all sizes side by side."""
+    names = list(dict.fromkeys(name for report in reports for name in report.figures))
+    print(f"\n{'':<60}" + "".join(f"{report.size.reservations:>8} R" for report in reports))
+    for name in names:
+        print(f"{name:<60}" + "".join(f"{report.figures.get(name, float('nan')):10.2f}" for report in reports))
+
+
+def main() -> None:
+    """Measure what the options ask for and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--reservations", type=int, default=2000)
+    parser.add_argument("--slots", type=int, default=5000)
+    parser.add_argument("--expiries", type=int, default=1000)
+    parser.add_argument("--handovers", type=int, default=500)
+    parser.add_argument("--curve", action="store_true", help="measure a quarter and a half of it, too")
+    parser.add_argument("--only", default=",".join(PARTS), help="comma-separated: " + ", ".join(PARTS))
+    parser.add_argument("options", nargs="*", help="more options of the operator, after --")
+    given = parser.parse_args()
+    whole = Size(given.nodes, given.reservations, given.slots, given.expiries, given.handovers)
+    shares = (0.25, 0.5, 1.0) if given.curve else (1.0,)
+    parts = given.only.split(",")
+    groups = [[p for p in parts if p != "handover"], [p for p in parts if p == "handover"]]
+    reports = []
+    for share in shares:
+        size = whole.part(share)
+        joined = Report(size)
+        for group in filter(None, groups):
+            joined.figures |= measure(size, group, given.options).figures
+        reports.append(joined)
+    print_table(reports)
+
+
+if __name__ == "__main__":
+    main()

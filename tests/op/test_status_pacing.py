@@ -1,0 +1,52 @@
+"""The steps of placeholders on their way are written as one status; whatever is acted on is written at once."""
+
+import time
+
+import pytest
+
+from berth_core.reservations import ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
+from berth_operator.pacing import PATIENCE_SECONDS, Pacing, may_wait
+from handover_builders import slot
+
+NOTHING = ReservationStatus()
+
+
+def status(phase: ReservationPhase, *slots: Slot) -> ReservationStatus:
+    return ReservationStatus(state=ReservationState(phase=phase), slots=slots)
+
+
+PENDING = status(ReservationPhase.PENDING, slot(SlotState.PENDING))
+HALF = status(ReservationPhase.PENDING, slot(SlotState.PENDING), slot(SlotState.HELD, 1))
+AVAILABLE = status(ReservationPhase.AVAILABLE, slot(SlotState.HELD))
+CASES = {
+    "a new Reservation begins": (NOTHING, PENDING, True),
+    "one more placeholder runs": (PENDING, HALF, True),
+    "it waits for room": (PENDING, status(ReservationPhase.WAITING), True),
+    "it is Available": (PENDING, AVAILABLE, False),
+    "it is Available no more": (AVAILABLE, PENDING, False),
+    "it is Available and changes": (AVAILABLE, AVAILABLE, False),
+    "it has failed": (PENDING, status(ReservationPhase.FAILED), False),
+    "an owner is taking a slot": (PENDING, status(ReservationPhase.PENDING, slot(SlotState.HANDING_OVER)), False),
+    "a slot is lost": (PENDING, status(ReservationPhase.PENDING, slot(SlotState.LOST)), False),
+}
+
+
+@pytest.mark.parametrize(("prior", "new", "want"), CASES.values(), ids=CASES.keys())
+def test_a_status_may_wait_when(prior: ReservationStatus, new: ReservationStatus, want: bool) -> None:  # noqa: FBT001
+    assert may_wait(prior, new) is want
+
+
+def test_a_status_waits_for_so_long_however_often_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pacing = Pacing()
+    left = []
+    for step in (0.0, 0.2, 0.2, 0.2):
+        now += step
+        left.append(round(pacing.seconds_left("uid", NOTHING, PENDING), 3))
+    assert left == [PATIENCE_SECONDS, 0.3, 0.1, 0.0]
+    assert pacing.seconds_left("uid", PENDING, HALF) == PATIENCE_SECONDS
+
+
+def test_what_is_written_already_does_not_wait() -> None:
+    assert Pacing().seconds_left("uid", PENDING, PENDING) == 0
