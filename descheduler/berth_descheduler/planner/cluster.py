@@ -14,6 +14,7 @@ from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.objects import Node, NodeSelector, ObjectMeta, Pod
 from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
 from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.attachments import attach_columns
 from berth_descheduler.planner.classes import ClassBook, ClassIndex, PodClass
 from berth_descheduler.planner.pending_slots import pending_slots
 
@@ -57,7 +58,7 @@ class Cluster:
     pods: tuple[PlacedPod, ...]
     classes: tuple[PodClass, ...]
     resources: tuple[str, ...]
-    """Names of the columns; pod slots are one of them."""
+    """Names of the columns; pod slots and what can be attached are among them."""
 
     capacity: tuple[tuple[int, ...], ...]  # (nodes, resources)
     """What each node has to allocate."""
@@ -88,14 +89,15 @@ class Cluster:
         pods, classes = _place_pods(nodes, (*snapshot.pods, *pending_slots(snapshot)), waiting)
         allocatable, unreadable = _read_allocatable(nodes)
         resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
+        attached = attach_columns(snapshot, nodes, classes, [(one.pod, one.class_index) for one in pods])
         return cls(
             snapshot=snapshot,
             nodes=nodes,
             pods=pods,
             classes=classes,
-            resources=resources,
-            capacity=tuple(_columns(amounts, resources) for amounts in allocatable),
-            requests=tuple(_columns(one.amounts, resources, slots=1) for one in classes),
+            resources=(*resources, *attached.names),
+            capacity=_joined([_columns(amounts, resources) for amounts in allocatable], attached.capacity),
+            requests=_joined([_columns(one.amounts, resources, slots=1) for one in classes], attached.requests),
             pods_on=_pods_by_node(pods, len(nodes)),
             unreadable=unreadable,
             strays=tuple(pod for pod in snapshot.pods if _is_stray(pod, snapshot)),
@@ -207,6 +209,11 @@ def _resource_names(several: Iterable[ResourceAmounts]) -> tuple[str, ...]:
 def _columns(amounts: ResourceAmounts, resources: tuple[str, ...], slots: int | None = None) -> tuple[int, ...]:
     """Return amounts as a row; a pod takes `slots` whatever it says itself."""
     return tuple(slots if name == PODS and slots is not None else amounts.get(name) for name in resources)
+
+
+def _joined(rows: Sequence[tuple[int, ...]], more: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Return rows with more columns."""
+    return tuple((*row, *added) for row, added in zip(rows, more, strict=True))
 
 
 def _pods_by_node(pods: tuple[PlacedPod, ...], nodes: int) -> tuple[tuple[PodIndex, ...], ...]:
