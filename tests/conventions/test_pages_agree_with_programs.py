@@ -29,7 +29,7 @@ def options(command: click.Command) -> Iterator[str]:
     """Yield the options of a command and of all commands below it."""
     context = click.Context(command)
     for parameter in command.get_params(context):
-        yield from parameter.opts
+        yield from (*parameter.opts, *parameter.secondary_opts)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             found = command.get_command(context, name)
