@@ -40,6 +40,7 @@ KINDS = {
     "disruption_budgets": ("policy/v1", "PodDisruptionBudget"),
     "persistent_volume_claims": ("v1", "PersistentVolumeClaim"),
     "persistent_volumes": ("v1", "PersistentVolume"),
+    "reservations": ("batch.volcano.sh/v1alpha1", "Reservation"),
 }
 
 

@@ -48,16 +48,26 @@ def space(pod: Object) -> str:
 
 
 def requests(pod: Object) -> dict[str, Fraction]:
-    total: dict[str, Fraction] = {}
-    for container in pod["spec"].get("containers", []):
-        for resource, text in container.get("resources", {}).get("requests", {}).items():
-            total[resource] = total.get(resource, Fraction(0)) + amount(text)
-    for container in pod["spec"].get("initContainers", []):
-        for resource, text in container.get("resources", {}).get("requests", {}).items():
-            total[resource] = max(total.get(resource, Fraction(0)), amount(text))
-    for resource, text in pod["spec"].get("overhead", {}).items():
-        total[resource] = total.get(resource, Fraction(0)) + amount(text)
-    return total
+    """What a pod takes at the worst moment of its life: each step of its start beside its helpers, or all at once."""
+    spec = pod["spec"]
+    helpers = [one for one in spec.get("initContainers", []) if one.get("restartPolicy") == "Always"]
+    moments = [[*spec.get("containers", []), *helpers]]
+    for index, one in enumerate(spec.get("initContainers", [])):
+        before = [other for other in spec["initContainers"][:index] if other in helpers]
+        moments.append([*before, one])
+    asked: dict[str, Fraction] = {}
+    for moment in moments:
+        for resource in {name for one in moment for name in own_requests(one)}:
+            at_once = sum((amount(own_requests(one).get(resource, "0")) for one in moment), Fraction(0))
+            asked[resource] = max(asked.get(resource, Fraction(0)), at_once)
+    for resource, text in spec.get("overhead", {}).items():
+        asked[resource] = asked.get(resource, Fraction(0)) + amount(text)
+    return asked
+
+
+def own_requests(container: Object) -> dict[str, str]:
+    found: dict[str, str] = container.get("resources", {}).get("requests", {})
+    return found
 
 
 def expression_holds(expression: Object, found: str | None) -> bool:
@@ -152,6 +162,7 @@ class World:
         self.budgets = [one for one in listed if one["kind"] == "PodDisruptionBudget"]
         self.claims = {(space(one), name(one)): one for one in listed if one["kind"] == "PersistentVolumeClaim"}
         self.volumes = {name(one): one for one in listed if one["kind"] == "PersistentVolume"}
+        self.reservations = [one for one in listed if one["kind"] == "Reservation"]
 
     def present(self) -> list[Present]:
         found = []
@@ -163,8 +174,18 @@ class World:
 
     def expected(self) -> list[Present]:
         waiting = [pod for pod in self.pods.values() if not pod["spec"].get("nodeName")]
-        chosen = ((pod, pod["status"].get("nominatedNodeName", "")) for pod in waiting)
-        return [Present(pod, on) for pod, on in chosen if on in self.nodes]
+        chosen = [(pod, pod["status"].get("nominatedNodeName", "")) for pod in waiting]
+        return [Present(pod, on) for pod, on in (*chosen, *self._promised()) if on in self.nodes]
+
+    def _promised(self) -> Iterator[tuple[Object, str]]:
+        """The places of Reservations for one node, none of which has a placeholder in these clusters."""
+        for one in self.reservations:
+            if (one["status"].get("state") or {}).get("phase") in ("Failed", "Succeeded"):
+                continue
+            for task in one["spec"]["tasks"]:
+                if len(task.get("reservationNodeNames", [])) == 1:
+                    for _ in range(task.get("replicas", 1)):
+                        yield placeholder_of(task["template"]), task["reservationNodeNames"][0]
 
     def tainted(self, names: Iterable[str]) -> "World":
         other = deepcopy(self)
@@ -185,6 +206,7 @@ class World:
             "room": self._has_room(pod, node, present),
             "ports": self._has_ports(pod, target, present),
             "volumes": self._reaches_volumes(pod, node),
+            "claims": self._has_its_claims_alone(pod, present),
             "affinity": self._finds_company(pod, node, present),
             "anti-affinity": self._is_not_shunned(pod, node, present),
             "spread": self._is_even(pod, node, present),
@@ -221,6 +243,11 @@ class World:
                     return False
         return True
 
+    def _has_its_claims_alone(self, pod: Object, present: Sequence[Present]) -> bool:
+        taken = {key for one in present for key in claims(one.pod)}
+        alone = {key for key in claims(pod) if "ReadWriteOncePod" in self.claims[key]["spec"].get("accessModes", [])}
+        return alone.isdisjoint(taken)
+
     def _term_means(self, term: Object, holder: Object, other: Object) -> bool:
         selector = term.get("labelSelector")
         if not selects(selector, labels(other)):
@@ -234,7 +261,9 @@ class World:
         named, by_label = term.get("namespaces", []), term.get("namespaceSelector")
         if not named and by_label is None:
             return space(other) == space(holder)
-        return space(other) in named or (by_label is not None and selects(by_label, self.namespaces[space(other)]))
+        return space(other) in named or (
+            by_label is not None and selects(by_label, self.namespaces.get(space(other), {}))
+        )
 
     def _finds_company(self, pod: Object, node: Object, present: Sequence[Present]) -> bool:
         terms = pod_terms(pod, "podAffinity")
@@ -311,6 +340,89 @@ def same_domain(key: str, one: Object, other: Object) -> bool:
     return labels(one).get(key, "") == labels(other).get(key) and key in labels(one)
 
 
+def claims(pod: Object) -> set[tuple[str, str]]:
+    volumes = pod["spec"].get("volumes", [])
+    named = (one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one)
+    return {(space(pod), one) for one in named}
+
+
+def placeholder_of(pod: Object) -> Object:
+    """The pod that holds the place of another: its amounts and what ties it to nodes, in Berth's namespace."""
+    spec, affinity = pod["spec"], pod["spec"].get("affinity", {})
+    kept = {key: spec[key] for key in ("initContainers", "overhead", "nodeSelector", "tolerations") if key in spec}
+    bare = [{key: value for key, value in one.items() if key != "ports"} for one in spec.get("containers", [])]
+    tied = {"affinity": {"nodeAffinity": affinity["nodeAffinity"]}} if "nodeAffinity" in affinity else {}
+    marks = {"berth.volcano.sh/placeholder": "true", "app.kubernetes.io/managed-by": "berth-operator"}
+    meta = {"name": "placeholder", "namespace": "berth-system", "labels": marks}
+    return {"metadata": meta, "spec": {**kept, **tied, "containers": bare}, "status": {"phase": "Running"}}
+
+
+MAKERS = {("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController"), ("batch", "Job")}
+
+
+def why_not_moved(world: World, pod: Object) -> str | None:
+    """Return what forbids that a pod is evicted at all."""
+    owners = [one for one in pod["metadata"].get("ownerReferences", []) if one.get("controller")]
+    makers = {(one["apiVersion"].rpartition("/")[0], one["kind"]) for one in owners}
+    own_marks = {"berth.volcano.sh/placeholder", "berth.volcano.sh/reservation"}
+    checks = {
+        "is not running": pod["status"].get("phase") == "Running",
+        "is being deleted": "deletionTimestamp" not in pod["metadata"],
+        "is not made again": bool(makers) and makers <= MAKERS,
+        "is a mirror": "kubernetes.io/config.mirror" not in pod["metadata"].get("annotations", {}),
+        "is the system's": (pod["spec"].get("priority") or 0) < 2_000_000_000,
+        "has data on its node": not any(
+            "emptyDir" in one or "hostPath" in one for one in pod["spec"].get("volumes", [])
+        ),
+        "is Berth's": own_marks.isdisjoint(labels(pod)) and space(pod) != "berth-system",
+        "has a claim that is not known": claims(pod) <= world.claims.keys(),
+        "is under several budgets": len(budgets_over(world, pod)) <= 1,
+        "is under an exhausted budget": all(lets_go(one, pod) for one in budgets_over(world, pod)),
+    }
+    return next((check for check, holds in checks.items() if not holds), None)
+
+
+def budgets_over(world: World, pod: Object) -> list[Object]:
+    near = (one for one in world.budgets if space(one) == space(pod))
+    return [one for one in near if selects(one["spec"].get("selector"), labels(pod))]
+
+
+def is_ready(pod: Object) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+
+
+def lets_go(budget: Object, pod: Object) -> bool:
+    status = budget["status"]
+    if status.get("disruptionsAllowed", 0) > 0:
+        return True
+    if is_ready(pod):
+        return False
+    enough: bool = status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0
+    return enough or budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+
+
+def forbidden_moves(items: list[Object], moves: Sequence[Object], *, now: str = "") -> list[str]:
+    """Return the moves that may not be made whatever room there is, and the waves that overdraw a budget."""
+    world, problems = World(items), []
+    for move in moves:
+        pod, source = world.pods[move["namespace"], move["pod"]], world.nodes[move["source"]]
+        if (reason := why_not_moved(world, pod)) is not None:
+            problems.append(f"{move['pod']} {reason}")
+        if labels(source).get("critical") == "true":
+            problems.append(f"{move['pod']} leaves a critical node")
+        if now and source["metadata"].get("annotations", {}).get("berth.volcano.sh/last-defragmented", "") > now:
+            problems.append(f"{move['pod']} leaves a node that cools down until after {now}")
+    for budget in world.budgets:
+        hit = [
+            move["wave"]
+            for move in moves
+            if budget in budgets_over(world, pod := world.pods[move["namespace"], move["pod"]]) and is_ready(pod)
+        ]
+        allowed = budget["status"].get("disruptionsAllowed", 0)
+        problems += [f"wave {wave} overdraws {name(budget)}" for wave in set(hit) if hit.count(wave) > allowed]
+    return problems
+
+
 def replay_steps(items: list[Object], moves: Sequence[Object]) -> list[str]:
     """Return what is wrong with moves made one after the other in their order."""
     world = World(items)
@@ -372,6 +484,9 @@ def _judge(world: World, pod: Object, move: Object, there: list[Present]) -> Ite
         reason = world.why_not(pod, move["target"], present)
         if reason is not None:
             yield f"{key} to {move['target']}: {reason} (its old pod is {case})"
+    reason = world.why_not(placeholder_of(pod), move["target"], there)
+    if reason is not None:
+        yield f"the place of {key} on {move['target']}: {reason}"
 
 
 def _overfull(world: World, done: Sequence[Object], wave: Sequence[Object]) -> Iterator[str]:

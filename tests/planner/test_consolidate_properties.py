@@ -109,6 +109,7 @@ def test_the_same_cluster_in_another_order_gives_the_same_bytes(
         disruption_budgets=snapshot.disruption_budgets[::-1],
         persistent_volume_claims=snapshot.persistent_volume_claims[::-1],
         persistent_volumes=snapshot.persistent_volumes[::-1],
+        reservations=snapshot.reservations[::-1],
     )
 
     assert plan_to_json(plan(shuffled, how)) == plan_to_json(plan(snapshot, how))

@@ -43,6 +43,7 @@ def with_pods(snapshot: Snapshot, pods: tuple[Pod, ...]) -> Snapshot:
         disruption_budgets=snapshot.disruption_budgets,
         persistent_volume_claims=snapshot.persistent_volume_claims,
         persistent_volumes=snapshot.persistent_volumes,
+        reservations=snapshot.reservations,
     )
 
 
@@ -141,6 +142,7 @@ def test_the_same_input_gives_the_same_bytes(snapshot: Snapshot, how: PlannerSet
         disruption_budgets=snapshot.disruption_budgets,
         persistent_volume_claims=snapshot.persistent_volume_claims,
         persistent_volumes=snapshot.persistent_volumes,
+        reservations=snapshot.reservations,
     )
 
     assert plan_to_json(plan(again, how)) == plan_to_json(plan(snapshot, how))

@@ -1,0 +1,142 @@
+"""The bounds that need no solver, against every end that tiny clusters can have, counted without the planner."""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from benchmarks.instances import Recipe, generate
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import plan
+from berth_descheduler.planner.packing.bounds import fewest_moves, most_freed_by_number, most_freed_by_volume
+from berth_descheduler.planner.packing.columns import Columns, read_columns
+from berth_descheduler.planner.packing.price_bound import PriceBound, bound_by_prices
+from berth_descheduler.planner.problems import Problem
+from berth_descheduler.planner.sources import Sources, find_sources
+from berth_descheduler.planner.state import State
+from builders import bare_pod, node, owner, pod
+from planner.clusters import consolidating
+
+BUDGETS = (0, 1, 2, 3, 5)
+thoroughly = hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def tiny_clusters(draw: st.DrawFn) -> Snapshot:
+    """Three or four nodes with up to six large pods; some pods stay, some nodes are closed or over-full."""
+    number = draw(st.integers(3, 4))
+    nodes = tuple(
+        node(
+            f"n{index}",
+            cpu=str(draw(st.sampled_from((4, 8, 8, 12)))),
+            memory=f"{draw(st.sampled_from((8, 32)))}Gi",
+            unschedulable=draw(st.integers(0, 9)) == 0,
+        )
+        for index in range(number)
+    )
+    pods = tuple(
+        (bare_pod if draw(st.integers(0, 9)) == 0 else pod)(
+            f"p{index}",
+            node=f"n{draw(st.integers(0, number - 1))}",
+            cpu=str(draw(st.sampled_from((0, 1, 1, 2, 3, 4, 6)))),
+            memory=f"{draw(st.sampled_from((1, 4)))}Gi",
+            controller=owner(name=f"set{index % 2}"),
+        )
+        for index in range(draw(st.integers(1, 6 if number == 3 else 5)))
+    )
+    return Snapshot(nodes=nodes, pods=pods)
+
+
+def read(snapshot: Snapshot) -> tuple[Columns, Sources]:
+    problem = Problem.from_snapshot(snapshot, consolidating())
+    sources = find_sources(problem)
+    return read_columns(problem, State(problem.cluster), sources.to_take_from), sources
+
+
+def amounts(of: Mapping[str, object]) -> tuple[int, int]:
+    return int(str(of["cpu"])), int(str(of["memory"]).removesuffix("Gi"))
+
+
+def every_end(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
+    """Yield moves, and by how many more nodes than now are empty, of every way in which pods may lie at the end."""
+    nodes = range(len(snapshot.nodes))
+    has = [amounts(one.status.allocatable) for one in snapshot.nodes]
+    closed = {index for index, one in enumerate(snapshot.nodes) if one.spec.unschedulable}
+    asks = [amounts(one.spec.containers[0].resources.requests) for one in snapshot.pods]
+    homes = [int(one.spec.node_name[1:]) for one in snapshot.pods]
+    made = zip(snapshot.pods, homes, strict=True)
+    stays = [not one.metadata.owner_references or home in closed for one, home in made]
+    choices = [(home,) if stay else nodes for home, stay in zip(homes, stays, strict=True)]
+    usable = [index for index in nodes if index not in closed]
+    before = sum(index not in homes for index in usable)
+    for ends in product(*choices):
+        moved = [(end, ask) for end, home, ask in zip(ends, homes, asks, strict=True) if end != home]
+        used = [[sum(ask[r] for ask, end in zip(asks, ends, strict=True) if end == n) for r in (0, 1)] for n in nodes]
+        fits = all(used[end][r] <= has[end][r] for end, ask in moved for r in (0, 1) if ask[r])
+        if fits and closed.isdisjoint(end for end, _ in moved):
+            yield len(moved), sum(index not in ends for index in usable) - before
+
+
+def bounds_of(columns: Columns, sources: Sources, budget: int) -> tuple[int, PriceBound]:
+    to_empty, empty = np.array(sources.to_empty, dtype=np.int64), np.array(sources.empty, dtype=np.int64)
+    counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
+    by_prices = bound_by_prices(columns, to_empty, empty, budget)
+    most = min(
+        most_freed_by_volume(columns, sources.to_empty, sources.empty),
+        most_freed_by_number(counts, budget),
+        by_prices.most_freed(to_empty, empty, budget),
+    )
+    return most, by_prices
+
+
+@given(tiny_clusters())
+@thoroughly
+def test_no_end_frees_more_than_the_bounds_say_nor_with_fewer_moves(snapshot: Snapshot) -> None:
+    columns, sources = read(snapshot)
+    ends = set(every_end(snapshot))
+    to_empty, empty = np.array(sources.to_empty, dtype=np.int64), np.array(sources.empty, dtype=np.int64)
+    counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
+
+    for budget in BUDGETS:
+        most, by_prices = bounds_of(columns, sources, budget)
+        assert max((freed for moves, freed in ends if moves <= budget), default=0) <= most
+        for moves, freed in ends:
+            if freed > 0:
+                assert by_prices.fewest_moves(to_empty, empty, freed) <= moves
+                assert fewest_moves(counts, freed) <= moves
+
+
+@pytest.mark.parametrize(("budget", "want_most"), [(1, 1), (3, 1), (6, 2)])
+def test_a_large_pod_without_a_hole_costs_the_moves_of_what_has_to_make_room(budget: int, want_most: int) -> None:
+    """Two half-empty nodes: one large pod joins the other for a move; for both, four small pods have to go aside."""
+    large = [pod(f"large{n}", node=f"n{n}", cpu="8", controller=owner(name="large")) for n in range(2)]
+    small = [
+        pod(f"small{n}-{i}", node=f"n{n}", cpu="2", controller=owner(name="small"))
+        for n in range(2, 6)
+        for i in range(6)
+    ]
+    columns, sources = read(Snapshot(nodes=tuple(node(f"n{n}") for n in range(6)), pods=(*large, *small)))
+    counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
+
+    most, _ = bounds_of(columns, sources, budget)
+
+    assert most == want_most
+    assert most_freed_by_number(counts, budget) == min(budget, 2)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_full_cluster_is_drained_to_nearly_what_prices_allow(seed: int) -> None:
+    snapshot = generate(Recipe(nodes=200, requested=0.89, seed=seed))
+    _, sources = read(snapshot)
+    budget = len(snapshot.pods) // 20
+    counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
+
+    quality = plan(snapshot, consolidating(max_moves=budget)).quality
+
+    assert quality is not None
+    assert quality.upper_bound <= most_freed_by_number(counts, budget)
+    assert quality.reached >= 0.9 * quality.upper_bound

@@ -1,0 +1,327 @@
+"""What holds of the plans of all three strategies, over clusters in which every constraint may occur."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from berth_core.objects import Node, Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import Plan, PlannerSettings, plan, why_pods_stay
+from berth_descheduler.plugins.defragmentation import StrategyName
+from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.refusals import RefusedKind
+from builders import NOON, bare_pod, node, owner, pod
+from planner.clusters import api_items, consolidating, making_room, settings
+from planner.random_clusters import clusters, tight_clusters
+from planner.replay import amount, forbidden_moves, name, replay_steps, replay_waves, requests
+
+HOUR_AGO = "2026-11-21T11:00:00Z"
+thoroughly = hypothesis_settings(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def at_noon(how: PlannerSettings) -> PlannerSettings:
+    """The same settings with a time to count the cool-down from."""
+    return PlannerSettings(args=how.args, max_moves=how.max_moves, waves=how.waves, exact=how.exact, now=NOON)
+
+
+by_thresholds = st.builds(
+    settings,
+    low=st.sampled_from((30, 50, 60)),
+    defragment=st.just(60),
+    protection=st.sampled_from((80, 90, 100)),
+    max_moves=st.sampled_from((None, None, 3)),
+    per_controller=st.integers(1, 3),
+    now=st.just(NOON),
+    coolDownTime=st.just("1h"),
+)
+consolidations = st.builds(
+    consolidating,
+    protection=st.sampled_from((80, 90, 100, 100)),
+    max_moves=st.sampled_from((None, None, 0, 3, 8)),
+    per_controller=st.integers(1, 3),
+    per_wave=st.integers(1, 5),
+    now=st.just(NOON),
+    coolDownTime=st.just("1h"),
+)
+rooms = st.builds(
+    making_room,
+    shapes=st.sampled_from((("cpu=6",), ("cpu=8,count=1",), ("cpu=5,count=3",), ("example.com/gpu=2,count=1",))),
+    max_moves=st.sampled_from((None, 0, 2, 5)),
+    per_controller=st.integers(1, 3),
+    coolDownTime=st.just("1h"),
+).map(at_noon)
+snapshots = st.one_of(clusters(), tight_clusters())
+ways = st.one_of(by_thresholds, consolidations, rooms)
+
+
+def moves_of(made: Plan) -> list[dict[str, object]]:
+    return [msgspec.to_builtins(move) | {"wave": move.wave} for move in made.moves]
+
+
+@given(snapshots, ways)
+@thoroughly
+def test_every_step_and_every_wave_is_feasible_and_allowed(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    items, moves = api_items(snapshot), moves_of(made)
+    assert replay_steps(items, moves) == []
+    assert replay_waves(items, moves) == []
+    assert forbidden_moves(items, moves, now=HOUR_AGO) == []
+
+
+@given(snapshots, ways)
+@thoroughly
+def test_no_more_moves_than_allowed_and_no_wave_beyond_its_limits(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    assert how.max_moves is None or len(made.moves) <= how.max_moves
+    together = Counter((move.wave, move.owner.name, move.namespace) for move in made.moves if move.owner)
+    assert all(count <= how.waves.per_controller for count in together.values())
+    assert all(count <= how.waves.per_wave for count in Counter(move.wave for move in made.moves).values())
+
+
+@given(snapshots, ways)
+@thoroughly
+def test_no_plan_leaves_less_than_there_was(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    assert made.after.requested == made.before.requested
+    if how.args.strategy is StrategyName.MAKE_ROOM:
+        (room,) = made.room
+        assert room.fits_after >= room.fitted
+        assert room.wanted is None or room.fits_after >= min(room.fits_before, room.wanted)
+        assert room.wanted is not None or room.fits_after >= room.fits_before
+        assert made.moves == () or room.fitted > (0 if room.wanted else room.fits_before)
+    else:
+        assert len(made.after.empty_nodes) == len(made.before.empty_nodes) + len(made.freed_nodes)
+        assert bool(made.moves) == bool(made.freed_nodes)
+
+
+@given(snapshots, ways)
+@thoroughly
+def test_a_node_is_emptied_whole_or_gives_pods_only_to_take_others(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    taking = {move.target for move in made.moves} | {node for room in made.room for node in room.nodes}
+    for source in {move.source for move in made.moves}:
+        assert (source in made.freed_nodes and source not in {move.target for move in made.moves}) or source in taking
+    if how.args.strategy is StrategyName.THRESHOLD:
+        assert {move.source for move in made.moves} == set(made.freed_nodes)
+
+
+@given(snapshots, ways)
+@thoroughly
+def test_no_move_takes_a_node_above_its_protection_threshold(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    items = api_items(snapshot)
+    limit = how.args.protection.get("cpu") or Fraction(100)
+    where = {(move.namespace, move.pod): move.target for move in made.moves}
+    for target in {move.target for move in made.moves}:
+        found = next(one for one in items if one["kind"] == "Node" and name(one) == target)
+        there = [
+            one
+            for one in items
+            if one["kind"] == "Pod"
+            and one["status"]["phase"] not in ("Succeeded", "Failed")
+            and where.get((one["metadata"]["namespace"], name(one)), one["spec"].get("nodeName")) == target
+        ]
+        used = sum((requests(one).get("cpu", Fraction(0)) for one in there), Fraction(0))
+        assert used * 100 <= limit * amount(found["status"]["allocatable"]["cpu"])
+
+
+@given(snapshots, ways)
+@thoroughly
+def test_every_node_and_every_pod_that_stays_has_a_reason(snapshot: Snapshot, how: PlannerSettings) -> None:
+    made = plan(snapshot, how)
+
+    of_nodes = Counter(one.node for one in made.refused if one.kind is RefusedKind.NODE)
+    assert all(count == 1 for count in of_nodes.values())
+    if how.args.strategy is not StrategyName.MAKE_ROOM:
+        assert set(of_nodes) == {one.metadata.name for one in snapshot.nodes} - set(made.freed_nodes)
+    for room in made.room:
+        missing = room.wanted is None or room.fitted < room.wanted
+        assert missing == any(one.kind is RefusedKind.POD and not one.node for one in made.refused)
+    moved = {(move.namespace, move.pod) for move in made.moves}
+    staying = [(one.namespace, one.name) for one in why_pods_stay(snapshot, made)]
+    assert sorted(staying) == sorted(key for key in placed_pods(snapshot) if key not in moved)
+    assert all(one.message for one in (*made.refused, *why_pods_stay(snapshot, made)))
+
+
+def placed_pods(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    for one in snapshot.pods:
+        if (one.spec.node_name or one.status.nominated_node_name) and one.status.phase not in ("Succeeded", "Failed"):
+            yield one.metadata.namespace, one.metadata.name
+
+
+@given(snapshots, ways, st.randoms(use_true_random=False))
+@thoroughly
+def test_the_order_of_the_objects_does_not_matter(
+    snapshot: Snapshot, how: PlannerSettings, chance: random.Random
+) -> None:
+    nodes, pods = list(snapshot.nodes), list(snapshot.pods)
+    chance.shuffle(nodes)
+    chance.shuffle(pods)
+    other = Snapshot(
+        nodes=tuple(nodes),
+        pods=tuple(pods),
+        namespaces=snapshot.namespaces[::-1],
+        disruption_budgets=snapshot.disruption_budgets[::-1],
+        persistent_volume_claims=snapshot.persistent_volume_claims[::-1],
+        persistent_volumes=snapshot.persistent_volumes[::-1],
+        reservations=snapshot.reservations[::-1],
+    )
+
+    assert plan(other, how) == plan(snapshot, how)
+
+
+# --- why a pod or a node stays, case by case ------------------------------------------------------------------------
+
+
+def of(name_: str, on: str, cpu: str = "1", **rest: object) -> Pod:
+    return pod(name_, **{"node": on, "cpu": cpu, "memory": None, "controller": owner(name=name_), **rest})  # type: ignore[arg-type]
+
+
+def ten(*names: str, **rest: object) -> tuple[Node, ...]:
+    return tuple(node(one, **{"cpu": "10", **rest}) for one in names)  # type: ignore[arg-type]
+
+
+class TimeIsOver:
+    """A deadline that has passed."""
+
+    def remaining_seconds(self) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster, and the reasons of some nodes and pods that stay, with words of their messages."""
+
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+    how: PlannerSettings
+    want: dict[str, tuple[Reason, str]]
+    """By the name of the node or pod."""
+
+    in_time: bool = True
+
+
+FULL = (of("big", "b", "9", priority=2_000_000_000),)
+STRICT = settings(low=40, defragment=50, protection=100)
+
+TABLE = {
+    "Threshold: a pod that finds no target names the resource": Case(
+        ten("a", "b"),
+        (of("p", "a", "2"), *FULL),
+        STRICT,
+        {
+            "p": (Reason.NO_TARGET, "not enough cpu"),
+            "a": (Reason.NO_TARGET, "default/p"),
+            "b": (Reason.NOT_LOW, "90 %"),
+        },
+    ),
+    "Threshold: a pod beside one that may not move stays with its node": Case(
+        ten("a", "b"),
+        (of("p", "a"), bare_pod("lonely", node="a"), *FULL),
+        STRICT,
+        {
+            "p": (Reason.HOLDS_IMMOVABLE_PODS, "default/lonely"),
+            "lonely": (Reason.NO_CONTROLLER, "again"),
+            "a": (Reason.HOLDS_IMMOVABLE_PODS, "default/lonely"),
+        },
+    ),
+    "Threshold: a pod of a node that is not low": Case(
+        ten("a", "b"), (of("p", "a", "5"), *FULL), STRICT, {"p": (Reason.NOT_LOW, "50 % requested, not below 40 %")}
+    ),
+    "Threshold: a limit of moves": Case(
+        ten("a", "b"),
+        (of("p", "a"), of("q", "a"), of("big", "b", "6", priority=2_000_000_000)),
+        settings(low=40, defragment=50, protection=100, max_moves=1),
+        {"p": (Reason.MOVE_LIMIT, "2 moves are needed and 1 are left"), "a": (Reason.MOVE_LIMIT, "2 moves")},
+    ),
+    "Consolidate: a pod that finds no target names the resource": Case(
+        ten("a", "b"),
+        (of("p", "a", "2"), *FULL),
+        consolidating(),
+        {"p": (Reason.NO_TARGET, "not enough cpu"), "b": (Reason.HOLDS_IMMOVABLE_PODS, "default/big")},
+    ),
+    "Consolidate: a pod that goes to no other node names the rule": Case(
+        (*ten("a", labels={"disk": "ssd"}), *ten("b")),
+        (of("p", "a", "1", node_selector={"disk": "ssd"}), of("big", "b", "6", priority=2_000_000_000)),
+        consolidating(),
+        {"p": (Reason.NO_TARGET, "node selector"), "a": (Reason.NO_TARGET, "default/p")},
+    ),
+    "Consolidate: a limit of moves": Case(
+        ten("a", "b"),
+        (of("p", "a"), of("q", "a"), of("big", "b", "6", priority=2_000_000_000)),
+        consolidating(max_moves=1),
+        {"p": (Reason.MOVE_LIMIT, "2 moves are needed and 1 are left"), "a": (Reason.MOVE_LIMIT, "2 moves")},
+    ),
+    "Consolidate: the time is over": Case(
+        ten("a", "b", "c"),
+        (of("p", "a", "4"), of("q", "b", "3"), of("big", "c", "1", priority=2_000_000_000)),
+        consolidating(),
+        {"a": (Reason.TIME_LIMIT, "at most 2 more"), "q": (Reason.TIME_LIMIT, "the time limit")},
+        in_time=False,
+    ),
+    "Consolidate: a critical node": Case(
+        (*ten("a", labels={"critical": "true"}), *ten("b")),
+        (of("p", "a"), of("big", "b", "6", priority=2_000_000_000)),
+        consolidating(),
+        {"p": (Reason.CRITICAL_NODE, "critical=true"), "a": (Reason.CRITICAL_NODE, "critical=true")},
+    ),
+    "Consolidate: a node that is empty": Case(
+        ten("a", "b"), (of("p", "b"),), consolidating(), {"a": (Reason.ALREADY_EMPTY, "nothing on the node")}
+    ),
+    "MakeRoom: what is not in the way": Case(
+        ten("a", "b"), (of("p", "a"),), making_room(shapes=["cpu=10,count=1"]), {"p": (Reason.NOT_NEEDED, "place")}
+    ),
+    "MakeRoom: what may not move": Case(
+        ten("a"),
+        (bare_pod("lonely", node="a"), of("p", "a")),
+        making_room(shapes=["cpu=10,count=1"]),
+        {
+            "lonely": (Reason.NO_CONTROLLER, "again"),
+            "a": (
+                Reason.HOLDS_IMMOVABLE_PODS,
+                "not enough cpu beside pods that may not be moved, such as default/lonely",
+            ),
+            "p": (Reason.HOLDS_IMMOVABLE_PODS, "default/lonely"),
+            "cpu=10": (Reason.BOUND_REACHED, "1 more"),
+        },
+    ),
+    "MakeRoom: a limit of moves": Case(
+        ten("a", "b"),
+        (of("p", "a"), of("q", "b", "6")),
+        making_room(shapes=["cpu=10,count=1"], max_moves=0),
+        {"cpu=10": (Reason.MOVE_LIMIT, "1 moves would make room and 0 are allowed")},
+    ),
+    "MakeRoom: the time is over": Case(
+        ten("a", "b"),
+        (of("p", "a"), of("q", "b", "6")),
+        making_room(shapes=["cpu=10,count=1"]),
+        {"cpu=10": (Reason.TIME_LIMIT, "time limit"), "a": (Reason.INSUFFICIENT_RESOURCES, "not enough cpu")},
+        in_time=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
+def test_what_stays_says_which_rule_or_resource_or_pod_keeps_it(case: Case) -> None:
+    snapshot = Snapshot(nodes=case.nodes, pods=case.pods)
+
+    made = plan(snapshot, case.how, None if case.in_time else TimeIsOver())
+
+    found = {one.name: one for one in (*made.refused, *why_pods_stay(snapshot, made))}
+    assert {key: found[key].reason for key in case.want} == {key: reason for key, (reason, _) in case.want.items()}
+    assert [words for key, (_, words) in case.want.items() if words not in found[key].message] == []
