@@ -1,0 +1,288 @@
+"""Owns the measurement of the planner: how good its plans are, how long they take, and against what.
+
+It does not decide whether a test passes.
+
+Run it as `python tests/benchmarks/planner.py`; `--only vmr_m,spread60` for some of the rows, `--largest 1000` to leave
+larger clusters out. Times are of one thread, without reading the snapshot, but where a row says that it is a whole
+command. `naive` is what simple drains reach on the same problem in the same run (see `naive_drains`).
+"""
+# ruff: noqa: T201 - it prints
+
+import argparse
+import gc
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.instances import (
+    MissingDataError,
+    Recipe,
+    data_file,
+    generate,
+    load_kwok_placements,
+    load_snapshot,
+)
+from benchmarks.naive_drains import best_fit, first_fit
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.planner.consolidate import Consolidate
+from berth_descheduler.planner.make_room import MakeRoom
+from berth_descheduler.planner.packing.solver import is_installed
+from berth_descheduler.planner.problems import Problem, Proposal
+from berth_descheduler.planner.state import State
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+
+SIZES = (1_000, 5_000, 10_000)
+FIVE_SIZES = (625, 1_250, 2_500, 5_000, 10_000)
+BUDGET_SHARE = 0.05
+LARGE_SHAPE = "cpu=12,memory=48Gi"
+BERTH = "from berth_descheduler.cli import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    instance: str
+    asked: str
+    wanted: str
+    reached: str
+    seconds: str
+    beside: str = ""
+
+    def show(self) -> None:
+        """Print the line."""
+        cells = f"{self.instance:34} {self.asked:30} {self.wanted:30} {self.reached:48}"
+        print(f"{cells} {self.seconds:>8}  {self.beside}", flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A proposal, its problem and what it took."""
+
+    problem: Problem
+    proposal: Proposal
+    prepared_seconds: float
+    seconds: float
+
+    @property
+    def took(self) -> str:
+        """Return the seconds as the table shows them."""
+        return f"{self.seconds:.2f}"
+
+
+def plan_on(snapshot: Snapshot, settings: PlannerSettings) -> Planned:
+    """Return a strategy's proposal; the time that it takes to read the problem is not in `seconds`."""
+    started = time.perf_counter()
+    making = settings.args.strategy.option == "make-room"
+    strategy = MakeRoom(settings.args.room) if making else Consolidate()
+    problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
+    _ = problem.pod_refusals, problem.pods_to_move, problem.cluster.taken
+    prepared = time.perf_counter()
+    gc.collect()
+    begun = time.perf_counter()
+    proposal = strategy.propose(problem, State(problem.cluster, strategy.possible_sources(problem)))
+    return Planned(problem, proposal, prepared - started, time.perf_counter() - begun)
+
+
+def consolidating(budget: int | None, *, exact: bool = True) -> PlannerSettings:
+    """Return settings that free nodes."""
+    return PlannerSettings(
+        args=DefragmentationArgs.parse({"strategy": "Consolidate"}),
+        max_moves=budget,
+        exact=exact,
+        time_limit_seconds=None,
+    )
+
+
+def making_room(budget: int | None, *, exact: bool = True, shapes: tuple[str, ...] = ()) -> PlannerSettings:
+    """Return settings that make room."""
+    args = DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": list(shapes)}})
+    return PlannerSettings(args=args, max_moves=budget, exact=exact, time_limit_seconds=None)
+
+
+def beside_naive(found: Planned) -> str:
+    """Return how many nodes simple drains free, how many times as many the plan does, and could at most."""
+    quality = found.proposal.quality
+    if quality is None:
+        return ""
+    simple = {"first fit": first_fit(found.problem).nodes, "best fit": best_fit(found.problem).nodes}
+    beside = (
+        f"{name} {nodes} (x {quality.reached / nodes:.2f} of at most {quality.upper_bound / nodes:.2f})"
+        if nodes
+        else f"{name} 0"
+        for name, nodes in simple.items()
+    )
+    return "naive " + ", ".join(beside)
+
+
+def _freed(found: Planned) -> str:
+    quality = found.proposal.quality
+    if quality is None:
+        return "?"
+    share = f" = {quality.reached / quality.upper_bound:.1%}" if quality.gap else ", proven"
+    fewest = ", fewest" if quality.proven_fewest_moves else f" (at least {quality.fewest_moves})"
+    return f"{quality.reached} of {quality.upper_bound}{share}; {quality.moves} moves{fewest}"
+
+
+# --- the rows -------------------------------------------------------------------------------------------------------
+
+
+def vmr_rows() -> Iterator[Row]:
+    """Yield the rows of the public placement of virtual machines."""
+    snapshot = load_snapshot("vmr_m")
+    nodes = {10: (3, 3), 25: (6, 6), 50: (10, 10), 100: (15, 14)}
+    rates = {10: 0.4032, 25: 0.2310, 50: 0.0588, 100: 0.0014}
+    for exact in (True, False) if is_installed() else (False,):
+        how = "with optimal" if exact else "without optimal"
+        for budget, wanted in nodes.items():
+            found = plan_on(snapshot, consolidating(budget, exact=exact))
+            aim = f"{wanted[0]} freed, proven" if exact else f">= {wanted[1]} freed"
+            yield Row(
+                f"vmr_m {how}", f"consolidate, {budget} moves", aim, _freed(found), found.took, beside_naive(found)
+            )
+        for budget, rate in rates.items():
+            found = plan_on(snapshot, making_room(budget, exact=exact, shapes=("cpu=16",)))
+            (room,) = found.proposal.room
+            reached = f"rate {float(dict(room.unused_after)['cpu']):.4f}, {_freed(found)}"
+            yield Row(f"vmr_m {how}", f"room for cpu=16, {budget} moves", f"rate {rate:.4f}", reached, found.took)
+    for budget in nodes:
+        yield _whole_command(
+            "vmr_m", f"consolidate, {budget} moves", ["--strategy", "consolidate", "--max-moves", str(budget)]
+        )
+        options = ["--strategy", "make-room", "--shape", "cpu=16", "--max-moves", str(budget)]
+        yield _whole_command("vmr_m", f"room for cpu=16, {budget} moves", options)
+
+
+def _whole_command(folder: str, asked: str, options: list[str]) -> Row:
+    """Return how long a whole command takes, from file to JSON."""
+    file = str(data_file(folder, "snapshot.json.gz"))
+    command = [sys.executable, "-c", BERTH, "plan", "--snapshot", file, "--output", "json", *options]
+    started = time.perf_counter()
+    with tempfile.TemporaryFile() as out:
+        subprocess.run(command, check=True, stdout=out)
+    return Row(f"{folder} whole command", asked, "<= 5 s", "", f"{time.perf_counter() - started:.2f}")
+
+
+def spread60_rows() -> Iterator[Row]:
+    """Yield the rows of the small cluster that a stock scheduler left."""
+    snapshot = load_snapshot("spread60")
+    for budget, wanted in ((None, "32 freed, 196 moves, proven"), (180, "30 freed")):
+        found = plan_on(snapshot, consolidating(budget))
+        asked = f"consolidate, {'no budget' if budget is None else f'{budget} moves'}"
+        yield Row("spread60", asked, wanted, _freed(found), found.took, beside_naive(found))
+
+
+def kwok_rows() -> Iterator[Row]:
+    """Yield the rows of the tiny clusters with pending pods."""
+    wanted = {"4848": "1 more pod, 1 move", "4219": "none possible", "7309": "both pods, 4 moves"}
+    for seed, snapshot in load_kwok_placements().items():
+        found = plan_on(snapshot, making_room(None))
+        yield Row(f"kwok {seed[:4]}…", "room for all pending", wanted[seed[:4]], _freed(found), found.took)
+
+
+def generated_rows(largest: int) -> Iterator[Row]:
+    """Yield the rows of the generated clusters."""
+    for size in (size for size in SIZES if size <= largest):
+        yield from _consolidating_rows("scaled down", Recipe(size, 0.60, scaled_down=True), "the bound")
+        yield from _consolidating_rows("spread", Recipe(size, 0.89), ">= 83 %, >= 1.18 x direct")
+        yield from _room_rows(size, 0.50, "1 move")
+        yield from _room_rows(size, 0.89, "<= 3 moves")
+
+
+def harder_rows(_largest: int) -> Iterator[Row]:
+    """Yield rows of clusters that are harder to drain: fuller ones, and nodes that are small beside their pods."""
+    for seed in (0, 1, 2):
+        yield from _consolidating_rows(f"93 %, seed {seed},", Recipe(1_000, 0.93, seed=seed), "")
+        small = Recipe(1_000, 0.89, seed=seed, node_millis=8_000, node_mib=32 * 1024)
+        yield from _consolidating_rows(f"8 cores, seed {seed},", small, "")
+
+
+def _consolidating_rows(name: str, recipe: Recipe, wanted: str) -> Iterator[Row]:
+    snapshot = generate(recipe)
+    title = f"{name} {recipe.nodes} nodes, {len(snapshot.pods)} pods"
+    unlimited = {1_000: "gap 0", 5_000: "gap <= 0.2 %"}.get(recipe.nodes, "gap <= 1 node") if wanted else ""
+    for budget, aim in ((int(len(snapshot.pods) * BUDGET_SHARE), wanted), (None, unlimited)):
+        found = plan_on(snapshot, consolidating(budget))
+        asked = "consolidate, no budget" if budget is None else f"consolidate, {budget} moves"
+        yield Row(title, asked, aim, _freed(found), found.took, beside_naive(found))
+
+
+def _room_rows(size: int, requested: float, wanted: str) -> Iterator[Row]:
+    """Yield the row for one more of a shape than fits already."""
+    snapshot = generate(Recipe(size, requested))
+    fits = plan_on(snapshot, making_room(0, shapes=(LARGE_SHAPE,))).proposal.room[0].fits_before
+    found = plan_on(snapshot, making_room(None, shapes=(f"{LARGE_SHAPE},count={fits + 1}",)))
+    title = f"{requested:.0%} requested, {size} nodes"
+    yield Row(title, f"room for {LARGE_SHAPE}, 1 more", wanted, _freed(found), found.took)
+
+
+def cost_rows(largest: int) -> Iterator[Row]:
+    """Yield what a plan costs at five sizes, and per node and kind of pods."""
+    for size in (size for size in FIVE_SIZES if size <= largest):
+        snapshot = generate(Recipe(size, 0.89))
+        _reset_peak()
+        before = _memory_megabytes("VmRSS")
+        found = plan_on(snapshot, consolidating(int(len(snapshot.pods) * BUDGET_SHARE)))
+        more = _memory_megabytes("VmHWM") - before
+        classes = len(found.problem.cluster.classes)
+        each = 1e9 * found.seconds / (size * classes)
+        reached = f"{each:.2f} ns per node and class ({classes}); + {more:.0f} MB"
+        prepared = f"read in {found.prepared_seconds:.2f} s"
+        yield Row(
+            f"{size} nodes, {len(snapshot.pods)} pods",
+            "cost, 89 % requested",
+            "< 200 MB",
+            reached,
+            found.took,
+            prepared,
+        )
+        del found, snapshot
+        gc.collect()
+
+
+def _reset_peak() -> None:
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _memory_megabytes(field: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
+    "vmr_m": lambda _: vmr_rows(),
+    "spread60": lambda _: spread60_rows(),
+    "kwok": lambda _: kwok_rows(),
+    "generated": generated_rows,
+    "harder": harder_rows,
+    "cost": cost_rows,
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", default=",".join(ROWS), help="which rows, separated by commas")
+    parser.add_argument("--largest", type=int, default=SIZES[-1], help="leave larger generated clusters out")
+    options = parser.parse_args()
+    Row("instance", "asked", "wanted", "reached", "seconds", "beside").show()
+    for name in options.only.split(","):
+        try:
+            for row in ROWS[name](options.largest):
+                row.show()
+        except MissingDataError as error:
+            print(f"{name}: skipped, {error}")
+
+
+if __name__ == "__main__":
+    main()
