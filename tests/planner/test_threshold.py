@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from berth_core.objects import Node, Pod
+from berth_core.objects import Node, Pod, Taint
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.refusals import RefusalReason as Reason
 from berth_descheduler.refusals import RefusedKind
 from builders import NOON, bare_pod, node, owner, pod
-from planner.clusters import settings
+from planner.clusters import apart, selector, settings, term
 
 DRAINED_AT = "berth.volcano.sh/last-defragmented"
 
@@ -270,6 +270,162 @@ TABLE = {
     ),
     "a move limit of none allows none": Case(
         ten("low", "high"), LOW_AND_HIGH, why={"low": Reason.MOVE_LIMIT}, settings=settings(max_moves=0)
+    ),
+    "ResourceType: nodes are ordered by it and not by cores": Case(
+        tuple(node(name, cpu="10", memory="10Gi") for name in ("a", "b", "high")),
+        (
+            pod("few-cores", node="a", cpu="1", memory="3Gi", controller=owner(name="x")),
+            pod("little-memory", node="b", cpu="3", memory="1Gi", controller=owner(name="y")),
+            pod("there", node="high", cpu="1", memory="7Gi", controller=owner(name="z")),
+        ),
+        {"little-memory": "high"},
+        {"a": Reason.NO_TARGET},
+        settings(resourceType="memory", low=40, defragment=60, protection=90),
+    ),
+    "ResourceType: pods are ordered by it and not by cores": Case(
+        tuple(node(name, cpu="10", memory="10Gi") for name in ("low", "high", "higher")),
+        (
+            pod("few-cores", node="low", cpu="1", memory="2Gi", controller=owner(name="x")),
+            pod("little-memory", node="low", cpu="3", memory="1Gi", controller=owner(name="y")),
+            pod("h", node="high", cpu="1", memory="7Gi", controller=owner(name="z")),
+            pod("hh", node="higher", cpu="1", memory="8Gi", controller=owner(name="zz")),
+        ),
+        {"few-cores": "higher", "little-memory": "high"},
+        settings=settings(resourceType="memory", low=40, defragment=60, protection=100),
+    ),
+    "lowThresholds: a threshold of nothing makes no node low, not even an empty one": Case(
+        ten("low", "high"),
+        at("high", "8"),
+        why={"low": Reason.NOT_LOW},
+        settings=settings(low=0),
+    ),
+    "lowThresholds: a resource that a node lacks makes it none": Case(
+        (node("low", cpu="10"), node("high", cpu="10", allocatable={"nvidia.com/gpu": "4"})),
+        (*at("low", "1"), *at("high", "8")),
+        why={"low": Reason.RESOURCE_MISSING},
+        settings=settings(lowThresholds={"cpu": 40, "nvidia.com/gpu": 50}),
+    ),
+    "defragmentThresholds: a resource that a node lacks makes it no target": Case(
+        (node("low", cpu="10", allocatable={"nvidia.com/gpu": "4"}), *ten("high")),
+        (*at("low", "1"), *at("high", "8")),
+        why={"low": Reason.NO_TARGET},
+        settings=settings(defragmentThresholds={"cpu": 70, "nvidia.com/gpu": 10}),
+    ),
+    "defragmentThresholds: every one has to be exceeded": Case(
+        (*ten("low"), node("high", cpu="10", memory="10Gi")),
+        (*at("low", "1"), pod("there", node="high", cpu="8", memory="5Gi", controller=owner(name="t"))),
+        why={"low": Reason.NO_TARGET},
+        settings=settings(defragmentThresholds={"cpu": 70, "memory": 50}),
+    ),
+    "protectionThresholds: a resource that a node lacks makes it no target": Case(
+        (node("low", cpu="10", allocatable={"nvidia.com/gpu": "4"}), *ten("high")),
+        (*at("low", "1"), *at("high", "8")),
+        why={"low": Reason.NO_TARGET},
+        settings=settings(protectionThresholds={"cpu": 95, "nvidia.com/gpu": 90}),
+    ),
+    "protectionThresholds: of the second resource, just up to it": Case(
+        (*ten("low"), node("high", cpu="10", memory="10Gi")),
+        (
+            pod("p", node="low", cpu="1", memory="3Gi", controller=owner(name="p")),
+            pod("there", node="high", cpu="8", memory="6Gi", controller=owner(name="t")),
+        ),
+        {"p": "high"},
+        settings=settings(protectionThresholds={"cpu": 95, "memory": 90}),
+    ),
+    "protectionThresholds: the whole node may be used at 100": Case(
+        ten("low", "high"), (*at("low", "2"), *at("high", "8")), {"low-0": "high"}, settings=settings(protection=100)
+    ),
+    "a target that is filled counts as it was in the order of targets": Case(
+        ten("low", "high", "higher"),
+        (*at("low", "500m", "400m"), *at("high", "8900m"), *at("higher", "9")),
+        {"low-0": "higher", "low-1": "high"},
+        settings=settings(protection=95),
+    ),
+    "targets of equal use are taken by name": Case(
+        ten("low", "x", "y"), (*at("low", "1"), *at("y", "8"), *at("x", "8")), {"low-0": "x"}
+    ),
+    "a node between low and defragment is neither source nor target": Case(
+        ten("low", "middle"),
+        (*at("low", "1"), *at("middle", "5")),
+        why={"low": Reason.NO_TARGET, "middle": Reason.NOT_LOW},
+    ),
+    "a node above protection is neither source nor target": Case(
+        ten("low", "over"),
+        (*at("low", "1m"), *at("over", "9600m")),
+        why={"low": Reason.NO_TARGET, "over": Reason.NOT_LOW},
+    ),
+    "numberOfNodes: cordoned nodes do not count among the low ones": Case(
+        (*ten("a", "high"), node("b", cpu="10", unschedulable=True)),
+        (*at("a", "1"), *at("b", "1"), *at("high", "8")),
+        why={"a": Reason.TOO_FEW_LOW_NODES, "b": Reason.NODE_UNSCHEDULABLE},
+        settings=settings(numberOfNodes=1),
+    ),
+    "critical: only the value true": Case(
+        (node("low", cpu="10", labels={"critical": "True"}), *ten("high")),
+        (*at("low", "1"), *at("high", "8")),
+        {"low-0": "high"},
+    ),
+    "coolDownTime: a node on which nothing was done is a source": Case(
+        ten("low", "high"),
+        (*at("low", "1"), *at("high", "8")),
+        {"low-0": "high"},
+        settings=settings(now=NOON, coolDownTime="24h"),
+    ),
+    "coolDownTime: a cooling node may be a target": Case(
+        (node("high", cpu="10", annotations={DRAINED_AT: "2026-11-21T11:59:59Z"}), *ten("low")),
+        (*at("low", "1"), *at("high", "8")),
+        {"low-0": "high"},
+        settings=settings(now=NOON, coolDownTime="1h"),
+    ),
+    "coolDownTime: a time in the future cools down as well": Case(
+        (node("low", cpu="10", annotations={DRAINED_AT: "2026-11-21T13:00:00Z"}), *ten("high")),
+        (*at("low", "1"), *at("high", "8")),
+        why={"low": Reason.COOLING_DOWN},
+        settings=settings(now=NOON, coolDownTime="1m"),
+    ),
+    "evictableNamespaces: only those included": Case(
+        ten("low", "other", "high"),
+        (*at("low", "1", namespace="shop"), *at("other", "1"), *at("high", "8")),
+        {"low-0": "high"},
+        {"other": Reason.HOLDS_IMMOVABLE_PODS},
+        settings(evictableNamespaces={"include": ["shop"]}),
+    ),
+    "a pod that is being deleted counts as used and keeps its node": Case(
+        ten("low", "high"),
+        (*at("low", "1"), pod("leaves", node="low", cpu="1", deleted="2026-11-21T12:00:00Z"), *at("high", "8")),
+        why={"low": Reason.HOLDS_IMMOVABLE_PODS},
+    ),
+    "requests count by what a pod really takes: its start, its helpers, its overhead": Case(
+        ten("low", "high"),
+        (
+            pod("p", node="low", cpu="1", overhead={"cpu": "3"}, controller=owner(name="p")),
+            *at("high", "8"),
+        ),
+        why={"low": Reason.NOT_LOW},
+    ),
+    "a target whose taint is not tolerated is passed over": Case(
+        (
+            *ten("low", "high"),
+            node("higher", cpu="10", taints=(Taint(key="dedicated", value="db", effect="NoSchedule"),)),
+        ),
+        (*at("low", "1"), *at("high", "7500m"), *at("higher", "8")),
+        {"low-0": "high"},
+    ),
+    "a target that the pod shuns is passed over": Case(
+        ten("low", "high", "higher"),
+        (
+            pod(
+                "shy",
+                node="low",
+                cpu="1",
+                memory=None,
+                controller=owner(name="shy"),
+                affinity=apart(term(select=selector(app="db"))),
+            ),
+            *at("high", "7500m"),
+            pod("db", node="higher", cpu="8", memory=None, labels={"app": "db"}, controller=owner(name="db")),
+        ),
+        {"shy": "high"},
     ),
     "pods of namespaces not to be evicted stay and count": Case(
         ten("low", "high"),
