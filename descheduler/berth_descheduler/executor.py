@@ -31,6 +31,7 @@ from berth_descheduler.moves import Evict, Eviction, Finish, Reserve, Step, Wait
 from berth_descheduler.observation import Observation
 from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.plan_objects import PlanIdentity
+from berth_descheduler.second_moves import earlier_moves, follow
 from berth_descheduler.settings import ExecutionSettings
 from berth_descheduler.status_writer import PlanStatusWriter
 from berth_kube.client import KubeClient
@@ -116,6 +117,7 @@ class PlanExecutor:
         self._start_time = plan.status.start_time
         self._observation = observation
         self._moves = _start_moves(plan, skipped or {}, adopted=adopted)
+        self._earlier = earlier_moves(plan.spec.moves)
         self._stop = _Stop()
         self._plan_deleted = False
         self._wave = 0
@@ -134,7 +136,9 @@ class PlanExecutor:
         try:
             for wave in sorted({progress.move.wave for progress in self._moves}):
                 self._wave = wave
-                self._run_wave([one for one in self._moves if one.move.wave == wave])
+                moves = [one for one in self._moves if one.move.wave == wave]
+                self._follow_pods(moves)
+                self._run_wave(moves)
         finally:
             self._calls.close()
         return self._execution()
@@ -154,6 +158,16 @@ class PlanExecutor:
                 return
             self._tools.clock.sleep(_COALESCE_SECONDS)
             self._observation.wait(self._tools.settings.tick_seconds)
+
+    def _follow_pods(self, wave: Sequence[MoveProgress]) -> None:
+        """Find the replacements of the pods that this plan moves for the second time; skip those that never came."""
+        again = [one for one in wave if one.index in self._earlier and not one.finished]
+        observed = self._observation.look() if again else None
+        for progress in again:
+            before = self._moves[self._earlier[progress.index]].status
+            if observed is not None and not follow(progress, before, self._plan.name, observed):
+                message = f"the move before did not bring the pod to {progress.move.source}"
+                self._set_status(progress, MoveState.SKIPPED, MoveReason.POD_GONE, message)
 
     def _step_all(self, wave: Sequence[MoveProgress]) -> None:
         """Look at a wave once, then decide and act for each of its moves."""
@@ -264,7 +278,7 @@ class PlanExecutor:
                 progress.blocked_since = progress.blocked_since or now
                 self._back_off(progress, answer.detail, answer.retry_after_seconds, log_keys.EVICTION_BLOCKED)
             case Eviction.REFUSED | Eviction.NOT_SENT:
-                pass
+                self._follow_pods(moves)
             case _:
                 assert_never(answer.eviction)
 

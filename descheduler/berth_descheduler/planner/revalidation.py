@@ -48,11 +48,14 @@ class _Review:
         self._moves = moves
         self._emptied = frozenset((move.source for move in moves) if emptied is None else emptied)
         self._invalid: dict[int, Invalid] = {}
+        self._reached: dict[tuple[str, str], str] = {}
+        """Where the moves looked at so far bring each pod."""
 
     def run(self) -> Mapping[int, Invalid]:
         """Return what does not hold."""
         for index, move in enumerate(self._moves):
             self._note(index, self._why_not_movable(move))
+            self._reached[move.namespace, move.pod] = move.target
         for source in sorted(self._emptied):
             self._check_source(source)
         while self._walk():
@@ -63,6 +66,7 @@ class _Review:
         if invalid is not None and index not in self._invalid:
             self._invalid[index] = invalid
             self._fall_with(self._moves[index])
+            self._fall_after(index)
 
     def _fall_with(self, fallen: PlannedMove) -> None:
         """Let every other move of the same source fall, as it cannot be emptied; pods that are gone do not count."""
@@ -72,6 +76,14 @@ class _Review:
         for index, move in enumerate(self._moves):
             if move.source == fallen.source:
                 self._invalid.setdefault(index, Invalid(MoveReason.SOURCE_NOT_EMPTIABLE, text))
+
+    def _fall_after(self, index: int) -> None:
+        """Let the later moves of the same pod fall, which would take it from where it never comes to."""
+        fallen = self._moves[index]
+        for later, move in enumerate(self._moves[index + 1 :], index + 1):
+            if (move.namespace, move.pod) == (fallen.namespace, fallen.pod):
+                text = f"the pod does not come to {move.source}"
+                self._invalid.setdefault(later, Invalid(MoveReason.POD_CHANGED, text))
 
     def _pod(self, move: PlannedMove) -> PodIndex | None:
         return self._problem.cluster.pod_numbers.get((move.namespace, move.pod))
@@ -84,8 +96,9 @@ class _Review:
         placed = cluster.pods[pod]
         if move.pod_uid and placed.pod.metadata.uid != move.pod_uid:
             return Invalid(MoveReason.POD_CHANGED, "another pod has the name now")
-        if cluster.node_name(placed.node) != move.source:
-            return Invalid(MoveReason.POD_CHANGED, f"the pod is on {cluster.node_name(placed.node)}")
+        place = self._reached.get((move.namespace, move.pod), cluster.node_name(placed.node))
+        if place != move.source:
+            return Invalid(MoveReason.POD_CHANGED, f"the pod is on {place}")
         refusal = self._problem.pod_refusals.get(pod)
         if refusal is None:
             return None

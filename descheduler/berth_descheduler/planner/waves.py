@@ -4,6 +4,7 @@ It does not own the order of the moves, which is the strategy's, nor their execu
 
 Each move goes to the earliest wave that
 - is after the wave of every earlier move that leaves its target (room is made before it is used),
+- is after the wave of an earlier move of the same pod, which only brings it to where this one takes it from,
 - is after the wave of every earlier move of a pod that constrains it or that it constrains (affinity, spread), so that
   such moves are made one by one, in the order in which they were found feasible,
 - has room by the limits: pods of one controller in flight, moves of a wave, disruptions that a budget allows.
@@ -40,6 +41,9 @@ class _Timetable:
     moved_group: dict[ClassIndex, int] = field(default_factory=dict)
     """Per group of classes that constrain one another: the last wave in which a pod of it moves."""
 
+    moved_pod: dict[PodIndex, int] = field(default_factory=dict)
+    """Per pod: the last wave in which it moves."""
+
     first_open: dict[Limited, int] = field(default_factory=dict)
     """Per limited thing: every wave before this one is full."""
 
@@ -53,7 +57,7 @@ def assign_waves(problem: Problem, state: State, steps: Sequence[Step]) -> tuple
 
 
 def _place(step: Step, table: _Timetable, group: ClassIndex | None, limits: dict[Limited, int]) -> int:
-    after = [table.left_node.get(step.target, -1)]
+    after = [table.left_node.get(step.target, -1), table.moved_pod.get(step.pod, -1)]
     if group is not None:
         after.append(table.moved_group.get(group, -1))
     wave = max(max(after) + 1, *(table.first_open.get(limited, 0) for limited in limits))
@@ -76,6 +80,7 @@ def _note(table: _Timetable, wave: int, step: Step, group: ClassIndex | None, li
         while open_from < len(table.in_flight) and table.in_flight[open_from][limited] >= most:
             open_from += 1
         table.first_open[limited] = open_from
+    table.moved_pod[step.pod] = wave
     table.left_node[step.source] = max(wave, table.left_node.get(step.source, -1))
     if group is not None:
         table.moved_group[group] = wave
