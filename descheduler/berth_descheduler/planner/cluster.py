@@ -72,8 +72,8 @@ class Cluster:
     unreadable: Mapping[NodeIndex, str] = field(default_factory=dict)
     """What cannot be read of what some nodes have; they then seem to have nothing."""
 
-    strays: tuple[Pod, ...] = ()
-    """Pods bound to a node that is not in the snapshot."""
+    elsewhere: tuple[Pod, ...] = ()
+    """Pods that have not ended and hold a place on no node of the snapshot: they wait, or their node is not known."""
 
     waiting_node: NodeIndex | None = None
     """A node that is none: the pods that room is to be made for are on it."""
@@ -86,7 +86,7 @@ class Cluster:
         to be made for; they are put on a node of their own, the last one.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
-        pods, classes = _place_pods(nodes, (*snapshot.pods, *pending_slots(snapshot)), waiting)
+        pods, classes, elsewhere = _place_pods(nodes, (*snapshot.pods, *pending_slots(snapshot)), waiting)
         allocatable, unreadable = _read_allocatable(nodes)
         resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
         attached = attach_columns(snapshot, nodes, classes, [(one.pod, one.class_index) for one in pods])
@@ -100,7 +100,7 @@ class Cluster:
             requests=_joined([_columns(one.amounts, resources, slots=1) for one in classes], attached.requests),
             pods_on=_pods_by_node(pods, len(nodes)),
             unreadable=unreadable,
-            strays=tuple(pod for pod in snapshot.pods if _is_stray(pod, snapshot)),
+            elsewhere=elsewhere,
             waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
         )
 
@@ -114,6 +114,11 @@ class Cluster:
         """Return the index of each pod by its namespace and name."""
         keys = ((one.pod.metadata.namespace, one.pod.metadata.name) for one in self.pods)
         return {key: PodIndex(index) for index, key in enumerate(keys)}
+
+    @property
+    def strays(self) -> tuple[Pod, ...]:
+        """Return the pods bound to a node that is not in the snapshot."""
+        return tuple(pod for pod in self.elsewhere if pod.spec.node_name)
 
     @cached_property
     def has_odd_pods(self) -> bool:
@@ -144,19 +149,21 @@ class Cluster:
 
 def _place_pods(
     nodes: tuple[Node, ...], pods: Iterable[Pod], waiting: Sequence[Pod]
-) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...]]:
+) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...], tuple[Pod, ...]]:
     apart = {pod.key for pod in waiting}
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
     book = ClassBook()
-    placed = []
+    placed, elsewhere = [], []
     for pod in pods:
         name, presence = _whereabouts(pod)
         node = numbers.get(name)
         if node is not None and pod.key not in apart:
             placed.append(PlacedPod(pod, node, book.class_of(pod), presence))
+        elif not pod.is_terminal:
+            elsewhere.append(pod)
     last = NodeIndex(len(nodes) - 1)
     placed += [PlacedPod(pod, last, book.class_of(pod), Presence.SETTLED) for pod in waiting]
-    return tuple(placed), book.classes
+    return tuple(placed), book.classes, tuple(elsewhere)
 
 
 def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...], dict[NodeIndex, str]]:
@@ -170,10 +177,6 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
             amounts.append(ResourceAmounts.empty())
             unreadable[NodeIndex(index)] = str(error.within("status.allocatable"))
     return tuple(amounts), unreadable
-
-
-def _is_stray(pod: Pod, snapshot: Snapshot) -> bool:
-    return bool(pod.spec.node_name) and not pod.is_terminal and pod.spec.node_name not in snapshot.nodes_by_name
 
 
 def _whereabouts(pod: Pod) -> tuple[str, Presence]:

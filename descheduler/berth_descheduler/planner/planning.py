@@ -136,7 +136,7 @@ def _left_out(problem: Problem) -> Iterator[Refused]:
     for pod in problem.cluster.strays:
         text = f"its node {pod.spec.node_name} is not in the snapshot"
         yield _refused(pod, Refusal(RefusalReason.UNKNOWN_NODE, text))
-    for pod in filter(is_pending, problem.cluster.snapshot.pods):
+    for pod in filter(is_pending, problem.cluster.elsewhere):
         if odd := odd_requests(pod):
             yield _refused(pod, Refusal(RefusalReason.POD_DATA_ODD, odd))
 
