@@ -278,7 +278,7 @@ class PlanExecutor:
                 progress.blocked_since = progress.blocked_since or now
                 self._back_off(progress, answer.detail, answer.retry_after_seconds, log_keys.EVICTION_BLOCKED)
             case Eviction.REFUSED | Eviction.NOT_SENT:
-                self._follow_pods(moves)
+                pass
             case _:
                 assert_never(answer.eviction)
 
