@@ -6,12 +6,12 @@ It does not own the sandbox, nor the operator that plays on it.
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from berth_core.clock import SystemClock
 from berth_core.labels import HANDOVER_GATE, RESERVATION_NAME_ANNOTATION
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
@@ -19,7 +19,7 @@ from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, JOBS, NODES, PODS, RESERVATIONS, Resource
-from berth_sandbox.invariants import check
+from berth_sandbox.invariants import ClusterState, Invariant, Violation, find_violations, keep_watch, read_state
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
@@ -87,12 +87,34 @@ class Stage:
 
     def leftovers(self) -> list[str]:
         """Return what is not as it must be on this stage."""
-        nodes = tuple(f"node {name}" for name in self.nodes)
-        return [
-            str(found)
-            for found in check(self.client, now=datetime.now(UTC))
-            if self.namespace in found.target or found.target in nodes
-        ]
+        return [str(found) for found in self._violations()]
+
+    def require_rest(self) -> None:
+        """Fail if anything on this stage is not as it must be for longer than it may; that pods wait is theirs."""
+        waiting = {Invariant.POD_PENDING, Invariant.WORKLOAD_SHORT}
+        clock = SystemClock()
+        breaches = keep_watch(lambda: [v for v in self._violations() if v.invariant not in waiting], clock)
+        assert not breaches, "\n".join(map(str, breaches))
+
+    def _violations(self) -> tuple[Violation, ...]:
+        return find_violations(self._own(read_state(self.client)), now=SystemClock().now())
+
+    def _own(self, state: ClusterState) -> ClusterState:
+        """Return the part of a cluster's state that is this stage's: what is of the whole cluster is left out."""
+        pods = (pod for pod in state.pods if self._is_own(pod))
+        return replace(
+            state,
+            pods=tuple(pods),
+            nodes=tuple(node for node in state.nodes if node.metadata.name in self.nodes),
+            reservations=tuple(r for r in state.reservations if r.metadata.namespace == self.namespace),
+            workloads=tuple(w for w in state.workloads if w.metadata.namespace == self.namespace),
+            priority_classes=(),
+            webhooks=(),
+        )
+
+    def _is_own(self, pod: Pod) -> bool:
+        holds_for = pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "").partition("/")[0]
+        return self.namespace in {pod.metadata.namespace, holds_for} or pod.spec.node_name in self.nodes
 
     def clear(self) -> None:
         """Take away everything that the test made."""
@@ -133,7 +155,7 @@ def operator(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def stage(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """Yield a namespace and two nodes named after the test's number, and clear them away."""
+    """Yield a namespace and two nodes named after the test's number; look that all is well, and clear them away."""
     refuse_other_contexts(sandbox.context)
     with sandbox.connect() as client:
         namespace = make_namespace(client, f"stage-{zlib.crc32(request.node.nodeid.encode()):08x}")
@@ -142,5 +164,6 @@ def stage(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[Stage]:
         made = Stage(client, namespace, nodes)
         try:
             yield made
+            made.require_rest()
         finally:
             made.clear()

@@ -12,7 +12,10 @@ from typing import Final
 from berth_core.labels import DRAINING_TAINT, HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
 from berth_sandbox.invariants import Invariant, Violation
 
-_GATE_OFF: Final = {"spec": {"schedulingGates": [{"name": HANDOVER_GATE, "$patch": "delete"}]}}
+_GATE_OFF: Final = {
+    "metadata": {"labels": {RESERVATION_LABEL: None}},
+    "spec": {"schedulingGates": [{"name": HANDOVER_GATE, "$patch": "delete"}]},
+}
 _NOMINATION_OFF: Final = {"status": {"nominatedNodeName": None}}
 _OPERATOR_LOG: Final = "kubectl -n {own} logs deployment/berth-operator --tail=100"
 
@@ -41,6 +44,18 @@ def _patch(body: object, *options: str) -> str:
 
 
 ADVICE: Final[Mapping[Invariant, Advice]] = {
+    Invariant.OPERATOR_ABSENT: Advice(
+        what="No operator holds its Lease.",
+        why="Places stay held, but nothing is handed over, expires or is cleared away until one runs.",
+        to_do="See why no operator runs:",
+        command="kubectl -n {own} describe deployment berth-operator",
+    ),
+    Invariant.HANDOVER_UNPROVEN: Advice(
+        what="A place is held, but the way of handing it over does not work: a dry-run pod did not come back gated.",
+        why="Nothing is evicted for this Reservation, and a pod that is made for it now may land elsewhere.",
+        to_do="Mostly the API server does not reach the webhook; the operator's log and its Service say more:",
+        command="kubectl -n {own} get endpointslices -l kubernetes.io/service-name=berth-webhook",
+    ),
     Invariant.GATE_LEFT: Advice(
         what="A pod is kept back by Berth's scheduling gate, and no reserved place waits for it.",
         why="No scheduler looks at the pod while it has the gate: it stays Pending for ever.",
@@ -113,18 +128,6 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="See which pods are there, and delete one that its controller makes again:",
         command="kubectl describe node {name}",
     ),
-    Invariant.OPERATOR_ABSENT: Advice(
-        what="No operator holds its Lease.",
-        why="Places stay held, but nothing is handed over, expires or is cleared away until one runs.",
-        to_do="See why no operator runs:",
-        command="kubectl -n {own} describe deployment berth-operator",
-    ),
-    Invariant.HANDOVER_UNPROVEN: Advice(
-        what="A place is held, but the way of handing it over does not work: a dry-run pod did not come back gated.",
-        why="Nothing is evicted for this Reservation, and a pod that is made for it now may land elsewhere.",
-        to_do="Mostly the API server does not reach the webhook; the operator's log and its Service say more:",
-        command="kubectl -n {own} get endpointslices -l kubernetes.io/service-name=berth-webhook",
-    ),
     Invariant.PLAN_ABANDONED: Advice(
         what="A plan is Running and no descheduler carries it out.",
         why="Its source nodes stay tainted and its places held until the next run takes it up or they expire.",
@@ -132,3 +135,4 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command="kubectl delete migrationplan {name}",
     ),
 }
+"""In the order in which they are told: what is the cause of others comes first."""

@@ -110,8 +110,8 @@ def print_findings(found: Sequence[Violation], own_namespace: str, console: Cons
     """Print findings for people; each kind is explained once, with all that it was found on."""
     if not found:
         console.print("All is well: Berth has left nothing behind, and what it says is true.")
-    for invariant in dict.fromkeys(violation.invariant for violation in found):
-        advice = ADVICE[invariant]
+    present = {violation.invariant for violation in found}
+    for invariant, advice in ((invariant, told) for invariant, told in ADVICE.items() if invariant in present):
         console.print(f"{invariant}: {advice.what}", style="bold", highlight=False, markup=False)
         console.print(f"  {advice.why}", highlight=False, markup=False)
         same = [violation for violation in found if violation.invariant is invariant]

@@ -30,7 +30,7 @@ _READ_BYTES: Final = 64 * 1024
 _QUEUED_ITEMS: Final = 1000
 _TOO_SHORT_SECONDS: Final = 1.0
 _WORTH_A_WARNING: Final = 3
-_BACKOFF: Final = Backoff(first_seconds=0.2, longest_seconds=30.0)
+_BACKOFF: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
 
 
 @dataclass(frozen=True, slots=True)

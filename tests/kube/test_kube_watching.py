@@ -11,6 +11,7 @@ from berth_core.objects import Pod
 from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed
 from berth_kube.errors import ForbiddenError, UnexpectedObjectError
 from berth_kube.resources import PODS
+from berth_kube.watching import WatchSettings
 from scripted_server import Reset, ScriptedServer, Silence, Stream, event, page, refusal
 
 pytestmark = pytest.mark.timeout(30)
@@ -256,3 +257,7 @@ def test_nothing_is_lost_when_the_reader_is_slow(client: KubeClient, server: Scr
     names = [f"p{n}" for n in range(2_500)]
     server.on("GET", PATH, page()).on("WATCH", PATH, Stream([added(name, 11 + n) for n, name in enumerate(names)]))
     assert first_items(client, 2_501)[1:] == [f"added {name}" for name in names]
+
+
+def test_after_a_long_outage_a_watch_is_tried_again_every_few_seconds() -> None:
+    assert WatchSettings().backoff.wait_seconds(1000, draw=lambda: 0.0) == 5

@@ -1,0 +1,225 @@
+"""Owns a proxy before the API server that disturbs calls as a plan says; clients reach it by a kubeconfig.
+
+It does not decide what happens to a call: a `FaultPlan` does. It speaks plain HTTP on loopback and passes the client's
+own credentials on.
+"""
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final, Self
+
+import urllib3
+import yaml
+from urllib3.exceptions import HTTPError
+from urllib3.response import BaseHTTPResponse
+
+from berth_sandbox.configuration import write_kubeconfig
+from berth_sandbox.faults.plans import NoFaults
+from berth_sandbox.faults.vocabulary import Call, Fault, FaultKind, FaultPlan
+from berth_sandbox.ports import LOOPBACK
+
+_READ_BYTES: Final = 64 * 1024
+_REMEMBERED_CALLS: Final = 5000
+_OF_ONE_CONNECTION: Final = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "content-length",
+    "date",
+    "server",
+    "host",
+}
+_STATUSES: Final = {
+    FaultKind.TOO_MANY: (429, "TooManyRequests"),
+    FaultKind.SERVER_ERROR: (500, "InternalError"),
+    FaultKind.UNAVAILABLE: (503, "ServiceUnavailable"),
+    FaultKind.CONFLICT: (409, "Conflict"),
+    FaultKind.GONE: (410, "Expired"),
+}
+
+
+class FaultProxy:
+    """A proxy before the API server of a kubeconfig; `plan` may be replaced at any time. Use it with `with`."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.plan: FaultPlan = NoFaults()
+        self.journal: deque[tuple[Call, Fault]] = deque(maxlen=_REMEMBERED_CALLS)
+        """The last calls and what happened to them."""
+        self._config: dict[str, Any] = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        self._streams: set[BaseHTTPResponse] = set()
+        self._lock = threading.Lock()
+        cluster = self._config["clusters"][0]["cluster"]
+        self._upstream = urllib3.PoolManager(
+            ca_certs=cluster.get("certificate-authority"), retries=False, maxsize=64, timeout=urllib3.Timeout(connect=5)
+        )
+        self._server_url = cluster["server"]
+        self._server = _Server((LOOPBACK, 0), _Handler)
+        self._server.proxy = self
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self.cut_watches()
+        self._upstream.clear()
+        self._thread.join(5)
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Write the kubeconfig by which the same client goes through the proxy, and return its path."""
+        (cluster,) = self._config["clusters"]
+        through = {**cluster, "cluster": {"server": f"http://{LOOPBACK}:{self._server.server_address[1]}"}}
+        write_kubeconfig(path, {**self._config, "clusters": [through]})
+        return path
+
+    def cut_watches(self) -> int:
+        """Cut every stream that is open now, and return how many there were."""
+        with self._lock:
+            streams = tuple(self._streams)
+        for stream in streams:
+            with suppress(OSError, RuntimeError, ValueError):  # ended by itself meanwhile
+                stream.shutdown()
+        return len(streams)
+
+    def forward(self, call: Call, headers: dict[str, str]) -> BaseHTTPResponse:
+        """Pass a call on and return the answer with its body unread."""
+        address = f"{self._server_url}{call.path}" + (f"?{call.query}" if call.query else "")
+        answer = self._upstream.request(
+            call.method, address, body=call.body or None, headers=headers, preload_content=False, redirect=False
+        )
+        if call.is_watch:
+            with self._lock:
+                self._streams.add(answer)
+        return answer
+
+    def forget(self, answer: BaseHTTPResponse) -> None:
+        """Close an answer."""
+        with self._lock:
+            self._streams.discard(answer)
+        answer.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    proxy: FaultProxy
+
+    def handle_error(self, *_: object) -> None:
+        """Keep quiet: clients that go away are part of it."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Relays one connection's calls."""
+
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet; the proxy has a journal."""
+
+    def _relay(self) -> None:
+        """Read a call, ask the plan, and do what it says."""
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        call = Call(self.command, path, query, body)
+        fault = self.server.proxy.plan.decide(call)
+        self.server.proxy.journal.append((call, fault))
+        try:
+            self._carry_out(call, fault)
+        except (HTTPError, OSError):
+            self.close_connection = True
+
+    def _carry_out(self, call: Call, fault: Fault) -> None:
+        plan = self.server.proxy.plan
+        match fault.kind:
+            case FaultKind.NONE:
+                self._pass_on(call)
+            case FaultKind.DELAY:
+                time.sleep(fault.seconds)
+                self._pass_on(call)
+            case FaultKind.PAUSE:
+                plan.hold(call)
+                self._pass_on(call)
+            case FaultKind.CUT:
+                self._pass_on(call, cut_after_seconds=fault.seconds)
+            case FaultKind.RESET:
+                self._reset()
+            case FaultKind.STALL:
+                time.sleep(fault.seconds)
+                self._reset()
+            case FaultKind.HOLD_BEFORE:
+                plan.hold(call)
+                self._reset()
+            case FaultKind.LOST_ANSWER | FaultKind.HOLD_AFTER:
+                answer = self.server.proxy.forward(call, self._headers())
+                answer.read()
+                self.server.proxy.forget(answer)
+                plan.hold(call)
+                self._reset()
+            case _:
+                self._refuse(*_STATUSES[fault.kind])
+
+    def _headers(self) -> dict[str, str]:
+        return {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+
+    def _pass_on(self, call: Call, *, cut_after_seconds: float | None = None) -> None:
+        """Let the API server answer; a watch is relayed as it comes."""
+        answer = self.server.proxy.forward(call, self._headers())
+        try:
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                if name.lower() not in _OF_ONE_CONNECTION:
+                    self.send_header(name, value)
+            if call.is_watch:
+                self._stream(answer, cut_after_seconds)
+            else:
+                self._send_whole(answer.read(decode_content=False))
+        finally:
+            self.server.proxy.forget(answer)
+
+    def _send_whole(self, body: bytes) -> None:
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, answer: BaseHTTPResponse, cut_after_seconds: float | None) -> None:
+        """Relay a stream in chunks; one that is cut ends without the last chunk."""
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.close_connection = True
+        if cut_after_seconds is not None:
+            timer = threading.Timer(cut_after_seconds, self._reset)
+            timer.daemon = True
+            timer.start()
+        while chunk := answer.read1(_READ_BYTES, decode_content=False):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _reset(self) -> None:
+        """Reset the connection: lingering for no time at all makes the close a reset."""
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Answer with a Status as the API server writes it."""
+        body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason}
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        if status == _STATUSES[FaultKind.TOO_MANY][0]:
+            self.send_header("Retry-After", "1")
+        self._send_whole(json.dumps({**body, "message": f"{reason}: a fault on purpose"}).encode())
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _relay  # noqa: N815 - names that http.server looks for

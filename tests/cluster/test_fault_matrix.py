@@ -1,0 +1,305 @@
+"""Nodes, placeholders, Reservations and statuses are disturbed, at rest and in the middle of a hand-over.
+
+Each row has a bound in seconds, and at its end all is as it must be (the stage looks for that when it is cleared).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from berth_core.objects import Pod
+from berth_core.reservations import ReservationPhase, ReservationReason
+from berth_kube.resources import NODES, PODS, RESERVATIONS
+from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
+from berth_sandbox.sandbox import Sandbox
+from cluster_objects import eventually, overbooked_nodes
+from handover_calls import (
+    CALLS,
+    deletes_the_placeholder,
+    nominates_the_pod,
+    takes_the_gate_off,
+)
+from proxied_operator import held, operator, proxy, undisturbed
+from reservation_stage import Stage, is_gated
+
+__all__ = ["operator", "proxy", "undisturbed"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+
+Disturb = Callable[[Stage], None]
+TAINT: Final = "example.com/unwell"
+
+
+def begin(stage: Stage) -> None:
+    """Hold the first node of the stage."""
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+
+
+def require_running(stage: Stage, *nodes: str, seconds: float = 15) -> Pod:
+    """Return the owner's pod once it runs, on one of some nodes."""
+    eventually("the owner runs", lambda: stage.pod("owner").status.phase == "Running", seconds=seconds)
+    pod = stage.pod("owner")
+    assert pod.spec.node_name in nodes
+    assert overbooked_nodes(stage.client) == []
+    return pod
+
+
+# --- the target node ------------------------------------------------------------------------------------------------
+
+
+def cordon(stage: Stage) -> None:
+    stage.client.merge_patch(NODES, stage.nodes[0], {"spec": {"unschedulable": True}})
+
+
+def taint(stage: Stage, effect: str = "NoSchedule") -> None:
+    """Add a taint of somebody else's; guards come and go meanwhile, so nothing is replaced unseen."""
+    there = stage.client.get(NODES, stage.nodes[0])["spec"].get("taints")
+    operations = [
+        {"op": "test", "path": "/spec/taints", "value": there},
+        {"op": "add", "path": "/spec/taints/-", "value": {"key": TAINT, "effect": effect}},
+    ]
+    if there is None:
+        operations = [{"op": "add", "path": "/spec/taints", "value": [{"key": TAINT, "effect": effect}]}]
+    stage.client.json_patch(NODES, stage.nodes[0], operations)
+
+
+def taint_with_eviction(stage: Stage) -> None:
+    taint(stage, "NoExecute")
+
+
+def delete_node(stage: Stage) -> None:
+    stage.client.delete(NODES, stage.nodes[0])
+
+
+CLOSINGS: Final[dict[str, Disturb]] = {"is cordoned": cordon, "is tainted": taint}
+
+
+@pytest.mark.parametrize("close", CLOSINGS.values(), ids=CLOSINGS.keys())
+def test_a_place_stays_held_and_its_owner_goes_elsewhere_where_the_node(stage: Stage, close: Disturb) -> None:
+    begin(stage)
+    close(stage)
+    stage.create_pod("owner")
+
+    require_running(stage, stage.nodes[1])
+    taken = stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+    assert f"runs on node {stage.nodes[1]}, not on node {stage.nodes[0]}" in taken.status.slots[0].message
+
+
+@pytest.mark.parametrize("close", CLOSINGS.values(), ids=CLOSINGS.keys())
+def test_the_owner_goes_elsewhere_where_in_its_hand_over_the_node(
+    proxy: FaultProxy, stage: Stage, close: Disturb
+) -> None:
+    begin(stage)
+    with held(proxy, HoldPlan(nominates_the_pod, FaultKind.PAUSE)) as hold:
+        stage.create_pod("owner")
+        assert hold.reached.wait(20)
+        close(stage)
+
+    require_running(stage, stage.nodes[1])
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "want_phase"),
+    [
+        (deletes_the_placeholder, ReservationPhase.FAILED),
+        (nominates_the_pod, ReservationPhase.SUCCEEDED),  # its place is free by then, and it goes on at once
+        (takes_the_gate_off, ReservationPhase.SUCCEEDED),
+    ],
+)
+def test_a_node_that_is_deleted_in_a_hand_over_keeps_no_pod_back(
+    proxy: FaultProxy, stage: Stage, wanted: Callable[[Call], bool], want_phase: ReservationPhase
+) -> None:
+    begin(stage)
+    with held(proxy, HoldPlan(wanted, FaultKind.PAUSE)) as hold:
+        stage.create_pod("owner")
+        assert hold.reached.wait(20)
+        delete_node(stage)
+
+    require_running(stage, stage.nodes[1])
+    ended = stage.wait_for(want_phase, seconds=15)
+    assert ended.status.state is not None
+    if want_phase is ReservationPhase.FAILED:
+        assert ended.status.state.reason == ReservationReason.NODE_LOST
+
+
+def test_a_place_that_a_taint_evicts_is_taken_again_when_the_taint_is_off(stage: Stage) -> None:
+    begin(stage)
+    taint_with_eviction(stage)
+    stage.wait_for(ReservationPhase.PENDING, seconds=10)
+    eventually("the placeholder waits", lambda: [p.spec.node_name for p in stage.placeholders()] == [""], seconds=15)
+
+    stage.client.merge_patch(NODES, stage.nodes[0], {"spec": {"taints": None}})
+    stage.wait_for(ReservationPhase.AVAILABLE, seconds=15)
+
+
+def test_a_node_that_is_away_for_some_seconds_delays_a_hand_over(sandbox: Sandbox, stage: Stage) -> None:
+    begin(stage)
+    sandbox.suspend("kwok")
+    try:
+        unready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+        stage.client.merge_patch(NODES, stage.nodes[0], {"status": {"conditions": [unready]}}, subresource="status")
+        stage.create_pod("owner")
+        eventually("the placeholder is going", lambda: stage.placeholders()[0].is_terminating, seconds=10)
+    finally:
+        sandbox.resume("kwok")
+
+    require_running(stage, *stage.nodes, seconds=20)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=20)
+
+
+# --- the placeholder ------------------------------------------------------------------------------------------------
+
+
+def evict_as_the_kubelet_does(stage: Stage) -> None:
+    (placeholder,) = stage.placeholders()
+    disruption = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    status = {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "The node was low on memory",
+        "conditions": [disruption],
+    }
+    stage.client.merge_patch(
+        PODS,
+        placeholder.metadata.name,
+        {"status": status},
+        namespace=placeholder.metadata.namespace,
+        subresource="status",
+    )
+
+
+def delete_the_placeholder(stage: Stage) -> None:
+    (placeholder,) = stage.placeholders()
+    stage.client.delete(PODS, placeholder.metadata.name, namespace=placeholder.metadata.namespace, grace_seconds=0)
+
+
+PLACEHOLDER_ENDS: Final[dict[str, Disturb]] = {
+    "is evicted by the kubelet": evict_as_the_kubelet_does,
+    "is deleted by hand": delete_the_placeholder,
+}
+
+
+@pytest.mark.parametrize("end", PLACEHOLDER_ENDS.values(), ids=PLACEHOLDER_ENDS.keys())
+def test_a_place_is_held_anew_when_its_placeholder(stage: Stage, end: Disturb) -> None:
+    begin(stage)
+    first = stage.placeholders()[0].metadata.uid
+    end(stage)
+    eventually(
+        "another placeholder runs",
+        lambda: [p.status.phase for p in stage.placeholders() if p.metadata.uid != first] == ["Running"],
+        seconds=10,
+    )
+    stage.wait_for(ReservationPhase.AVAILABLE, seconds=5)
+    assert len(stage.placeholders()) == 1
+
+
+@pytest.mark.parametrize("end", PLACEHOLDER_ENDS.values(), ids=PLACEHOLDER_ENDS.keys())
+def test_a_hand_over_goes_on_when_in_its_middle_the_placeholder(proxy: FaultProxy, stage: Stage, end: Disturb) -> None:
+    begin(stage)
+    with held(proxy, HoldPlan(deletes_the_placeholder, FaultKind.PAUSE)) as hold:
+        stage.create_pod("owner")
+        assert hold.reached.wait(20)
+        end(stage)
+
+    require_running(stage, stage.nodes[0])
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+
+
+# --- the Reservation ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", CALLS.values(), ids=[f"before {name}" for name in CALLS])
+def test_a_reservation_that_is_deleted_in_a_hand_over_keeps_no_pod_and_no_place(
+    proxy: FaultProxy, stage: Stage, wanted: Callable[[Call], bool]
+) -> None:
+    begin(stage)
+    with held(proxy, HoldPlan(wanted, FaultKind.PAUSE)) as hold:
+        stage.create_pod("owner")
+        assert hold.reached.wait(20)
+        stage.client.delete(RESERVATIONS, "place", namespace=stage.namespace)
+
+    require_running(stage, *stage.nodes)
+    stage.wait_until_empty()
+
+
+def test_a_reservation_that_is_deleted_before_it_holds_anything_leaves_nothing(stage: Stage) -> None:
+    stage.reserve(template=stage.template(cpu="64"))
+    eventually("a placeholder waits", lambda: len(stage.placeholders()) == 1, seconds=10)
+    stage.client.delete(RESERVATIONS, "place", namespace=stage.namespace)
+    stage.wait_until_empty()
+
+
+def test_two_reservations_for_one_owner_give_each_of_its_pods_one_place(stage: Stage) -> None:
+    for name, node in zip(("one", "two"), stage.nodes, strict=True):
+        stage.reserve(name, nodes=[node])
+    for name in ("one", "two"):
+        stage.wait_until_proven(name)
+
+    stage.create_pod("owner")
+    require_running(stage, *stage.nodes)
+    eventually("one is over", lambda: phases(stage) == ["Available", "Succeeded"], seconds=15)
+
+    stage.create_pod("owner-2")
+    eventually("both are over", lambda: phases(stage) == ["Succeeded", "Succeeded"], seconds=15)
+    assert {stage.pod(name).spec.node_name for name in ("owner", "owner-2")} == set(stage.nodes)
+
+
+def phases(stage: Stage) -> list[str]:
+    return sorted(stage.read(name).phase.value for name in ("one", "two"))
+
+
+# --- its status -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Forgery:
+    patch: dict[str, Any]
+    in_a_hand_over: bool = False
+
+
+FORGERIES: Final = {
+    "numbers": Forgery({"available": 7, "pending": 3, "desired": 9, "node": "elsewhere"}),
+    "the phase": Forgery({"state": {"phase": "Pending", "reason": "Forged", "message": "forged"}}),
+    "the conditions": Forgery({"conditions": []}),
+    "the slots": Forgery({"slots": []}),
+    "a slot's node": Forgery({"slots": [{"task": "main", "index": 0, "state": "Held", "node": "elsewhere"}]}),
+    "numbers in a hand-over": Forgery({"available": 7, "failed": 3}, in_a_hand_over=True),
+    "the phase in a hand-over": Forgery({"state": {"phase": "Pending"}}, in_a_hand_over=True),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
+def test_a_status_is_true_again_after_somebody_else_wrote(proxy: FaultProxy, stage: Stage, forgery: Forgery) -> None:
+    begin(stage)
+    if forgery.in_a_hand_over:
+        with held(proxy, HoldPlan(deletes_the_placeholder, FaultKind.PAUSE)) as hold:
+            stage.create_pod("owner")
+            assert hold.reached.wait(20)
+            forge(stage, forgery.patch)
+    else:
+        forge(stage, forgery.patch)
+        eventually("the status is true", lambda: stage.leftovers() == [], seconds=5)
+        assert stage.read().phase is ReservationPhase.AVAILABLE
+        stage.create_pod("owner")
+
+    require_running(stage, stage.nodes[0])
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+
+
+def test_a_status_that_is_wiped_in_a_hand_over_keeps_no_pod_back(proxy: FaultProxy, stage: Stage) -> None:
+    begin(stage)
+    with held(proxy, HoldPlan(takes_the_gate_off, FaultKind.PAUSE)) as hold:
+        stage.create_pod("owner")
+        assert hold.reached.wait(20)
+        forge(stage, None)
+
+    require_running(stage, *stage.nodes)
+    assert not is_gated(stage.pod("owner"))
+
+
+def forge(stage: Stage, status: dict[str, Any] | None) -> None:
+    stage.client.merge_patch(RESERVATIONS, "place", {"status": status}, namespace=stage.namespace, subresource="status")
