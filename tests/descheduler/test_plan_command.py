@@ -48,6 +48,23 @@ def refused(capsys: Captured, *arguments: str) -> str:
     return line.removeprefix("berth: ")
 
 
+def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(capsys: Captured, file: str) -> None:
+    brief = plan_json(capsys, "--snapshot", file)
+    whole = plan_json(capsys, "--snapshot", file, "--every-pod")
+
+    assert "staying_pods" not in brief
+    assert whole["staying_pods"] == [
+        {
+            "kind": "Pod",
+            "node": "high",
+            "namespace": "default",
+            "pod": "big",
+            "reason": "NotLow",
+            "message": "high is left as it is: cpu is 80 % requested, not below 40 %",
+        }
+    ]
+
+
 def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
     found = plan_json(capsys, "--snapshot", file)
 

@@ -267,6 +267,13 @@ AFFINITY = {
     "the only one of its kind moves within its zone": Case(
         None, mover(affinity=company(term(ZONE))), THERE_EAST, nodes=(node("here", labels=EAST),)
     ),
+    "the only one of its zone is no company to itself while others are elsewhere": Case(
+        Reason.POD_AFFINITY,
+        mover(affinity=company(term(ZONE))),
+        THERE_EAST,
+        others=(other(labels=WEB, on="west1"),),
+        nodes=(node("here", labels=EAST), node("west1", labels=WEST)),
+    ),
     "of two that hold together none leaves the other": Case(
         Reason.POD_AFFINITY, mover(affinity=company(term())), others=(other(labels=WEB, on="here"),)
     ),
