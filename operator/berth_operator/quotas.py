@@ -72,10 +72,13 @@ class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class PodTraits:
-    """What quotas' scopes look at; a template cannot say that a pod ends by itself, so it counts as one that stays."""
+    """What quotas' scopes look at."""
 
     priority_class: str = ""
     """Its class as the API server fills it in, with the cluster's default class."""
+
+    ends_by_itself: bool = False
+    """Whether it has a deadline."""
 
     best_effort: bool = False
     crosses_namespaces: bool = False
@@ -86,6 +89,7 @@ def traits_of(spec: PodSpec, default_class: str) -> PodTraits:
     """Return what scopes look at of a pod of this spec."""
     return PodTraits(
         priority_class=spec.priority_class_name or default_class,
+        ends_by_itself=spec.active_deadline_seconds is not None,
         best_effort=not any(_asks_for_compute(part) for part in _requirements(spec)),
         crosses_namespaces=any(_crosses(affinity) for affinity in _pod_affinities(spec)),
     )
@@ -154,8 +158,8 @@ def counts(quota: ResourceQuota, traits: PodTraits) -> bool:
 def _holds(requirement: ScopeRequirement, traits: PodTraits) -> bool:
     """Tell whether pods with these traits meet a condition; none meets one that is not known here."""
     met = {
-        "Terminating": False,
-        "NotTerminating": True,
+        "Terminating": traits.ends_by_itself,
+        "NotTerminating": not traits.ends_by_itself,
         "BestEffort": traits.best_effort,
         "NotBestEffort": not traits.best_effort,
         "CrossNamespacePodAffinity": traits.crosses_namespaces,

@@ -97,6 +97,10 @@ class ServiceProcess:
         """Return the last lines of the service's log."""
         return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
+    def log_size(self) -> int:
+        """Return how many bytes the service has logged."""
+        return self._log.stat().st_size
+
     @property
     def _name(self) -> str:
         return self._log.stem

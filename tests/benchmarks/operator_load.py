@@ -20,7 +20,10 @@ from berth_core.labels import HANDOVER_GATE
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient, connect
+from berth_kube.errors import Call
 from berth_kube.resources import NAMESPACES, NODES, PODS
+from berth_kube.retries import Repeatable
+from berth_kube.transport import Request
 from berth_kube.watching import Changed, Listed
 from berth_sandbox.nodes import NodeShape, build_node
 from berth_sandbox.sandbox import Sandbox
@@ -137,6 +140,25 @@ def cpu_seconds(pid: int) -> float:
     """Return the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def processor_times(sandbox: Sandbox, operator_pid: int) -> dict[str, float]:
+    """Return the processor time that each process has used, this one included."""
+    pids = {component.value: pid for component, pid in sandbox.live_components().items()}
+    pids |= {"operator": operator_pid, "this benchmark": os.getpid()}
+    return {name: cpu_seconds(pid) for name, pid in pids.items()}
+
+
+def requests_so_far(client: KubeClient) -> dict[str, float]:
+    """Return how many requests the API server has answered, by verb and resource, without reads of its own."""
+    raw = client.send(Request(Call("get", "the API server's metrics"), "GET", "/metrics"), Repeatable.ALWAYS).decode()
+    found: dict[str, float] = {}
+    for line in raw.splitlines():
+        if line.startswith("apiserver_request_total{"):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            name = f"{labels['verb'].lower()} {labels['resource']} {labels['subresource']} {labels['dry_run']}".strip()
+            found[name] = found.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
+    return found
 
 
 def resident_megabytes(pid: int, key: str = "VmRSS") -> float:

@@ -12,7 +12,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,7 +31,9 @@ from operator_load import (
     make_namespace,
     percentile,
     placeholders_left,
+    processor_times,
     read_metric,
+    requests_so_far,
     resident_megabytes,
     scheduled_pods,
     spread,
@@ -111,21 +114,35 @@ class Scene:
 # --- from creation to Available -------------------------------------------------------------------------------------
 
 
+@contextmanager
+def accounted(scene: Scene, what: str) -> Iterator[None]:
+    """Print what each process used, and what the API server was asked for, within a block."""
+    times, asked = processor_times(scene.sandbox, scene.pid), requests_so_far(scene.client)
+    yield
+    used = processor_times(scene.sandbox, scene.pid)
+    for name, seconds in used.items():
+        scene.report.put(f"{what}: cpu seconds of {name}", seconds - times.get(name, 0.0))
+    for name, count in sorted(requests_so_far(scene.client).items(), key=lambda pair: -pair[1]):
+        more = count - asked.get(name, 0.0)
+        if more >= scene.report.size.reservations / 2:
+            print(f"    {what}: {name} {more:.0f}")
+
+
 def measure_plain_pods(scene: Scene) -> float:
     """Return how many plain pods the sandbox schedules a second."""
-    count, client = scene.report.size.slots, scene.client
+    count, client, report = scene.report.size.slots, scene.client, scene.report
     before, started = scheduled_pods(scene.sandbox), time.monotonic()
-    in_parallel(
-        lambda i: client.create(PODS, build_pod(f"plain-{i}", {"app": "plain"}), namespace=NAMESPACE), range(count)
-    )
-    created = time.monotonic() - started
-    wait(lambda: scheduled_pods(scene.sandbox) - before >= count, seconds=600)
-    scheduled = time.monotonic() - started
-    wait(lambda: not client.list(PODS, namespace=NAMESPACE, field_selector="status.phase=Pending").items, seconds=120)
-    running = time.monotonic() - started
-    scene.report.put("plain pods: seconds until all were created", created)
-    scene.report.put("plain pods: seconds until all were scheduled", scheduled)
-    scene.report.put("plain pods: seconds until all ran", running)
+    with accounted(scene, "plain pods"):
+        in_parallel(
+            lambda i: client.create(PODS, build_pod(f"plain-{i}", {"app": "plain"}), namespace=NAMESPACE), range(count)
+        )
+        report.put("plain pods: seconds until all were created", time.monotonic() - started)
+        wait(lambda: scheduled_pods(scene.sandbox) - before >= count, seconds=600)
+        scheduled = time.monotonic() - started
+        report.put("plain pods: seconds until all were scheduled", scheduled)
+        pending = {"namespace": NAMESPACE, "field_selector": "status.phase=Pending"}
+        wait(lambda: not client.list(PODS, **pending).items, seconds=120, pause=0.5)
+        report.put("plain pods: seconds until all ran", time.monotonic() - started)
     delete_pods(client, NAMESPACE)
     wait(lambda: not client.list(PODS, namespace=NAMESPACE, page_size=1000).items, seconds=120, pause=1)
     return count / scheduled
@@ -136,15 +153,15 @@ def measure_rate(scene: Scene) -> None:
     size, report = scene.report.size, scene.report
     plain = measure_plain_pods(scene)
     time.sleep(3)
-    began, used = time.monotonic(), cpu_seconds(scene.pid)
-    bodies = [build_reservation(f"r-{i}", n) for i, n in enumerate(spread(size.slots, size.reservations))]
-    in_parallel(lambda body: scene.client.create(RESERVATIONS, body, namespace=NAMESPACE), bodies)
-    report.put("Reservations: seconds until all were created", time.monotonic() - began)
-    available = r'berth_reservation_phase_changes_total\{phase="Available"'
-    wait(lambda: scene.count(available) >= size.reservations, seconds=900, pause=0.5)
-    seconds = time.monotonic() - began
-    report.put("Reservations: seconds until all were Available", seconds)
-    report.put("operator: cpu seconds for that", cpu_seconds(scene.pid) - used)
+    began = time.monotonic()
+    with accounted(scene, "Reservations"):
+        bodies = [build_reservation(f"r-{i}", n) for i, n in enumerate(spread(size.slots, size.reservations))]
+        in_parallel(lambda body: scene.client.create(RESERVATIONS, body, namespace=NAMESPACE), bodies)
+        report.put("Reservations: seconds until all were created", time.monotonic() - began)
+        available = r'berth_reservation_phase_changes_total\{phase="Available"'
+        wait(lambda: scene.count(available) >= size.reservations, seconds=900, pause=0.5)
+        seconds = time.monotonic() - began
+        report.put("Reservations: seconds until all were Available", seconds)
     report.put("plain pods: scheduled a second", plain)
     report.put("Reservations: slots Available a second", size.slots / seconds)
     report.put("ratio (wanted: at least 0.7)", size.slots / seconds / plain)

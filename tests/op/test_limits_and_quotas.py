@@ -205,7 +205,9 @@ def test_limits_of_namespaces_that_cannot_be_meant_are_refused(texts: list[str])
 
 HIGH: dict[str, Any] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
 NO_CLASS: dict[str, Any] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}
-LIMITED: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]}
+LIMITED: dict[str, Any] = {
+    "containers": [{"name": "main", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]
+}
 BARE: dict[str, Any] = {"containers": [{"name": "main"}]}
 QUOTAS: dict[str, tuple[ResourceQuota, Reservation, str]] = {
     "room for all": (quota(hard={"requests.cpu": "4"}, used={"requests.cpu": "2"}), asking(replicas=2), ""),
@@ -235,6 +237,7 @@ QUOTAS: dict[str, tuple[ResourceQuota, Reservation, str]] = {
     "a best effort pod": (quota(hard={"pods": "0"}, scopes=["BestEffort"]), asking(**BARE), "exceeded quota"),
     "a quota of all but best effort": (quota(hard={"pods": "0"}, scopes=["NotBestEffort"]), asking(), "exceeded"),
     "a quota of pods that end": (quota(hard={"pods": "0"}, scopes=["Terminating"]), asking(), ""),
+    "a pod that ends": (quota(hard={"pods": "0"}, scopes=["Terminating"]), asking(activeDeadlineSeconds=9), "exceeded"),
     "a quota of pods that stay": (quota(hard={"pods": "0"}, scopes=["NotTerminating"]), asking(), "exceeded"),
 }
 

@@ -1,0 +1,359 @@
+"""Whatever the API server takes as a Reservation ends in a phase with a reason, and leaves the operator at rest.
+
+More examples are drawn with `BERTH_ODD_RESERVATIONS=500`; by default there are few, always the same.
+"""
+# ruff: noqa: ANN401 - fields of odd objects are anything
+
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, ReservationPhase
+from berth_kube.client import KubeClient
+from berth_kube.errors import InvalidObjectError, KubeError
+from berth_kube.resources import PODS, RESERVATIONS
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import eventually, label_owner, make_namespace
+from reservation_stage import delete_all
+from service_processes import OperatorProcess, running_operator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+NAMESPACE = "odd"
+NODE = "odd-node-0"
+MOST_SLOTS = 50
+BATCH = 12
+REST_SECONDS = 4.0
+EXAMPLES = int(os.environ.get("BERTH_ODD_RESERVATIONS", "36"))
+
+
+@dataclass(frozen=True)
+class Room:
+    client: KubeClient
+    operator: OperatorProcess
+
+    def metric(self, name: str) -> float:
+        url = f"http://127.0.0.1:{self.operator.health_port}/metrics"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+@pytest.fixture(scope="module")
+def room(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    """Yield one small node, a namespace, and an operator that grants 50 slots."""
+    refuse_other_contexts(sandbox.context)
+    folder = tmp_path_factory.mktemp("odd")
+    with sandbox.connect() as client:
+        make_namespace(client, NAMESPACE)
+        sandbox.add_nodes(1, NodeShape(cpu="4", memory="16Gi"), prefix="odd-node-")
+        with running_operator(sandbox, folder, f"--limit=slots={MOST_SLOTS},share=none") as operator:
+            yield Room(client, operator)
+            clear(client)
+
+
+def clear(client: KubeClient) -> None:
+    delete_all(client, RESERVATIONS, NAMESPACE)
+    eventually("no Reservation is left", lambda: not readable(client), seconds=30)
+    eventually("no placeholder is left", lambda: not placeholders(client), seconds=30)
+
+
+def placeholders(client: KubeClient) -> list[Pod]:
+    return [pod for pod in client.list(PODS, namespace=DEFAULT_NAMESPACE, type=Pod).items if not pod.is_terminating]
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "main", "image": "pause"}], **spec}}
+
+
+def asking(**requests: Any) -> dict[str, Any]:
+    return template(containers=[{"name": "main", "image": "pause", "resources": {"requests": requests}}])
+
+
+def spec_of(*tasks: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    filled = [{"name": f"task-{index}", "replicas": 1, **task} for index, task in enumerate(tasks)]
+    return {"tasks": filled, "owners": label_owner(app="odd"), "ttl": "10m", **rest}
+
+
+def create(client: KubeClient, name: str, spec: dict[str, Any]) -> bool:
+    """Create a Reservation and tell whether the API server took it."""
+    body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": name}, "spec": spec}
+    try:
+        client.create(RESERVATIONS, body, namespace=NAMESPACE)
+    except InvalidObjectError:
+        return False
+    except KubeError as error:
+        if error.status_code != 400:
+            raise
+        return False
+    return True
+
+
+def has_an_answer(found: Reservation) -> bool:
+    state = found.status.state
+    return state is not None and bool(state.reason) and bool(state.message) and state.reason != "CreatingPlaceholders"
+
+
+# --- known oddities -------------------------------------------------------------------------------------------------
+
+PENDING, FAILED, AVAILABLE = ReservationPhase.PENDING, ReservationPhase.FAILED, ReservationPhase.AVAILABLE
+KNOWN: dict[str, tuple[dict[str, Any], ReservationPhase, str]] = {
+    "more cpu than any machine has": (spec_of({"template": asking(cpu="1e15")}), PENDING, "UnschedulableYet"),
+    "a quantity that is no number": (spec_of({"template": asking(cpu="plenty")}), FAILED, "Invalid"),
+    "a negative quantity": (spec_of({"template": asking(memory="-1Gi")}), FAILED, "Invalid"),
+    "a resource without a domain": (spec_of({"template": asking(gpus="1")}), FAILED, "Invalid"),
+    "half a device": (spec_of({"template": asking(**{"example.com/gpu": "500m"})}), FAILED, "Invalid"),
+    "a scheduler that nobody runs": (
+        spec_of({"template": template()}, schedulerName="nobody"),
+        PENDING,
+        "AwaitingScheduler",
+    ),
+    "a priority class that is not there": (
+        spec_of({"template": template(priorityClassName="the-best")}),
+        FAILED,
+        "Invalid",
+    ),
+    "a critical class, without a quota for it": (
+        spec_of({"template": template(priorityClassName="system-node-critical")}),
+        FAILED,
+        "Forbidden",
+    ),
+    "a priority without a class": (spec_of({"template": template(priority=2_000_000_000)}), AVAILABLE, "SlotsHeld"),
+    "an image in other letters": (
+        spec_of({"template": template(containers=[{"name": "main", "image": "пауза"}])}, queue="очередь ✈"),
+        AVAILABLE,
+        "SlotsHeld",
+    ),
+    "a container without an image": (spec_of({"template": template(containers=[{"name": "main"}])}), FAILED, "Invalid"),
+    "containers of one name": (
+        spec_of({"template": template(containers=[{"name": "main", "image": "a"}, {"name": "main", "image": "b"}])}),
+        FAILED,
+        "Invalid",
+    ),
+    "a node of a name that no node can have": (
+        spec_of({"template": template(), "reservationNodeNames": ["Ŝtrange node/№1"]}),
+        PENDING,
+        "UnschedulableYet",
+    ),
+    "a node that is not there": (
+        spec_of({"template": template(), "reservationNodeNames": ["nowhere"]}),
+        PENDING,
+        "UnschedulableYet",
+    ),
+    "a selector of the wrong type": (spec_of({"template": template(nodeSelector=[1, 2])}), FAILED, "Invalid"),
+    "an affinity of the wrong type": (spec_of({"template": template(affinity="close")}), FAILED, "Invalid"),
+    "tolerations of everything": (
+        spec_of({"template": template(tolerations=[{"operator": "Exists"}])}),
+        AVAILABLE,
+        "SlotsHeld",
+    ),
+    "a toleration of an unknown kind": (
+        spec_of({"template": template(tolerations=[{"operator": "Perhaps", "key": "x"}])}),
+        FAILED,
+        "Invalid",
+    ),
+    "as many replicas as there may be": (
+        spec_of({"template": asking(cpu="1m"), "replicas": 1000}),
+        FAILED,
+        "Forbidden",
+    ),
+    "a life of a nanosecond": (spec_of({"template": template()}, ttl="1ns"), FAILED, "Expired"),
+    "an end long ago": (
+        {**spec_of({"template": template()}), "ttl": None, "expires": "0001-01-01T00:00:00Z"},
+        FAILED,
+        "Expired",
+    ),
+    "a privileged pod": (
+        spec_of(
+            {
+                "template": template(
+                    hostNetwork=True,
+                    hostPID=True,
+                    serviceAccountName="cluster-admin",
+                    containers=[{"name": "main", "image": "pause", "securityContext": {"privileged": True}}],
+                    volumes=[{"name": "root", "hostPath": {"path": "/"}}],
+                )
+            }
+        ),
+        AVAILABLE,
+        "SlotsHeld",
+    ),
+}
+
+
+def test_known_oddities_end_as_they_should(room: Room) -> None:
+    for number, (spec, _, _) in enumerate(KNOWN.values()):
+        assert create(room.client, f"known-{number}", spec), list(KNOWN)[number]
+
+    def wrong() -> dict[str, tuple[str, str, str]]:
+        found: dict[str, tuple[str, str, str]] = {}
+        states = {r.metadata.name: r.status.state for r in readable(room.client)}
+        for number, (claim, (_, phase, reason)) in enumerate(KNOWN.items()):
+            state = states[f"known-{number}"]
+            if state is None or (state.phase, state.reason) != (phase, reason):
+                found[claim] = (state.phase, state.reason, state.message) if state else ("", "", "")
+        return found
+
+    try:
+        eventually("all oddities have ended as they should", lambda: not wrong(), seconds=30, pause_seconds=0.5)
+    except AssertionError:
+        pytest.fail(json.dumps(wrong(), indent=1, ensure_ascii=False))
+    be_at_rest(room)
+    clear(room.client)
+
+
+def be_at_rest(room: Room) -> None:
+    """Check that nothing is tried again and again, nothing crashed and the log does not grow."""
+    room.operator.require_running()
+    failures, lines = room.metric("berth_operator_action_failures_total"), room.operator.log_size()
+    crashed = [line for line in room.operator.tail(100_000).splitlines() if "Traceback" in line or "crashed" in line]
+    assert crashed == []
+    time.sleep(REST_SECONDS)
+    assert room.metric("berth_operator_action_failures_total") == failures
+    assert room.operator.log_size() - lines < 4096
+
+
+# --- drawn oddities -------------------------------------------------------------------------------------------------
+
+TEXTS = st.sampled_from(["", "a", "ümläut", "x" * 300, "a/b", "-", "1", "null", "\u0000", "日本", " ", "a.b", "A_B"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+QUANTITIES: st.SearchStrategy[Any] = st.sampled_from(
+    ["1", "0", "100m", "1Gi", "1e3", "1E", "0.1", "-1", "1e400", "9" * 40, "", "1.5.5", "1mi", 1, 0.5, -2, None, [], {}]
+)
+RESOURCES = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/gpu", "pods", "bad name", ""]),
+    QUANTITIES,
+    max_size=3,
+)
+CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["main", "side", "Main", "x" * 70, "ü"])},
+        optional={
+            "image": TEXTS,
+            "resources": st.fixed_dictionaries({}, optional={"requests": RESOURCES, "limits": RESOURCES}) | JSON,
+            "ports": JSON,
+            "restartPolicy": st.sampled_from(["Always", "Never", "Perhaps", 1]),
+            "env": JSON,
+            "securityContext": JSON,
+        },
+    ),
+    min_size=1,
+    max_size=3,
+)
+NODE_TERMS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            key: st.lists(
+                st.fixed_dictionaries(
+                    {"key": TEXTS, "operator": st.sampled_from(["In", "NotIn", "Exists", "Gt", "Near"])},
+                    optional={"values": st.lists(TEXTS, max_size=2)},
+                ),
+                max_size=2,
+            )
+            for key in ("matchExpressions", "matchFields")
+        },
+    ),
+    max_size=2,
+)
+AFFINITIES = st.fixed_dictionaries(
+    {
+        "nodeAffinity": st.fixed_dictionaries(
+            {"requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries({"nodeSelectorTerms": NODE_TERMS})}
+        )
+    },
+    optional={"podAffinity": JSON},
+)
+TEMPLATES = st.fixed_dictionaries(
+    {
+        "spec": st.fixed_dictionaries(
+            {"containers": CONTAINERS},
+            optional={
+                "initContainers": CONTAINERS | JSON,
+                "overhead": RESOURCES,
+                "resources": st.fixed_dictionaries({}, optional={"requests": RESOURCES}) | JSON,
+                "nodeSelector": st.dictionaries(TEXTS, TEXTS, max_size=2) | JSON,
+                "affinity": AFFINITIES | JSON,
+                "tolerations": st.lists(st.dictionaries(st.sampled_from(["key", "operator", "effect"]), TEXTS)) | JSON,
+                "topologySpreadConstraints": JSON,
+                "volumes": JSON,
+                "priorityClassName": TEXTS,
+                "priority": st.integers(-(2**40), 2**40) | JSON,
+                "schedulerName": TEXTS,
+                "nodeName": TEXTS,
+                "hostNetwork": st.booleans() | JSON,
+                "runtimeClassName": TEXTS,
+                "activeDeadlineSeconds": st.integers(-5, 2**40) | JSON,
+                "somethingElse": JSON,
+            },
+        )
+    },
+    optional={"metadata": st.fixed_dictionaries({}, optional={"labels": st.dictionaries(TEXTS, TEXTS)})},
+)
+TASKS = st.fixed_dictionaries(
+    {"template": TEMPLATES},
+    optional={
+        "name": st.sampled_from(["a", "b", "A", "x" * 64, "ü"]),
+        "replicas": st.sampled_from([1, 1, 1, 2, 5, 0, -1, 51, 999, 1001, 2**31, "3"]),
+        "reservationNodeNames": st.lists(st.sampled_from([NODE, "nowhere", "ü", "x" * 253, ""]), max_size=3),
+    },
+)
+SPECS = st.builds(
+    lambda tasks, rest: {**spec_of(*tasks), **rest},
+    st.lists(TASKS, min_size=1, max_size=4),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "minAvailable": st.integers(-1, 5),
+            "schedulerName": TEXTS,
+            "queue": TEXTS,
+            "ttl": st.sampled_from(["0s", "1ns", "9999999h", "1h", "-1s", "soon", ""]),
+            "owners": JSON | st.just([]),
+        },
+    ),
+)
+
+
+@settings(
+    max_examples=max(1, EXAMPLES // BATCH),
+    deadline=None,
+    derandomize="BERTH_ODD_RESERVATIONS" not in os.environ,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+@given(batch=st.lists(SPECS, min_size=BATCH, max_size=BATCH))
+def test_any_accepted_reservation_ends_in_a_defined_state(room: Room, batch: list[dict[str, Any]]) -> None:
+    taken = {f"odd-{n}": spec for n, spec in enumerate(batch) if create(room.client, f"odd-{n}", spec)}
+
+    def unanswered() -> list[str]:
+        return [r.metadata.name for r in readable(room.client) if not has_an_answer(r)]
+
+    try:
+        eventually("each has a phase, a reason and a message", lambda: not unanswered(), seconds=20)
+    except AssertionError:
+        pytest.fail(json.dumps({name: taken[name] for name in unanswered()}, ensure_ascii=False))
+    be_at_rest(room)
+    clear(room.client)
+
+
+def readable(client: KubeClient) -> list[Reservation]:
+    """Return the Reservations with their statuses only, as their specs may not be readable."""
+    bodies = client.list(RESERVATIONS, namespace=NAMESPACE).items
+    return [Reservation.from_api({**body, "spec": {"tasks": []}}) for body in bodies]
