@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.errors import InputError
-from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL
+from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, SlotState
 from berth_operator.cache import Cache, is_live
@@ -95,17 +95,16 @@ class Admission:
             return allow(request.uid)
         probed = pod.metadata.labels.get(PROBE_LABEL)
         if probed:
-            return _gate(request.uid, pod, probed) if self._offers_slot(probed) else allow(request.uid)
+            known = self._knows(probed, pod.metadata.annotations.get(VERSION_ANNOTATION, ""))
+            return _gate(request.uid, pod, probed) if known else allow(request.uid)
         if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
             return allow(request.uid)
         return self._gate_if_owner(request, pod)
 
-    def _offers_slot(self, uid: str) -> bool:
-        """Tell whether a pod could be gated here for a Reservation now: this replica has heard of its held slot."""
+    def _knows(self, uid: str, version: str) -> bool:
+        """Tell whether this replica has heard of a Reservation in that version, and it is live."""
         reservation = self._cache.reservation(uid)
-        if reservation is None or not is_live(reservation):
-            return False
-        return any(slot.state is SlotState.HELD for slot in reservation.status.slots)
+        return reservation is not None and is_live(reservation) and self._cache.knows_reservation(uid, version)
 
     def _gate_if_owner(self, request: AdmissionRequest, pod: Pod) -> Answer:
         with self._lock:

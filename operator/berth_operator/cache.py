@@ -12,7 +12,7 @@ import msgspec
 
 from berth_core.labels import HANDOVER_TAINT, INDEX_ANNOTATION, RESERVATION_LABEL, TASK_ANNOTATION
 from berth_core.objects import NodeSpec, ObjectMeta, Pod
-from berth_core.reservations import Reservation, ReservationReason, SlotState
+from berth_core.reservations import ConditionType, Reservation, ReservationReason, SlotState
 from berth_operator.assignments import Assignment
 from berth_operator.cluster_rules import NodeOffer
 from berth_operator.fitting import slots_by_key, trusted_assignment
@@ -56,6 +56,7 @@ class Cache:
         self._guarded_since: dict[str, float] = {}
         self._started_since: dict[str, float] = {}
         self._probes: dict[str, ProbeResult] = {}
+        self._path: ProbeResult | None = None
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
@@ -112,6 +113,12 @@ class Cache:
         for reservation in self.reservations():
             if reservation.metadata.uid not in present and _was_due(reservation.metadata, version):
                 self.remove_reservation(reservation.metadata.uid)
+
+    def knows_reservation(self, uid: str, version: str) -> bool:
+        """Tell whether this version of a Reservation, or a newer one, was taken in."""
+        with self._lock:
+            known = self._reservations.get(uid)
+            return known is not None and version_of(known.metadata) >= version_number(version)
 
     def reservation(self, uid: str) -> Reservation | None:
         """Return a Reservation by uid."""
@@ -317,6 +324,31 @@ class Cache:
                 self._probes[uid] = result
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
+    def put_path(self, result: ProbeResult | None) -> None:
+        """Keep whether the path that all Reservations share works, None where it is not known; looks at all again."""
+        with self._lock:
+            changed = (result and result.gated) != (self._path and self._path.gated)
+            self._path = result
+            concerned = [uid for uid, one in self._reservations.items() if is_live(one) and one.status.slots]
+        if changed and result is not None:
+            for uid in concerned:
+                self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def path(self) -> ProbeResult | None:
+        """Return whether the path that all Reservations share works, None where it is not known."""
+        with self._lock:
+            return self._path
+
+    def _proof(self, reservation: Reservation) -> ProbeResult | None:
+        """Return whether a Reservation's hand-over is proven; an earlier process's proof counts if the path works."""
+        uid = reservation.metadata.uid
+        if self._path is not None and not self._path.gated:
+            return self._path
+        prior = reservation.condition(ConditionType.HANDOVER_READY)
+        if self._path is not None and prior:
+            self._probes.setdefault(uid, ProbeResult(gated=True, message=self._path.message))
+        return self._probes.get(uid)
+
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Keep that a Reservation's templates were put to the API server, and what it refused."""
         with self._lock:
@@ -352,7 +384,7 @@ class Cache:
                 },
                 verdict=self._verdicts.get(uid) or _verdict_on(reservation),
                 validated=uid in self._validated,
-                probe=self._probes.get(uid),
+                probe=self._proof(reservation),
             )
 
     def belongings(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:

@@ -13,8 +13,8 @@ import structlog
 
 from berth_core.clock import Clock
 from berth_core.errors import BerthError, RetryableError
-from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
-from berth_core.names import OPERATOR_LEASE
+from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN, PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.names import OPERATOR_LEASE, OPERATOR_RENEWALS
 from berth_core.objects import Pod, PriorityClass
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
@@ -30,6 +30,7 @@ from berth_operator.observation import Observation
 from berth_operator.orphans import OrphanKeeper
 from berth_operator.performer import Performer
 from berth_operator.priorities import Priorities
+from berth_operator.proofs import Prover
 from berth_operator.quotas import ResourceQuota
 from berth_operator.reconcile import decide
 from berth_operator.settings import OperatorSettings
@@ -71,10 +72,11 @@ class Engine:
         self._priorities = Priorities(client, self._rules)
         allowances = Allowances(settings.limits, self._rules)
         cache.on_reservation(allowances.note, allowances.forget)
+        self._prover = Prover(client, cache, scope, settings.placeholders)
         self._performer = Performer(
             client,
             cache,
-            scope,
+            self._prover,
             settings,
             priorities=self._priorities,
             validator=Validator(client, self._priorities, allowances, settings.placeholders),
@@ -99,6 +101,8 @@ class Engine:
             settings.identity,
             duration_seconds=settings.lease_seconds,
         )
+        self._lease.publish(self._notes, renewals=OPERATOR_RENEWALS)
+        self._prover.on_change(self._lease.renew_soon)
         self._watchers: list[threading.Thread] = []
         self._actors: list[threading.Thread] = []
 
@@ -118,6 +122,7 @@ class Engine:
         if self._failure is not None:
             raise self._failure
         self._spawn("leader", self._lead, self._actors)
+        self._spawn("prover", lambda: self._prover.run(self._lease.held), self._actors)
         for number in range(self._settings.workers):
             self._spawn(f"worker-{number}", self._work, self._actors)
         self._started.set()
@@ -129,6 +134,7 @@ class Engine:
         """
         self._retired.set()
         self._queue.stop()
+        self._prover.stop()
         deadline = time.monotonic() + _LAST_ACTION_SECONDS
         for thread in self._actors:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
@@ -141,6 +147,10 @@ class Engine:
         self.stop_acting()
         for thread in self._watchers:
             thread.join(timeout=_LAST_WATCH_SECONDS)
+
+    def _notes(self) -> dict[str, str | None]:
+        """Return what the Lease tells about its holder."""
+        return {PATH_ANNOTATION: PATH_PROVEN if self._prover.proven else None}
 
     @property
     def leading(self) -> bool:
@@ -304,6 +314,7 @@ class Engine:
                     self._guards.reconcile(key.name, self._clock.now())
                 case KeyKind.SCOPE:
                     self._scope.reconcile()
+                    self._prover.hurry()
                     if not self._cache.live_namespaces():
                         self._priorities.collect()
                 case KeyKind.STRAYS:

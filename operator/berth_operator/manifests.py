@@ -20,6 +20,7 @@ from berth_core.labels import (
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
     TASK_ANNOTATION,
+    VERSION_ANNOTATION,
 )
 from berth_core.names import WEBHOOK_CONFIGURATION, placeholder_name, priority_class_name, probe_name
 from berth_core.objects import PodSpec
@@ -163,6 +164,7 @@ def build_probe(reservation: Reservation, settings: PlaceholderSettings) -> Body
             "name": probe_name(reservation.metadata.uid),
             "namespace": settings.namespace,
             "labels": {PROBE_LABEL: reservation.metadata.uid, MANAGED_LABEL: MANAGED_BY_OPERATOR},
+            "annotations": {VERSION_ANNOTATION: reservation.metadata.resource_version},
         },
         "spec": {
             "automountServiceAccountToken": False,

@@ -28,6 +28,14 @@ class ProbeResult:
     gated: bool
     message: str
 
+    of_path: bool = False
+    """Whether it is about the path that all Reservations share, and not about this one alone."""
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether the Reservation is not to be probed for by itself again."""
+        return self.gated or self.of_path
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
@@ -67,7 +75,7 @@ class Observation:
     """Whether the templates were put to the API server."""
 
     probe: ProbeResult | None = None
-    """None where this process has not probed yet."""
+    """None where this process has neither probed nor taken over what an earlier one proved."""
 
 
 def holds_our_gate(pod: Pod) -> bool:

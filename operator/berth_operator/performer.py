@@ -13,7 +13,6 @@ import structlog
 from berth_core.clock import Clock, parse_timestamp
 from berth_core.errors import PermanentError, RetryableError
 from berth_core.expiry import expires_at
-from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import (
     API_VERSION,
@@ -29,7 +28,6 @@ from berth_kube.errors import (
     AlreadyExistsError,
     ForbiddenError,
     InvalidObjectError,
-    KubeError,
     NotFoundError,
     RefusedError,
 )
@@ -52,13 +50,13 @@ from berth_operator.actions import (
 from berth_operator.assignments import Assignment
 from berth_operator.cache import Cache
 from berth_operator.conditions import NEVER_EXPIRES, warn_of_endless_hold
-from berth_operator.observation import ProbeResult, Verdict, holds_our_gate
+from berth_operator.observation import Verdict
 from berth_operator.priorities import Priorities
+from berth_operator.proofs import Prover
 from berth_operator.readable import read_reservation
 from berth_operator.settings import OperatorSettings
 from berth_operator.statuses import EventType, describe_transition
 from berth_operator.validation import Validator
-from berth_operator.webhook_scope import WebhookScope
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server takes no longer activeDeadlineSeconds: 68 years."""
@@ -78,7 +76,7 @@ class Performer:
         self,
         client: KubeClient,
         cache: Cache,
-        scope: WebhookScope,
+        prover: Prover,
         settings: OperatorSettings,
         *,
         priorities: Priorities,
@@ -91,7 +89,7 @@ class Performer:
         self._leads = leads
         self._client = client
         self._cache = cache
-        self._scope = scope
+        self._prover = prover
         self._settings = settings
         self._clock = clock
 
@@ -200,7 +198,7 @@ class Performer:
             case Release(pod):
                 self.release(pod)
             case Probe():
-                self._probe(reservation)
+                self._prover.prove(reservation)
             case Collect():
                 self._collect(reservation)
             case _:
@@ -308,23 +306,6 @@ class Performer:
         self._cache.put_owner(patched)
 
     # --- the rest
-
-    def _probe(self, reservation: Reservation) -> None:
-        """Create a probe pod as a dry run and keep whether it came back gated for this Reservation."""
-        try:
-            self._scope.ensure(reservation.metadata.namespace)
-            body = manifests.build_probe(reservation, self._settings.placeholders)
-            pod = self._client.create(
-                PODS, body, namespace=self._settings.placeholders.namespace, dry_run=True, type=Pod
-            )
-        except KubeError as error:
-            self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=False, message=str(error)))
-            raise
-        gated = holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
-        text = (
-            "a dry-run pod came back gated" if gated else "a dry-run pod came back without the gate; is the webhook up?"
-        )
-        self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=gated, message=text))
 
     def _collect(self, reservation: Reservation) -> None:
         try:

@@ -84,7 +84,7 @@ def _carry_on(
         actions += _tend(seen, view, settings)
     actions += _give_slots(seen, views, now, settings)
     held = any(view.slot.state is SlotState.HELD for view in views)
-    if held and not (seen.probe is not None and seen.probe.gated):
+    if held and not (seen.probe is not None and seen.probe.is_final):
         actions.append(Probe())
     return actions
 
@@ -222,7 +222,7 @@ def _next_look(
     expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
     if expiry is not None and status.state is not None and not status.state.phase.terminal:
         looks.append((expiry - now).total_seconds())
-    if seen.probe is not None and not seen.probe.gated:
+    if seen.probe is not None and not seen.probe.is_final:
         looks.append(_PROBE_AGAIN_SECONDS)
     if any(view.slot.state is SlotState.HANDING_OVER for view in views):
         looks.append(_settling_left(seen, views, settings))

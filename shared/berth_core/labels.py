@@ -47,6 +47,14 @@ HANDOVER_TAINT: Final = f"{PREFIX}/handover"
 DRAINING_TAINT: Final = f"{PREFIX}/draining"
 """NoSchedule taint on the source nodes of a running plan; value: the plan's name."""
 
+VERSION_ANNOTATION: Final = f"{PREFIX}/reservation-version"
+"""On a probe: the resourceVersion of the Reservation that whoever answers has to have heard of."""
+
+PATH_ANNOTATION: Final = f"{PREFIX}/handover-path"
+"""On the operator's Lease while its holder has dry-run pods come back gated; value: `proven`."""
+
+PATH_PROVEN: Final = "proven"
+
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 """On a placeholder of a Reservation that names a queue: that queue, as schedulers with queues read it."""
 

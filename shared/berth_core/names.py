@@ -7,6 +7,8 @@ import hashlib
 from typing import Final
 
 OPERATOR_LEASE: Final = "berth-operator"
+OPERATOR_RENEWALS: Final = 8
+"""How often the operator renews its Lease in the Lease's duration: by that it is seen whether it is alive."""
 DESCHEDULER_LEASE: Final = "berth-descheduler"
 WEBHOOK_CONFIGURATION: Final = "berth-handover"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret

@@ -10,6 +10,7 @@ process may take the lease.
 import logging
 import random
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,6 +80,9 @@ class LeaseHolder:
     ) -> None:
         # A call that hangs longer than a third of the duration would stand in the way of the next try.
         self._client = client.within(duration_seconds / _RENEWALS_PER_DURATION)
+        self._renewals = _RENEWALS_PER_DURATION
+        self._notes: Callable[[], Mapping[str, str | None]] = dict
+        self._hurry = threading.Event()
         self._namespace = namespace
         self._name = name
         self._identity = identity
@@ -127,9 +131,19 @@ class LeaseHolder:
         self._thread.start()
         return True
 
+    def publish(self, notes: Callable[[], Mapping[str, str | None]], *, renewals: int) -> None:
+        """Have the lease renewed so many times in its duration, each time with notes as annotations (None: none)."""
+        self._notes = notes
+        self._renewals = renewals
+
+    def renew_soon(self) -> None:
+        """Have a lease that is held renewed now, for the sake of its notes."""
+        self._hurry.set()
+
     def release(self) -> None:
         """Stop renewing or waiting, and give the lease back so that another process need not wait for its end."""
         self._stopped.set()
+        self._hurry.set()
         if self._thread is not None:
             self._thread.join(self._duration_seconds)
             self._thread = None
@@ -155,10 +169,10 @@ class LeaseHolder:
 
     def _keep(self) -> None:
         """Renew until stopped, or until the lease is lost."""
-        wait_seconds = self._duration_seconds / _RENEWALS_PER_DURATION
-        while not self._stopped.wait(wait_seconds):
+        wait_seconds = self._duration_seconds / self._renewals
+        while not self._is_stopped_within(wait_seconds):
             if self._renew():
-                wait_seconds = self._duration_seconds / _RENEWALS_PER_DURATION
+                wait_seconds = self._duration_seconds / self._renewals
                 continue
             if not self.held():
                 self._renewed_at = None
@@ -166,6 +180,12 @@ class LeaseHolder:
                 _LOG.warning("lost the lease %s/%s", self._namespace, self._name)
                 return
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
+
+    def _is_stopped_within(self, seconds: float) -> bool:
+        """Wait, less where there is a hurry; tell whether no more is to be renewed."""
+        self._hurry.wait(seconds)
+        self._hurry.clear()
+        return self._stopped.is_set()
 
     def _renew(self) -> bool:
         """Tell whether the lease was renewed; one that another process has by now is lost at once."""
@@ -216,15 +236,17 @@ class LeaseHolder:
 
     def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
         """Write the spec; raises ConflictError if the lease has changed since it was read."""
-        body = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
+        metadata = {"resourceVersion": lease.metadata.resource_version, "annotations": dict(self._notes())}
+        body = {"metadata": metadata, "spec": spec}
         self._client.merge_patch(LEASES, self._name, body, namespace=self._namespace)
 
     def _new_lease(self) -> dict[str, Any]:
         """Return the first lease of this name, ours."""
+        notes = {key: value for key, value in self._notes().items() if value is not None}
         return {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace, "annotations": notes},
             "spec": self._claim_spec(LeaseSpec()),
         }
 

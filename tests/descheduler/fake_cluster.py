@@ -16,7 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from berth_core.clock import format_timestamp
-from berth_core.labels import PLAN_LABEL
+from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN, PLAN_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_kube.errors import AlreadyExistsError, Call, ConflictError, EvictionBlockedError, Failure, NotFoundError
 from berth_kube.listing import Listing
@@ -60,7 +60,9 @@ class FakeCluster:
     def start_operator(self) -> None:
         """Have an operator that holds its Lease for longer than any test takes."""
         spec = {"holderIdentity": "op", "leaseDurationSeconds": 7200, "renewTime": format_timestamp(datetime.now(UTC))}
-        self.add(LEASES, {"metadata": {"name": OPERATOR_LEASE, "namespace": "berth-system"}, "spec": spec})
+        notes = {PATH_ANNOTATION: PATH_PROVEN}
+        head = {"name": OPERATOR_LEASE, "namespace": "berth-system", "annotations": notes}
+        self.add(LEASES, {"metadata": head, "spec": spec})
 
     def hold_at_once(self, reservation: Raw) -> None:
         task = reservation["spec"]["tasks"][0]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from berth_core.clock import format_precise_timestamp
+from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN
 from berth_descheduler.operator_pulse import OperatorPulse
 from berth_kube.errors import ServerError
 from berth_kube.resources import LEASES
@@ -25,10 +26,11 @@ class Stage:
         self.ahead = ahead
         self.pulse = OperatorPulse(self.cluster, self.clock, "berth-system")  # type: ignore[arg-type]
 
-    def renew(self, holder: str | None = "op") -> None:
+    def renew(self, holder: str | None = "op", *, proven: bool = True) -> None:
         renewed = format_precise_timestamp(self.clock.now() + self.ahead)
         spec: dict[str, Any] = {"leaseDurationSeconds": DURATION_SECONDS, "renewTime": renewed}
-        head = {"name": "berth-operator", "namespace": "berth-system"}
+        notes = {PATH_ANNOTATION: PATH_PROVEN} if proven else {}
+        head = {"name": "berth-operator", "namespace": "berth-system", "annotations": notes}
         self.cluster.add(LEASES, {"metadata": head, "spec": spec | ({"holderIdentity": holder} if holder else {})})
 
     def look(self, seconds_later: float = 0.0) -> str:
@@ -43,7 +45,7 @@ def stage() -> Stage:
 
 def test_an_operator_that_renewed_just_now_is_alive(stage: Stage) -> None:
     stage.renew()
-    assert stage.look(2.7) == ""
+    assert stage.look(2.4) == ""
 
 
 def test_an_operator_that_missed_a_renewal_is_silent_until_it_renews(stage: Stage) -> None:
@@ -51,8 +53,29 @@ def test_an_operator_that_missed_a_renewal_is_silent_until_it_renews(stage: Stag
     assert stage.look(5) == "the operator has been silent for 5 s; is berth-operator running?"
     stage.renew()
     assert stage.look(1) == ""
-    assert stage.look(3.9) == ""
+    assert stage.look(1.4) == ""
     assert stage.look(0.2) != ""
+
+
+def test_an_operator_whose_pods_do_not_come_back_gated_is_not_counted_on(stage: Stage) -> None:
+    stage.renew(proven=False)
+    assert stage.look(1) == "the operator's dry-run pods do not come back gated now; is its webhook up?"
+    stage.renew()
+    assert stage.look(1) == ""
+
+
+@pytest.mark.parametrize("ahead", [STRANGE_CLOCK, timedelta(0)], ids=["ahead", "alike"])
+def test_an_operator_that_died_long_before_a_look_is_not_alive_because_its_lease_changed_since_the_last(
+    ahead: timedelta,
+) -> None:
+    stage = Stage(ahead=ahead)
+    stage.renew()
+    stage.look(1)
+    stage.renew()
+    assert stage.look(1) == ""
+    stage.clock.advance(10)
+    stage.renew()
+    assert stage.look(50) != ""
 
 
 def test_an_operator_that_stopped_is_silent_at_once(stage: Stage) -> None:

@@ -34,11 +34,12 @@ class LeaseStore:
         spec: dict[str, Any] = self.lease["spec"]
         return spec
 
-    def write(self, **spec: Any) -> None:  # noqa: ANN401 - whatever fields
+    def write(self, *, annotations: dict[str, Any] | None = None, **spec: Any) -> None:  # noqa: ANN401 - any fields
         """Write as another process would."""
         self._version += 1
         merged = {**(self.lease or {"spec": {}})["spec"], **spec}
-        metadata = {"name": "berth-operator", "resourceVersion": str(self._version)}
+        notes = {key: value for key, value in (annotations or {}).items() if value is not None}
+        metadata = {"name": "berth-operator", "resourceVersion": str(self._version), "annotations": notes}
         self.lease = {"metadata": metadata, "spec": {key: value for key, value in merged.items() if value is not None}}
 
     def send(self, handler: Any) -> bool:  # noqa: ANN401 - the server's handler
@@ -56,7 +57,7 @@ class LeaseStore:
         expected = body["metadata"].get("resourceVersion")
         if method == "PATCH" and self.lease and expected != self.lease["metadata"]["resourceVersion"]:
             return CONFLICT
-        self.write(**body["spec"])
+        self.write(annotations=body["metadata"].get("annotations"), **body["spec"])
         return answer(self.lease)
 
 
@@ -272,3 +273,31 @@ def test_taking_twice_is_the_same_as_once(holders: Holders) -> None:
     assert one.acquire(0)
     assert one.acquire(0)
     assert len([t for t in threading.enumerate() if t.name == "lease berth-operator" and t.is_alive()]) == 1
+
+
+def test_notes_are_written_with_each_claim_and_taken_off_by_a_holder_that_has_none(
+    holders: Holders, store: LeaseStore
+) -> None:
+    one, two = holders.make("one"), holders.make("two")
+    one.publish(lambda: {"state": "good"}, renewals=3)
+    two.publish(lambda: {"state": None}, renewals=3)
+    assert one.acquire(0)
+    assert store.lease is not None
+    assert store.lease["metadata"]["annotations"] == {"state": "good"}
+    one.release()
+    assert two.acquire(0)
+    assert store.lease["metadata"]["annotations"] == {}
+
+
+def test_a_hurried_lease_is_renewed_at_once(holders: Holders, store: LeaseStore) -> None:
+    holder = holders.make("one", duration_seconds=3000, real_time=True)
+    notes: dict[str, str | None] = {}
+    holder.publish(lambda: dict(notes), renewals=3)
+    assert holder.acquire(0)
+    notes["state"] = "good"
+    holder.renew_soon()
+    deadline = time.monotonic() + 5
+    while not (store.lease or {})["metadata"]["annotations"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert holder.held()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
-from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
+from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, Slot, SlotState
 from berth_operator.admission import Admission, Answer, read_review
@@ -220,14 +220,16 @@ def test_at_most_as_many_are_gated_at_once_as_are_held(held: int, asking: int) -
 # --- probes
 
 
-def probe(uid: str) -> Pod:
-    return pod("probe", namespace="berth-system", labels={PROBE_LABEL: uid})
+def probe(uid: str, version: str = "") -> Pod:
+    notes = {VERSION_ANNOTATION: version}
+    return pod("probe", namespace="berth-system", labels={PROBE_LABEL: uid}, annotations=notes)
 
 
 PROBES = {
     "of a live Reservation": (HELD, probe(PLACE_UID), True),
     "of one that nobody knows": (HELD, probe("unknown"), False),
-    "of one whose slot nobody holds yet": (place(slot(SlotState.PENDING)), probe(PLACE_UID), False),
+    "of a version that was heard of": (place(), probe(PLACE_UID, version="1"), True),
+    "of a version that was not heard of yet": (place(), probe(PLACE_UID, version="2"), False),
     "of a finished one": (place(slot(SlotState.TAKEN), phase=DONE), probe(PLACE_UID), False),
 }
 

@@ -42,6 +42,7 @@ from berth_operator.guards import GuardKeeper
 from berth_operator.orphans import OrphanKeeper
 from berth_operator.performer import LeaseLostError, Performer
 from berth_operator.priorities import Priorities
+from berth_operator.proofs import Prover
 from berth_operator.settings import HandoverSettings, OperatorSettings
 from berth_operator.sweep import Sweep
 from berth_operator.validation import Validator
@@ -73,7 +74,7 @@ class Desk:
         return Performer(
             self.api.as_client(),
             self.cache,
-            self.scope,
+            Prover(self.api.as_client(), self.cache, self.scope, settings.placeholders),
             settings,
             priorities=self.priorities,
             validator=Validator(self.api.as_client(), self.priorities, allowances, settings.placeholders),
@@ -268,11 +269,14 @@ def test_the_path_is_proven_by_a_pod_that_comes_back_gated(desk: Desk, answer: A
     assert not [key for key in desk.api.objects if key[0] == "pods"]
 
 
-def test_a_proof_covers_the_namespace_first(desk: Desk) -> None:
+def test_a_proof_covers_the_namespace_first_and_asks_twice_where_another_replica_may_not_have_heard_yet(
+    desk: Desk,
+) -> None:
     desk.know(of=place())
     calls = desk.perform(Probe())
     assert calls == [
         f"create mutatingwebhookconfigurations {WEBHOOK_CONFIGURATION}",
+        f"dry-run pods {probe_name(PLACE_UID)}",
         f"dry-run pods {probe_name(PLACE_UID)}",
     ]
 

@@ -1,0 +1,173 @@
+"""The hand-over path is proven again and again: what breaks it is told soon, for all, and not for a single hiccup."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
+from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
+from berth_core.reservations import Condition, ConditionType, Reservation, ReservationStatus, SlotState
+from berth_kube.errors import ForbiddenError, ServerError
+from berth_operator.actions import Probe
+from berth_operator.cache import Cache
+from berth_operator.observation import ProbeResult
+from berth_operator.proofs import Prover
+from berth_operator.reconcile import decide
+from berth_operator.settings import OperatorSettings, PlaceholderSettings
+from berth_operator.webhook_scope import WebhookScope
+from berth_operator.work_queue import Key
+from builders import NOON
+from fake_api import FakeApi, error
+from handover_builders import PLACE_UID, observe, place, placeholder, slot
+
+
+@dataclass
+class Bench:
+    """A prover beside an API server whose webhook is up or down."""
+
+    api: FakeApi = field(default_factory=FakeApi)
+    queued: list[Key] = field(default_factory=list)
+    is_up: bool = True
+
+    def __post_init__(self) -> None:
+        self.cache = Cache(self.queued.append)
+        client = self.api.as_client()
+        self.scope = WebhookScope(
+            client,
+            client_config=dict,
+            live_namespaces=self.cache.live_namespaces,
+            own_namespace="berth-system",
+            timeout_seconds=2,
+        )
+        self.prover = Prover(client, self.cache, self.scope, PlaceholderSettings())
+        self.changes: list[bool] = []
+        self.prover.on_change(lambda: self.changes.append(self.prover.proven))
+        self.api.on_dry_run = self.gate
+
+    def gate(self, body: dict[str, Any]) -> dict[str, Any]:
+        if self.is_up:
+            body["metadata"]["labels"][RESERVATION_LABEL] = body["metadata"]["labels"][PROBE_LABEL]
+            body["spec"]["schedulingGates"] = [{"name": HANDOVER_GATE}]
+        return body
+
+    def gated(self, uid: str = PLACE_UID) -> bool | None:
+        seen = self.cache.observe(uid)
+        assert seen is not None
+        return seen.probe.gated if seen.probe is not None else None
+
+
+@pytest.fixture
+def bench() -> Bench:
+    made = Bench()
+    made.cache.put_reservation(place(slot(SlotState.HELD)))
+    return made
+
+
+def proven(reservation: Reservation) -> Reservation:
+    ready = Condition(type=ConditionType.HANDOVER_READY, status="True", reason="ProbeGated")
+    status = ReservationStatus(state=reservation.status.state, slots=reservation.status.slots, conditions=(ready,))
+    return Reservation(metadata=reservation.metadata, spec=reservation.spec, status=status)
+
+
+def test_the_path_is_known_after_one_probe_that_comes_back_gated(bench: Bench) -> None:
+    assert not bench.prover.proven
+    bench.prover.prove_path()
+    assert bench.prover.proven
+    assert bench.changes == [True]
+
+
+def test_one_probe_that_fails_is_told_on_the_lease_and_two_in_every_reservation(bench: Bench) -> None:
+    bench.prover.prove(place(slot(SlotState.HELD)))
+    bench.prover.prove_path()
+    bench.is_up = False
+
+    bench.prover.prove_path()
+    assert not bench.prover.proven
+    assert bench.gated() is True
+
+    bench.queued.clear()
+    bench.prover.prove_path()
+    assert bench.gated() is False
+    assert [key.name for key in bench.queued] == [PLACE_UID]
+
+
+def test_the_path_works_again_after_two_probes_that_come_back_gated(bench: Bench) -> None:
+    bench.prover.prove(place(slot(SlotState.HELD)))
+    for is_up, want in ((False, True), (False, False), (True, False), (True, True)):
+        bench.is_up = is_up
+        bench.prover.prove_path()
+        assert bench.gated() is want
+
+
+def test_a_probe_that_fails_has_the_registration_put_right(bench: Bench) -> None:
+    bench.scope.reconcile()
+    bench.api.objects.clear()
+    bench.is_up = False
+    bench.prover.prove_path()
+    assert ("mutatingwebhookconfigurations", "", WEBHOOK_CONFIGURATION) in bench.api.objects
+
+
+def test_an_api_server_that_does_not_answer_proves_nothing(bench: Bench) -> None:
+    bench.prover.prove_path()
+    bench.api.faults[f"dry-run pods {probe_name(PLACE_UID)}"] = error(ServerError)
+    for _ in range(3):
+        bench.prover.prove_path()
+    assert bench.prover.proven
+
+
+def test_what_the_api_server_refuses_is_a_broken_path_with_its_words(bench: Bench) -> None:
+    bench.api.faults[f"dry-run pods {probe_name(PLACE_UID)}"] = error(ForbiddenError, "no right to create pods")
+    for _ in range(2):
+        bench.prover.prove_path()
+    seen = bench.cache.observe(PLACE_UID)
+    assert seen is not None
+    assert seen.probe is not None
+    assert "no right to create pods" in seen.probe.message
+
+
+def test_reservations_are_probed_for_in_turn_and_only_those_that_hold_a_slot(bench: Bench) -> None:
+    bench.cache.put_reservation(place(slot(SlotState.HELD), name="b", uid="b"))
+    bench.cache.put_reservation(place(slot(SlotState.HELD), name="a", uid="a"))
+    bench.cache.put_reservation(place(slot(SlotState.PENDING), name="c", uid="c"))
+    for _ in range(4):
+        bench.prover.prove_path()
+    asked = [call.split()[-1] for call in bench.api.calls if call.startswith("dry-run")]
+    assert asked == [probe_name(uid) for uid in ("a", "b", PLACE_UID, "a")]
+
+
+def test_what_an_earlier_process_proved_counts_once_the_path_works() -> None:
+    bench = Bench()
+    bench.cache.put_reservation(proven(place(slot(SlotState.HELD))))
+    assert bench.gated() is None
+    bench.prover.prove_path()
+    assert bench.gated() is True
+
+
+def test_what_was_never_proven_is_not_proven_by_the_path(bench: Bench) -> None:
+    bench.cache.put_reservation(place(slot(SlotState.HELD), name="other", uid="other"))
+    bench.prover.prove(place(slot(SlotState.HELD)))
+    bench.prover.prove_path()
+    assert bench.gated("other") is None
+
+
+def test_a_replica_that_lost_the_lease_knows_nothing_of_the_path(bench: Bench) -> None:
+    bench.prover.prove_path()
+    bench.prover.forget()
+    assert not bench.prover.proven
+    assert bench.cache.path() is None
+
+
+BROKEN = ProbeResult(gated=False, message="", of_path=True)
+PROBED = {
+    "while nothing is known": (None, True),
+    "while its own probe fails": (ProbeResult(gated=False, message=""), True),
+    "while the path is broken for all": (BROKEN, False),
+    "after its own proof": (ProbeResult(gated=True, message=""), False),
+}
+
+
+@pytest.mark.parametrize(("probe", "want"), PROBED.values(), ids=PROBED.keys())
+def test_a_reservation_is_probed_for_by_itself(probe: ProbeResult | None, want: bool) -> None:  # noqa: FBT001 - what the case wants
+    seen = observe(place(slot(SlotState.HELD)), placeholder(), probe=probe)
+    assert (Probe() in decide(seen, NOON, OperatorSettings()).actions) is want
