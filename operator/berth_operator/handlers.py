@@ -4,9 +4,10 @@ kopf watches Reservations and runs the process; it writes nothing to them: no fi
 """
 
 import asyncio
+import itertools
 import signal
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import kopf
 
@@ -15,6 +16,15 @@ from berth_core.reservations import API_VERSION
 from berth_operator.program import Program
 
 _GROUP, _, _VERSION = API_VERSION.partition("/")
+_FIRST_WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0)
+_LATER_WAITS_SECONDS: Final = 5.0
+
+
+class EndlessWaits(Iterable[float]):
+    """How long kopf waits between its tries: for ever, as its own list would end and the process with it."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain(_FIRST_WAITS_SECONDS, itertools.repeat(_LATER_WAITS_SECONDS))
 
 
 class NothingKept(kopf.DiffBaseStorage):
@@ -31,6 +41,19 @@ class NothingKept(kopf.DiffBaseStorage):
         """Store nothing."""
 
 
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Have kopf write nothing, and wait for an API server that is away or does not answer."""
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.persistence.finalizer = "berth.volcano.sh/unused"
+    settings.persistence.diffbase_storage = NothingKept()
+    settings.networking.error_backoffs = EndlessWaits()
+    settings.networking.request_timeout = 30
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+
+
 def declare(
     registry: kopf.OperatorRegistry,
     program: Program,
@@ -41,13 +64,7 @@ def declare(
 
     @kopf.on.startup(id="start", registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
-        settings.posting.enabled = False
-        settings.scanning.disabled = True
-        settings.persistence.finalizer = "berth.volcano.sh/unused"
-        settings.persistence.diffbase_storage = NothingKept()
-        settings.watching.server_timeout = 300
-        settings.watching.client_timeout = 330
-        settings.watching.connect_timeout = 10
+        configure(settings)
         try:
             await program.start()
         except BerthError as error:

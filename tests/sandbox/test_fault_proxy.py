@@ -40,6 +40,16 @@ class Always:
         """Hold nothing."""
 
 
+class Forgetful:
+    """Has the server forget the place of every watch."""
+
+    def decide(self, call: Call) -> Fault:
+        return Fault(FaultKind.GONE if call.is_watch else FaultKind.NONE)
+
+    def hold(self, call: Call) -> None:
+        """Hold nothing."""
+
+
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
     with ScriptedServer() as started:
@@ -157,6 +167,18 @@ def test_a_watch_that_is_cut_is_taken_up_again(server: ScriptedServer, proxy: Fa
     stop.set()
     assert len(server.requests("WATCH", PATH)) == 2
     assert len(server.requests("GET", PATH)) == 1
+
+
+def test_a_watch_whose_place_is_forgotten_lists_anew(
+    server: ScriptedServer, proxy: FaultProxy, client: KubeClient
+) -> None:
+    server.on("WATCH", PATH, Stream())
+    proxy.plan = Forgetful()
+    stop = threading.Event()
+    items = client.watch(PODS, namespace="default", stop=stop)
+    assert [type(next(items)) for _ in range(2)] == [Listed, Listed]
+    stop.set()
+    assert server.requests("WATCH", PATH) == []
 
 
 def test_a_seed_draws_the_same_again_and_only_what_a_call_can_meet() -> None:

@@ -109,6 +109,12 @@ class FaultProxy:
         answer.close()
 
 
+def _status(code: int, reason: str) -> dict[str, Any]:
+    """Return a Status that is no success."""
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return {**body, "message": f"{reason}: a fault on purpose"}
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -167,6 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.proxy.forget(answer)
                 plan.hold(call)
                 self._reset()
+            case FaultKind.GONE if call.is_watch:
+                self._end_as_forgotten()
             case _:
                 self._refuse(*_STATUSES[fault.kind])
 
@@ -213,13 +221,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.shutdown(socket.SHUT_RDWR)
 
+    def _end_as_forgotten(self) -> None:
+        """Answer a watch as the API server does whose history is shorter: a stream of one error."""
+        line = json.dumps({"type": "ERROR", "object": _status(*_STATUSES[FaultKind.GONE])}).encode() + b"\n"
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self._send_whole(line)
+
     def _refuse(self, status: int, reason: str) -> None:
         """Answer with a Status as the API server writes it."""
-        body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason}
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         if status == _STATUSES[FaultKind.TOO_MANY][0]:
             self.send_header("Retry-After", "1")
-        self._send_whole(json.dumps({**body, "message": f"{reason}: a fault on purpose"}).encode())
+        self._send_whole(json.dumps(_status(status, reason)).encode())
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _relay  # noqa: N815 - names that http.server looks for
