@@ -48,7 +48,9 @@ def test_nodes_are_emptied_whole_and_the_plan_holds_on_its_own_snapshot(
 ) -> None:
     made = plan(snapshot, how)
 
-    awaited = {one.status.nominated_node_name for one in snapshot.pods}
+    awaited = {one.status.nominated_node_name for one in snapshot.pods} | {
+        name for one in snapshot.reservations for task in one.spec.tasks for name in task.reservation_node_names
+    }
     assert set(made.after.empty_nodes) >= set(made.freed_nodes) | (set(made.before.empty_nodes) - awaited)
     assert set(made.freed_nodes).isdisjoint(move.target for move in made.moves)
     assert revalidate(snapshot, made.moves, how, emptied=made.freed_nodes) == {}

@@ -30,6 +30,12 @@ _ROUNDS_BEFORE_CHANCE: Final = 3
 _ROUNDS_FOR_MOVES: Final = 4
 """Rounds without gain where no more nodes can be freed, only with fewer moves."""
 
+_PATIENCE: Final = 640
+"""The larger, the more often as many nodes are tried although pods found no place."""
+
+_BAR: Final = 40 * MOVE
+"""What the emptying of a node costs more after a large pod of it found no place."""
+
 _LARGE: Final = 20
 """A pod is large if it takes more than one in so many parts of a node."""
 
@@ -89,6 +95,12 @@ class DrainSearch:
         self._movable = np.flatnonzero(columns.pod_kind >= 0)
         self._prices = np.full(columns.kinds, MOVE, dtype=np.int64)
         self._best_prices = self._prices
+        self._whole = max(1, int(columns.room[columns.binding, open_nodes].max(initial=1)))
+        self._large = columns.need[:, columns.binding] * _LARGE > self._whole  # (kinds,)
+        self._overspent = (0, 0)
+        """Nodes and moves of the last trial that took too many moves."""
+
+        self._incomplete = 0
         self._bonus = np.zeros(columns.nodes, dtype=np.int64)
         self.found: list[Draining] = []
         """What was found, the best last."""
@@ -120,6 +132,9 @@ class DrainSearch:
                 idle = 0
             if turn == 0 and not self._is_perfect():
                 self._prove(trial)
+            elif not trial.filled.complete:
+                self._bar(trial)
+                self._learn(trial, turn)
             elif idle > _ROUNDS_BEFORE_CHANCE or last == (trial.nodes, trial.moves):
                 self._shake(chance)
             else:
@@ -133,8 +148,9 @@ class DrainSearch:
 
     @property
     def _patience(self) -> int:
-        reached = self._best is not None and len(self._best.nodes) == self.most
-        return _ROUNDS_FOR_MOVES if reached else _ROUNDS_WITHOUT_GAIN
+        if self._best is None:
+            return _ROUNDS
+        return _ROUNDS_FOR_MOVES if len(self._best.nodes) == self.most else _ROUNDS_WITHOUT_GAIN
 
     def _is_perfect(self) -> bool:
         best = self._best
@@ -208,42 +224,60 @@ class DrainSearch:
         self._prices = np.maximum(MOVE, self._best_prices * shaken // 100)
 
     def _learn(self, trial: Draining, turn: int) -> None:
-        """Move prices towards what pods cost in a trial, less and less."""
+        """Move prices towards what pods cost in a trial, less and less; at once where pods found no place."""
         pace = 2 + turn // 4
-        self._prices = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
+        nearer = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
+        self._prices = np.where(trial.filled.unplaced > 0, trial.filled.prices, nearer)
         if self._limits.budget is None and not trial.filled.complete:
             mean = max(1, int(self._columns.need[:, self._columns.binding].mean()))
             self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
+
+    def _bar(self, trial: Draining) -> None:
+        """Let nodes be the last to be emptied again whose large pods found no place: as many as pods are left."""
+        pods = self._columns.movable_on(np.isin(np.arange(self._columns.nodes), trial.nodes))
+        for kind in np.flatnonzero((trial.filled.unplaced > 0) & self._large):
+            nodes, counts = np.unique(
+                self._columns.pod_node[pods[self._columns.pod_kind[pods] == kind]], return_counts=True
+            )
+            order = np.argsort(self._bonus[nodes] - counts, kind="stable")
+            enough = int(np.searchsorted(np.cumsum(counts[order]), trial.filled.unplaced[kind])) + 1
+            self._bonus[nodes[order[:enough]]] -= _BAR
 
     def _next_target(self, trial: Draining, *, good: bool) -> int:
         """Return how many nodes to try next."""
         freed, best = len(trial.nodes), len(self._best.nodes) if self._best else 0
         if good:
             target = freed + self._affordable(trial)
-        elif not trial.filled.complete:
-            target = freed - self._missing_nodes(trial)
+        elif trial.filled.complete:
+            self._overspent = freed, trial.moves
+            target = freed - self._too_many(trial)
         else:
-            target = freed - max(1, self._overspent(trial))
+            self._incomplete += 1
+            target = freed - self._missing_nodes(trial) - freed * self._incomplete**2 // _PATIENCE
         return min(self.most, max(target, best + 1))
 
     def _affordable(self, trial: Draining) -> int:
         """Return how many more nodes the moves that are left might free."""
         if self._limits.budget is None:
             return max(1, (self.most - len(trial.nodes) + 1) // 2)
-        return max(1, (self._limits.budget - trial.moves) * len(trial.nodes) // max(1, trial.moves))
+        left, (nodes, moves) = self._limits.budget - trial.moves, self._overspent
+        if nodes <= len(trial.nodes) + 1 or moves <= trial.moves:
+            return max(1, left * len(trial.nodes) // max(1, trial.moves))
+        between = nodes - len(trial.nodes)
+        return max(1, min(between - 1, left * between // (moves - trial.moves)))
 
-    def _overspent(self, trial: Draining) -> int:
-        over = trial.moves - (self._limits.budget or 0)
-        return over * len(trial.nodes) * 7 // (10 * max(1, trial.moves))
+    def _too_many(self, trial: Draining) -> int:
+        """Return how many nodes less might do with the moves there are."""
+        over, best = trial.moves - (self._limits.budget or 0), self._best
+        if best is not None and best.moves < trial.moves and len(best.nodes) < len(trial.nodes):
+            return max(1, over * (len(trial.nodes) - len(best.nodes)) // (trial.moves - best.moves))
+        return max(1, over * len(trial.nodes) * 7 // (10 * max(1, trial.moves)))
 
     def _missing_nodes(self, trial: Draining) -> int:
         """Return for how many nodes there is no room, by the volume of the small pods that found no place.
 
         For large pods it is their kind that counts, not the volume: their price goes up, and other nodes are chosen.
         """
-        columns, scarce = self._columns, self._columns.binding
-        amounts = trial.filled.unplaced * columns.need[:, scarce]
-        whole = max(1, int(columns.room[scarce, self._open].max(initial=1)))
-        small = columns.need[:, scarce] * _LARGE <= whole
-        nodes = -(-int(amounts[small].sum()) // whole)
-        return nodes if amounts[~small].any() else max(1, nodes)
+        amounts = trial.filled.unplaced * self._columns.need[:, self._columns.binding]
+        nodes = -(-int(amounts[~self._large].sum()) // self._whole)
+        return nodes if amounts[self._large].any() else max(1, nodes)

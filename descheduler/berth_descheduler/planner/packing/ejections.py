@@ -3,7 +3,6 @@
 It does not own the choice among them, nor what becomes of the pods.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Final
@@ -69,21 +68,15 @@ class EjectionSets:
             for pair in combinations_with_replacement(_evenly(smaller, _PAIRS), 2)
             if self._most_ejected > 1 and size[pair[0]] + size[pair[1]] < size[kind]
         )
-        burdens = (
-            (sum(int(self._burden[one]) for one in found), found) for found in (*((e,) for e in smaller), *pairs)
-        )
+        burden = self._burden.tolist()
+        burdens = ((sum(burden[one] for one in found), found) for found in (*((e,) for e in smaller), *pairs))
         kinds = tuple(found for _, found in sorted(burdens))
-        return _Sets(
-            kinds,
-            np.array([self._columns.need[list(one)].sum(axis=0) for one in kinds]).reshape(
-                len(kinds), self._columns.need.shape[1]
-            ),
-            (self._rows(kinds, 0), self._rows(kinds, -1)),
-            np.array([one.count(one[0]) for one in kinds], dtype=np.int64),
-        )
-
-    def _rows(self, kinds: Sequence[tuple[int, ...]], position: int) -> Ints:
-        return self._row[np.array([one[position] for one in kinds], dtype=np.int64)]
+        first = np.array([one[0] for one in kinds], dtype=np.int64)
+        second = np.array([one[-1] for one in kinds], dtype=np.int64)
+        two = np.array([len(one) == 2 for one in kinds], dtype=bool)  # noqa: PLR2004 - a pair
+        need = self._columns.need
+        gone = need[first] + need[second] * two[:, None]
+        return _Sets(kinds, gone, (self._row[first], self._row[second]), 1 + (two & (first == second)))
 
 
 def row_of_kind(columns: Columns) -> Ints:

@@ -347,7 +347,7 @@ class _Filling:
         prices = np.full(self._columns.kinds, MOVE, dtype=np.int64)
         for kind in self._order[::-1].tolist():
             if self._left[kind]:
-                prices[kind] = min(_HIGHEST_PRICE, max(4 * MOVE, 2 * self._prices_before[kind]))
+                prices[kind] = min(_HIGHEST_PRICE, 4 * max(MOVE, int(self._prices_before[kind])))
             elif kind in self._last_set:
                 prices[kind] = MOVE + sum(min(int(prices[one]), 20 * MOVE) for one in self._last_set[kind])
             elif not self._has(kind, self._columns.need[kind]).any():
