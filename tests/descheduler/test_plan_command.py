@@ -20,6 +20,8 @@ PODS = (
     pod("big", node="high", cpu="8", memory="1Gi", controller=owner(name="big")),
     pod("web-0", node="low", cpu="1", memory="1Gi"),
     pod("web-1", node="low", cpu="500m", memory="1Gi"),
+    pod("gated", gates=("quota",), controller=owner(name="batch")),
+    pod("over", phase="Succeeded", controller=owner(name="batch")),
 )
 SNAPSHOT = Snapshot(nodes=NODES, pods=PODS, workloads=(workload(replicas=2), workload(name="big")))
 
@@ -283,11 +285,19 @@ BAD_OPTIONS = {
     ),
     "a pod that does not exist": (
         ["--strategy", "make-room", "--pod", "default/nobody"],
-        "--pod is 'default/nobody'; expected a pod of the cluster that is pending",
+        "--pod is default/nobody, which does not exist; expected a pending pod that no gate holds back",
     ),
     "a pod that runs": (
         ["--strategy", "make-room", "--pod", "default/web-0"],
-        "--pod is 'default/web-0'; expected a pod of the cluster that is pending",
+        "--pod is default/web-0, which is on low; expected a pending pod that no gate holds back",
+    ),
+    "a pod that is gated": (
+        ["--strategy", "make-room", "--pod", "default/gated"],
+        "--pod is default/gated, which its scheduling gates hold back (quota); expected a pending pod",
+    ),
+    "a pod that has ended": (
+        ["--strategy", "make-room", "--pod", "default/over"],
+        "--pod is default/over, which has ended or is about to; expected a pending pod",
     ),
 }
 

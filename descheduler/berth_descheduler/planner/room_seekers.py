@@ -29,7 +29,7 @@ def find_seekers(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
     named = []
     for key in request.pods:
         if key not in by_key:
-            raise InputError("pod", "/".join(key), "a pod of the cluster that is pending and not held back by a gate")
+            raise _not_waiting(key, snapshot)
         named.append(by_key[key])
     gangs = {gang for pod in named if (gang := gang_of(pod)) is not None}
     members = (pod for pod in pending if gang_of(pod) in gangs)
@@ -38,6 +38,27 @@ def find_seekers(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
         if odd := odd_requests(pod):
             raise InputError("pod", pod.key, "a pod whose requests can be read", said=f"{pod.key}, of which {odd}")
     return (*(stand_in(shape) for shape in request.shapes), *found.values())
+
+
+def _not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
+    """Return the error for a pod that does not wait for room, with what it does instead."""
+    name = "/".join(key)
+    found = next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
+    expected = "a pending pod that no gate holds back"
+    return InputError("pod", name, expected, said=f"{name}, {_instead_of_waiting(found)}")
+
+
+def _instead_of_waiting(pod: Pod | None) -> str:
+    if pod is None:
+        return "which does not exist"
+    if pod.is_terminal or pod.is_terminating:
+        return "which has ended or is about to"
+    if pod.spec.node_name:
+        return f"which is on {pod.spec.node_name}"
+    if pod.is_gated:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        return f"which its scheduling gates hold back ({gates})"
+    return "which holds the place of a Reservation"
 
 
 def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
