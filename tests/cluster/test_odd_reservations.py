@@ -144,8 +144,8 @@ KNOWN: dict[str, tuple[dict[str, Any], ReservationPhase, str]] = {
     ),
     "a node of a name that no node can have": (
         spec_of({"template": template(), "reservationNodeNames": ["Ŝtrange node/№1"]}),
-        PENDING,
-        "UnschedulableYet",
+        FAILED,
+        "Invalid",
     ),
     "a node that is not there": (
         spec_of({"template": template(), "reservationNodeNames": ["nowhere"]}),
