@@ -5,6 +5,8 @@ It does not own what the operator makes of them.
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -28,9 +30,26 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
+from berth_operator.actions import (
+    Action,
+    AssignSlot,
+    Collect,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    Finish,
+    LookAtNode,
+    Nominate,
+    Probe,
+    Release,
+    Ungate,
+    Validate,
+)
 from berth_operator.assignments import Assignment
 from berth_operator.manifests import handover_toleration
 from berth_operator.observation import Guard, Observation
+from berth_operator.reconcile import Decision, decide
+from berth_operator.settings import OperatorSettings
+from berth_operator.surveys import Survey, build_survey
 from builders import NOON, NOON_TEXT, label_owner, pod, reservation, task
 
 PLACE_UID = "uid-default-place"
@@ -136,6 +155,24 @@ def reference(made: Pod) -> ObjectReference:
     )
 
 
+def resident(name: str, *, cpu: str, deleted: str | None = None) -> Pod:
+    """A pod that runs on the node of a slot."""
+    return pod(name, uid=f"uid-{name}", node="node-a", cpu=cpu, memory=None, deleted=deleted)
+
+
+def holder_on_node(*, cpu: str) -> Pod:
+    """The placeholder of the first slot as the pods of its node show it."""
+    holder = placeholder()
+    asking = resident("any", cpu=cpu).spec
+    return msgspec.structs.replace(holder, spec=asking)
+
+
+def on_node(*pods: Pod, age_seconds: float = 1.0) -> Survey:
+    """What pods on a node of 4 cpu say."""
+    survey = build_survey({"cpu": "4", "memory": "16Gi", "pods": "110"}, pods)
+    return replace(survey, age_seconds=age_seconds)
+
+
 def guard(age_seconds: float = 1.0, deadline: int = DEADLINE) -> Guard:
     return Guard(deadline=deadline, age_seconds=age_seconds)
 
@@ -161,3 +198,22 @@ def observe(
         validated=rest.pop("validated", True),
         **rest,
     )
+
+
+def decide_now(seen: Observation, *, seconds: float = 0) -> Decision:
+    return decide(seen, NOON + timedelta(seconds=seconds), OperatorSettings())
+
+
+def told(action: Action) -> tuple[str, str]:
+    """Name an action and the pod it is about."""
+    match action:
+        case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
+            return type(action).__name__, pod.metadata.name
+        case DeletePlaceholder(pod):
+            return "DeletePlaceholder", pod.metadata.name
+        case CreatePlaceholder(_, index):
+            return "CreatePlaceholder", str(index)
+        case LookAtNode(node):
+            return type(action).__name__, node
+        case Validate() | Probe() | Collect():
+            return type(action).__name__, ""

@@ -64,9 +64,20 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let a pod go its own way: gate, label, note and nomination off."""
+    """Let a pod go its own way: gate, label, note and nomination off.
+
+    `elsewhere`: it goes to another Reservation instead, if one has a slot for it.
+    """
 
     pod: Pod
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtNode:
+    """Ask the API server which pods are on a node."""
+
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,7 @@ Action: TypeAlias = (
     | Ungate
     | Finish
     | Release
+    | LookAtNode
     | Probe
     | Collect
 )

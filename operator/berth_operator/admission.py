@@ -7,7 +7,6 @@ import base64
 import math
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,11 +15,10 @@ import msgspec
 from berth_core.errors import InputError
 from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.objects import Pod
-from berth_core.reservations import Reservation, SlotState
 from berth_operator.cache import Cache, is_live
-from berth_operator.fitting import choose_task
 from berth_operator.manifests import handover_gate
 from berth_operator.observation import holds_our_gate
+from berth_operator.openings import Openings
 
 _PROMISE_SECONDS: Final = 3.0
 """How long a pod that was gated but not heard of yet counts against the free slots."""
@@ -85,6 +83,7 @@ class Admission:
         self._lock = threading.Lock()
         self._promises: dict[str, list[_Promise]] = {}
         self._pruned = -math.inf
+        self._openings = Openings(cache, lambda uid: [promise.pod for promise in self._fresh_promises(uid)])
         cache.on_new_owner(self._keep_promise)
 
     def answer(self, review: AdmissionReview) -> Answer:
@@ -108,7 +107,7 @@ class Admission:
 
     def _gate_if_owner(self, request: AdmissionRequest, pod: Pod) -> Answer:
         with self._lock:
-            reservation = self._find(pod)
+            reservation = self._openings.find(pod)
             if reservation is None:
                 return allow(request.uid)
             if not request.dry_run:
@@ -131,34 +130,6 @@ class Admission:
         if fresh:
             self._promises[uid] = fresh
         return fresh
-
-    def _find(self, pod: Pod) -> Reservation | None:
-        """Return the oldest live Reservation with a held slot that the pod may take and nobody was promised."""
-        candidates = [r for r in self._cache.reservations_in(pod.metadata.namespace) if is_live(r)]
-        for reservation in sorted(candidates, key=lambda r: (r.metadata.creation_timestamp or "", r.metadata.uid)):
-            if self._free_for(reservation, pod):
-                return reservation
-        return None
-
-    def _free_for(self, reservation: Reservation, pod: Pod) -> bool:
-        """Tell whether a slot that the pod may take is held, and left over by those that were gated before it."""
-        free = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)
-        if choose_task(reservation, pod, free) is None:
-            return False
-        for earlier in self._waiting(reservation):
-            task = choose_task(reservation, earlier, free)
-            if task is not None:
-                free[task.name] -= 1
-        return choose_task(reservation, pod, free) is not None
-
-    def _waiting(self, reservation: Reservation) -> list[Pod]:
-        """Return the pods that were gated for a Reservation and hold no slot yet, heard of or only promised."""
-        uid = reservation.metadata.uid
-        promises = self._fresh_promises(uid)
-        served = {slot.owner.uid for slot in reservation.status.slots if slot.owner is not None}
-        _, owners = self._cache.belongings(uid)
-        heard = [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served]
-        return heard + [promise.pod for promise in promises]
 
     def _keep_promise(self, pod: Pod) -> None:
         """Count a gated pod no longer as a promise once it was heard of."""

@@ -32,6 +32,10 @@ class Assignment:
         left = self.deadline - now.timestamp()
         return 0 <= left <= timeout_seconds + _CLOCK_SLACK_SECONDS
 
+    def seconds_since(self, now: datetime, timeout_seconds: float) -> float:
+        """Return how long ago the slot was given."""
+        return now.timestamp() - (self.deadline - timeout_seconds)
+
     @classmethod
     def from_pod(cls, pod: Pod) -> "Assignment | None":
         """Read a pod's assignment; None where there is none or where it is not one of ours."""

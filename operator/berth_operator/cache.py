@@ -6,7 +6,9 @@ It decides nothing and is never the only place of a fact: it can be filled again
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 import msgspec
 
@@ -15,10 +17,12 @@ from berth_core.objects import NodeSpec, ObjectMeta, Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationReason, SlotState
 from berth_operator.assignments import Assignment
 from berth_operator.cluster_rules import NodeOffer
+from berth_operator.findings import Findings
 from berth_operator.fitting import slots_by_key, trusted_assignment
 from berth_operator.observation import Guard, Observation, ProbeResult, Verdict, has_started
 from berth_operator.pod_shelf import PodShelf, reservation_uid
 from berth_operator.readable import why_unreadable
+from berth_operator.surveys import build_survey
 from berth_operator.versions import Graves, is_newer, version_number, version_of
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind
 
@@ -48,6 +52,8 @@ class Cache:
         self._enqueue = enqueue
         self._reservations: dict[str, Reservation] = {}
         self._by_namespace: dict[str, dict[str, Reservation]] = {}
+        self._live: dict[str, set[str]] = {}
+        """Namespace to the uids of its live Reservations."""
         self._placeholders = PodShelf(lambda pod: pod.metadata.name)
         self._owners = PodShelf(lambda pod: pod.metadata.uid)
         self._by_guard: dict[str, dict[str, Pod]] = {}
@@ -56,9 +62,11 @@ class Cache:
         self._guarded_since: dict[str, float] = {}
         self._started_since: dict[str, float] = {}
         self._probes: dict[str, ProbeResult] = {}
+        self._probed_at: dict[str, float] = {}
         self._path: ProbeResult | None = None
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
+        self._findings = Findings()
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
         self._graves = Graves()
         self._tell_version: Callable[[Reservation], None] = _tell_nobody
@@ -86,7 +94,10 @@ class Cache:
             self._reservations[uid] = reservation
             self._by_namespace.setdefault(reservation.metadata.namespace, {})[uid] = reservation
             self._tell_version(reservation)
+            self._index_live(reservation, live=is_live(reservation))
             scope_changed = known is None or is_live(known) != is_live(reservation)
+            if _holds_more(reservation, known):
+                self._findings.search_again(uid)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         if scope_changed:
             self._enqueue(SCOPE_KEY)
@@ -98,10 +109,13 @@ class Cache:
             known = self._reservations.pop(uid, None)
             if known is not None:
                 del self._by_namespace[known.metadata.namespace][uid]
+                self._index_live(known, live=False)
             self._tell_end(uid)
             self._probes.pop(uid, None)
+            self._probed_at.pop(uid, None)
             self._verdicts.pop(uid, None)
             self._validated.discard(uid)
+            self._findings.search_again(uid)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._enqueue(SCOPE_KEY)
 
@@ -110,6 +124,10 @@ class Cache:
         present = {reservation.metadata.uid: reservation for reservation in listed}
         for reservation in present.values():
             self.put_reservation(reservation)
+        self.keep_reservations(present.keys(), version)
+
+    def keep_reservations(self, present: AbstractSet[str], version: str) -> None:
+        """Forget the Reservations that are older than a complete list of uids and not in it."""
         for reservation in self.reservations():
             if reservation.metadata.uid not in present and _was_due(reservation.metadata, version):
                 self.remove_reservation(reservation.metadata.uid)
@@ -137,7 +155,19 @@ class Cache:
 
     def live_namespaces(self) -> frozenset[str]:
         """Return the namespaces that have a Reservation which is not finished."""
-        return frozenset(r.metadata.namespace for r in self.reservations() if is_live(r))
+        with self._lock:
+            return frozenset(self._live)
+
+    def _index_live(self, reservation: Reservation, *, live: bool) -> None:
+        """Keep which namespaces have live Reservations."""
+        namespace, uid = reservation.metadata.namespace, reservation.metadata.uid
+        if live:
+            self._live.setdefault(namespace, set()).add(uid)
+            return
+        group = self._live.get(namespace, set())
+        group.discard(uid)
+        if not group:
+            self._live.pop(namespace, None)
 
     # --- placeholders
 
@@ -318,10 +348,13 @@ class Cache:
     # --- what this process found out
 
     def put_probe(self, uid: str, result: ProbeResult) -> None:
-        """Keep how the last proof of a Reservation's path ended."""
+        """Keep how the last proof of a Reservation's path ended, and how many have failed in a row."""
         with self._lock:
             if uid in self._reservations:
-                self._probes[uid] = result
+                known = self._probes.get(uid)
+                failures = 0 if result.gated else (known.failures if known else 0) + 1
+                self._probes[uid] = replace(result, failures=failures)
+                self._probed_at[uid] = time.monotonic()
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
     def put_path(self, result: ProbeResult | None) -> None:
@@ -349,6 +382,12 @@ class Cache:
             self._probes.setdefault(uid, ProbeResult(gated=True, message=self._path.message))
         return self._probes.get(uid)
 
+    def _aged_proof(self, reservation: Reservation, now: float) -> ProbeResult | None:
+        """Return the proof of a Reservation with its age."""
+        proof = self._proof(reservation)
+        made = self._probed_at.get(reservation.metadata.uid)
+        return proof if proof is None or proof.gated or made is None else replace(proof, age_seconds=now - made)
+
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Keep that a Reservation's templates were put to the API server, and what it refused."""
         with self._lock:
@@ -357,6 +396,22 @@ class Cache:
                 if verdict is not None:
                     self._verdicts[uid] = verdict
         self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def put_waiting(self, uid: str, pods: Sequence[Pod]) -> None:
+        """Keep which pods were found waiting for a slot of a Reservation; it is looked at if there are any."""
+        with self._lock:
+            if uid in self._reservations:
+                self._findings.put_waiting(uid, pods)
+        if pods:
+            self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def put_pods_of_node(self, name: str, pods: Iterable[Pod], *, asked_by: str) -> None:
+        """Keep what the pods on a node say, and have the Reservation looked at that asked for it."""
+        with self._lock:
+            node = self._nodes.get(name)
+            if node is not None:
+                self._findings.put_survey(name, build_survey(node.status.allocatable, pods))
+        self._enqueue(Key(KeyKind.RESERVATION, asked_by))
 
     # --- views
 
@@ -384,7 +439,10 @@ class Cache:
                 },
                 verdict=self._verdicts.get(uid) or _verdict_on(reservation),
                 validated=uid in self._validated,
-                probe=self._proof(reservation),
+                surveys=self._findings.surveys(targets | _pins(reservation)),
+                waiting=tuple(p for p in self._findings.waiting(uid) if self._owners.get(p.metadata.uid) is None),
+                searched=self._findings.searched(uid),
+                probe=self._aged_proof(reservation, now),
             )
 
     def belongings(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
@@ -454,6 +512,17 @@ def _verdict_on(reservation: Reservation) -> Verdict | None:
     """Return the verdict on a Reservation whose spec cannot be read."""
     reason = why_unreadable(reservation)
     return Verdict(ReservationReason.INVALID, reason) if reason else None
+
+
+def _pins(reservation: Reservation) -> set[str]:
+    """Return the nodes that a Reservation asks for by name."""
+    return {name for task in reservation.spec.tasks for name in task.reservation_node_names}
+
+
+def _holds_more(new: Reservation, known: Reservation | None) -> bool:
+    """Tell whether a version of a Reservation holds more slots than the one before."""
+    held = [sum(s.state is SlotState.HELD for s in one.status.slots) if one else 0 for one in (new, known)]
+    return held[0] > held[1]
 
 
 def _reservation_key(pod: Pod) -> Key:

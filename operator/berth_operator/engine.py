@@ -33,6 +33,7 @@ from berth_operator.priorities import Priorities
 from berth_operator.proofs import Prover
 from berth_operator.quotas import ResourceQuota
 from berth_operator.reconcile import decide
+from berth_operator.seeker import Seeker
 from berth_operator.settings import OperatorSettings
 from berth_operator.sweep import Sweep, list_reservations
 from berth_operator.validation import Validator
@@ -83,8 +84,10 @@ class Engine:
             clock=clock,
             leads=lambda: self.leading,
         )
+        self._pacing = Pacing(lambda: queue.late_seconds)
         self._orphans = OrphanKeeper(client, cache, self._performer)
         self._guards = GuardKeeper(client, cache, settings.handover)
+        self._seeker = Seeker(client, cache, queue.add)
         self._sweep = Sweep(client, cache, scope, self._priorities, queue.add)
         self._stop = threading.Event()
         self._retired = threading.Event()
@@ -319,6 +322,9 @@ class Engine:
                         self._priorities.collect()
                 case KeyKind.STRAYS:
                     self._orphans.release_stray_gates()
+                    self._seeker.ask_for_all()
+                case KeyKind.WAITING:
+                    self._seeker.look()
         except BerthError as error:
             self._retry(key, error)
             log.info(log_keys.ACTION_FAILED, **{log_keys.KEY_UID: key.name, log_keys.KEY_ERROR: str(error)})
@@ -340,11 +346,18 @@ class Engine:
         """Write the status first, so that it never promises more than is there, then act."""
         seen = self._observe(key.name)
         if seen is None:
+            self._pacing.forget(key.name)
             self._orphans.release(key.name)
             return
         decision = decide(seen, self._clock.now(), self._settings)
-        self._performer.write_status(seen.reservation, decision.status)
+        waits = self._pacing.seconds_left(key.name, seen.reservation.status, decision.status)
+        if waits:
+            self._queue.add(key, waits)
+        else:
+            self._performer.write_status(seen.reservation, decision.status)
         self._performer.perform(seen.reservation, decision.actions)
+        if decision.seeks_owners:
+            self._seeker.ask(key.name)
         if decision.wake_seconds is not None:
             self._queue.add(key, decision.wake_seconds)
 

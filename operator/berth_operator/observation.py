@@ -3,6 +3,7 @@
 It does not collect it: `berth_operator.cache` does.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationReason
 from berth_operator.assignments import Assignment
 from berth_operator.fitting import slots_by_key, trusted_assignment
+from berth_operator.surveys import Survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,11 @@ class ProbeResult:
 
     gated: bool
     message: str
+    age_seconds: float = math.inf
+    """How long ago it was made."""
+
+    failures: int = 0
+    """How many proofs in a row have failed, this one included."""
 
     of_path: bool = False
     """Whether it is about the path that all Reservations share, and not about this one alone."""
@@ -76,6 +83,15 @@ class Observation:
 
     probe: ProbeResult | None = None
     """None where this process has neither probed nor taken over what an earlier one proved."""
+
+    surveys: Mapping[str, Survey] = field(default_factory=dict)
+    """Node name to what its pods say, where they were asked lately."""
+
+    waiting: tuple[Pod, ...] = ()
+    """Pods without a place that could take a slot and were not gated, as they were created before it was held."""
+
+    searched: bool = False
+    """Whether such pods were searched for lately."""
 
 
 def holds_our_gate(pod: Pod) -> bool:

@@ -41,7 +41,7 @@ class OrphanKeeper:
         doomed = [pod for pod in placeholders if not pod.is_terminating]
         kept_back = [pod for pod in owners if not pod.is_terminating]
         self._try_all(self._performer.delete_placeholder, doomed)
-        self._try_all(self._performer.release, kept_back)
+        self._try_all(lambda pod: self._performer.release(pod, elsewhere=True), kept_back)
         log.info(log_keys.ORPHAN_RELEASED, **{log_keys.KEY_UID: uid, log_keys.KEY_COUNT: len(doomed) + len(kept_back)})
 
     def release_stray_gates(self) -> None:

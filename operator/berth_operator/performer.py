@@ -41,6 +41,7 @@ from berth_operator.actions import (
     CreatePlaceholder,
     DeletePlaceholder,
     Finish,
+    LookAtNode,
     Nominate,
     Probe,
     Release,
@@ -50,7 +51,9 @@ from berth_operator.actions import (
 from berth_operator.assignments import Assignment
 from berth_operator.cache import Cache
 from berth_operator.conditions import NEVER_EXPIRES, warn_of_endless_hold
-from berth_operator.observation import Verdict
+from berth_operator.observation import Verdict, holds_our_gate
+from berth_operator.openings import Openings
+from berth_operator.pod_shelf import reservation_uid
 from berth_operator.priorities import Priorities
 from berth_operator.proofs import Prover
 from berth_operator.readable import read_reservation
@@ -89,6 +92,7 @@ class Performer:
         self._leads = leads
         self._client = client
         self._cache = cache
+        self._openings = Openings(cache)
         self._prover = prover
         self._settings = settings
         self._clock = clock
@@ -188,15 +192,17 @@ class Performer:
             case DeletePlaceholder(placeholder, at_once):
                 self.delete_placeholder(placeholder, at_once=at_once)
             case AssignSlot(pod, assignment):
-                self._assign(pod, assignment)
+                self._patch_pod(pod, pod_patches.build_assignment(pod, assignment, reservation.metadata.uid))
             case Nominate(pod, node):
                 self._nominate(pod, node)
             case Ungate(pod):
                 self._patch_pod(pod, pod_patches.build_ungating(pod))
             case Finish(pod):
                 self._patch_pod(pod, pod_patches.build_unlabelling(pod))
-            case Release(pod):
-                self.release(pod)
+            case Release(pod, elsewhere):
+                self.release(pod, elsewhere=elsewhere)
+            case LookAtNode(node):
+                self._survey(reservation, node)
             case Probe():
                 self._prover.prove(reservation)
             case Collect():
@@ -265,9 +271,6 @@ class Performer:
 
     # --- owner pods
 
-    def _assign(self, pod: Pod, assignment: Assignment) -> None:
-        self._patch_pod(pod, pod_patches.build_assignment(pod, assignment))
-
     def _nominate(self, pod: Pod, node: str | None) -> None:
         """Set or clear the node that the scheduler tries first."""
         try:
@@ -284,8 +287,15 @@ class Performer:
             return
         self._cache.put_owner(patched)
 
-    def release(self, pod: Pod) -> None:
-        """Let a pod be scheduled as ever: a nomination of ours goes first, as the note tells that it is ours."""
+    def release(self, pod: Pod, *, elsewhere: bool = False) -> None:
+        """Let a pod be scheduled as ever: a nomination of ours goes first, as the note tells that it is ours.
+
+        `elsewhere`: one that is gated is sent to another Reservation instead, if one has a slot for it.
+        """
+        other = self._openings.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
+        if other is not None:
+            self._patch_pod(pod, pod_patches.build_move(pod, other.metadata.uid))
+            return
         assignment = Assignment.from_pod(pod)
         nominated_by_us = assignment is not None and pod.status.nominated_node_name == assignment.node
         if nominated_by_us and not pod.spec.node_name:
@@ -306,6 +316,11 @@ class Performer:
         self._cache.put_owner(patched)
 
     # --- the rest
+
+    def _survey(self, reservation: Reservation, node: str) -> None:
+        """Ask which pods are on a node."""
+        listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod)
+        self._cache.put_pods_of_node(node, listed.items, asked_by=reservation.metadata.uid)
 
     def _collect(self, reservation: Reservation) -> None:
         try:
@@ -330,7 +345,7 @@ def _pod_uid(action: Action) -> str:
     match action:
         case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod) | DeletePlaceholder(pod):
             return pod.metadata.uid
-        case Validate() | CreatePlaceholder() | Probe() | Collect():
+        case Validate() | CreatePlaceholder() | LookAtNode() | Probe() | Collect():
             return ""
         case _:
             assert_never(action)

@@ -22,10 +22,18 @@ def _is_pod(pod: Pod) -> Operations:
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
 
 
-def build_assignment(pod: Pod, assignment: Assignment) -> Operations:
-    """Return the patch that notes a slot on a pod and lets it tolerate the guard."""
+def build_assignment(pod: Pod, assignment: Assignment, reservation_uid: str) -> Operations:
+    """Return the patch that notes a slot on a pod and lets it tolerate the guard.
+
+    A pod that was not gated for the Reservation gets its label, too, and must be as it was found: it may be bound by
+    now, or be given another slot.
+    """
     note = assignment.to_annotation()
     operations = _is_pod(pod)
+    if pod.metadata.labels.get(RESERVATION_LABEL) != reservation_uid:
+        version = pod.metadata.resource_version
+        operations.append({"op": "test", "path": "/metadata/resourceVersion", "value": version})
+        operations += _labelling(pod, reservation_uid)
     if pod.metadata.annotations:
         operations.append({"op": "add", "path": _pointer("metadata", "annotations", SLOT_ANNOTATION), "value": note})
     else:
@@ -35,6 +43,20 @@ def build_assignment(pod: Pod, assignment: Assignment) -> Operations:
     else:
         operations.append({"op": "add", "path": "/spec/tolerations", "value": [handover_toleration()]})
     return operations
+
+
+def build_move(pod: Pod, reservation_uid: str) -> Operations:
+    """Return the patch that sends a gated pod to another Reservation."""
+    path = _pointer("metadata", "labels", RESERVATION_LABEL)
+    test = {"op": "test", "path": path, "value": pod.metadata.labels.get(RESERVATION_LABEL, "")}
+    return [*_is_pod(pod), test, {"op": "add", "path": path, "value": reservation_uid}]
+
+
+def _labelling(pod: Pod, reservation_uid: str) -> Operations:
+    """Return the operation that labels a pod with its Reservation."""
+    if pod.metadata.labels:
+        return [{"op": "add", "path": _pointer("metadata", "labels", RESERVATION_LABEL), "value": reservation_uid}]
+    return [{"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}}]
 
 
 def build_ungating(pod: Pod) -> Operations:

@@ -22,6 +22,7 @@ from typing import Final
 
 from berth_core.clock import parse_timestamp
 from berth_core.expiry import expires_at
+from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, ReservationStatus, SlotState
 from berth_operator.actions import (
@@ -31,6 +32,7 @@ from berth_operator.actions import (
     CreatePlaceholder,
     DeletePlaceholder,
     Finish,
+    LookAtNode,
     Nominate,
     Probe,
     Release,
@@ -38,6 +40,7 @@ from berth_operator.actions import (
     Validate,
 )
 from berth_operator.assignments import Assignment
+from berth_operator.capacity import due_looks
 from berth_operator.fitting import choose_task
 from berth_operator.observation import Observation, has_started, holds_other_gates, holds_our_gate
 from berth_operator.settings import OperatorSettings
@@ -48,7 +51,9 @@ _LOOK_AGAIN_SECONDS: Final = 1.0
 """How soon a hand-over in progress is looked at even if nothing was heard of it."""
 
 _PROBE_AGAIN_SECONDS: Final = 0.5
-"""How soon a proof that failed is tried again."""
+"""How soon a proof that failed is tried again the first time."""
+
+_LONGEST_PROBE_PAUSE_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Decision:
     status: ReservationStatus
     actions: tuple[Action, ...] = ()
     wake_seconds: float | None = None
+    seeks_owners: bool = False
+    """Whether pods are to be looked for that were waiting for a place before there was a slot for them."""
 
 
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
@@ -70,7 +77,8 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
         actions += _collect(status, now, settings)
     else:
         actions = _carry_on(seen, views, now, settings)
-    return Decision(status, tuple(actions), _next_look(seen, views, status, now, settings))
+    seeks = not phase.terminal and _has_slot_to_give(seen, views, actions)
+    return Decision(status, tuple(actions), _next_look(seen, views, status, now, settings), seeks)
 
 
 def _carry_on(
@@ -83,10 +91,29 @@ def _carry_on(
     for view in views:
         actions += _tend(seen, view, settings)
     actions += _give_slots(seen, views, now, settings)
-    held = any(view.slot.state is SlotState.HELD for view in views)
-    if held and not (seen.probe is not None and seen.probe.is_final):
+    actions += [LookAtNode(node) for node in due_looks(seen, views, now, settings.handover)[0]]
+    if _proof_left(seen, views) == 0:
         actions.append(Probe())
     return actions
+
+
+def _proof_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
+    """Return the seconds until the path is to be proven; None where it is, or where nothing is held.
+
+    The first proof is made while placeholders wait for the scheduler; one that fails is made again, later each time.
+    """
+    held = any(view.slot.state is SlotState.HELD for view in views)
+    if seen.probe is None:
+        return 0.0 if held or all(_is_coming(view.placeholder) for view in views) else None
+    if seen.probe.is_final or not held:
+        return None
+    pause = min(_PROBE_AGAIN_SECONDS * 2.0 ** max(0, seen.probe.failures - 1), _LONGEST_PROBE_PAUSE_SECONDS)
+    return max(0.0, pause - seen.probe.age_seconds)
+
+
+def _is_coming(placeholder: Pod | None) -> bool:
+    """Tell whether a placeholder is there and not about to go."""
+    return placeholder is not None and not placeholder.is_terminating and not placeholder.is_terminal
 
 
 def _needs_validation(seen: Observation, views: tuple[SlotView, ...]) -> bool:
@@ -122,16 +149,23 @@ def _hold(seen: Observation, view: SlotView) -> list[Action]:
 def _hand_over(seen: Observation, view: SlotView, settings: OperatorSettings) -> list[Action]:
     """Return the next step of a hand-over; none where something has to happen first."""
     owner, assignment = view.owner, view.assignment
-    if owner is None or assignment is None or not holds_our_gate(owner):
+    if owner is None or assignment is None or owner.spec.node_name:
         return []
     guard = seen.guards.get(assignment.node)
     if guard is None or guard.deadline < assignment.deadline:
         return []  # an earlier hand-over's guard may be taken off at any moment
     if view.placeholder is None:
-        return [Nominate(owner, assignment.node), Ungate(owner)]
+        return _let_go(owner, assignment.node)
     if view.placeholder.is_terminating or guard.age_seconds < settings.handover.settle_seconds:
         return []
     return [DeletePlaceholder(view.placeholder)]
+
+
+def _let_go(owner: Pod, node: str) -> list[Action]:
+    """Return what sends an owner to its node; a nomination is taken off by a scheduler that tried too early."""
+    if holds_our_gate(owner):
+        return [Nominate(owner, node), Ungate(owner)]
+    return [] if owner.status.nominated_node_name == node else [Nominate(owner, node)]
 
 
 def _close(seen: Observation, view: SlotView) -> list[Action]:
@@ -153,21 +187,23 @@ def _unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Pod]:
 
 
 def _release_unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Action]:
-    return [Release(pod) for pod in _unassigned(seen, views)]
+    return [Release(pod, elsewhere=holds_our_gate(pod)) for pod in _unassigned(seen, views)]
 
 
 def _give_slots(
     seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings
 ) -> list[Action]:
-    """Give each waiting pod a held slot of a task that it matches; release at once those that get none."""
+    """Give each waiting pod a held slot of a task that it matches; release at once gated ones that get none."""
     held = [view for view in views if view.slot.state is SlotState.HELD]
     free = Counter(view.task.name for view in held)
     deadline = int(now.timestamp() + settings.handover.timeout_seconds)
     actions: list[Action] = []
-    for pod in _unassigned(seen, views):
-        task = choose_task(seen.reservation, pod, free) if holds_our_gate(pod) else None
+    for pod in (*_unassigned(seen, views), *seen.waiting):
+        is_sent = pod.metadata.labels.get(RESERVATION_LABEL) == seen.reservation.metadata.uid
+        served = holds_our_gate(pod) or not is_sent
+        task = choose_task(seen.reservation, pod, free) if served else None
         if task is None:
-            actions.append(Release(pod))
+            actions += [Release(pod, elsewhere=holds_our_gate(pod))] if is_sent else []
             continue
         free[task.name] -= 1
         if holds_other_gates(pod):
@@ -177,6 +213,12 @@ def _give_slots(
         assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
         actions.append(AssignSlot(pod, assignment))
     return actions
+
+
+def _has_slot_to_give(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
+    """Tell whether slots are left, and nobody has looked lately for pods that could take them."""
+    held = sum(view.slot.state is SlotState.HELD for view in views)
+    return not seen.searched and held > sum(isinstance(action, AssignSlot) for action in actions)
 
 
 def _wind_up(seen: Observation, views: tuple[SlotView, ...], settings: OperatorSettings) -> list[Action]:
@@ -222,8 +264,12 @@ def _next_look(
     expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
     if expiry is not None and status.state is not None and not status.state.phase.terminal:
         looks.append((expiry - now).total_seconds())
-    if seen.probe is not None and not seen.probe.is_final:
-        looks.append(_PROBE_AGAIN_SECONDS)
+    proof = _proof_left(seen, views) if status.state is not None and not status.state.phase.terminal else None
+    if proof:
+        looks.append(proof)
+    if status.state is not None and not status.state.phase.terminal:
+        look = due_looks(seen, views, now, settings.handover)[1]
+        looks += [look] if look is not None else []
     if any(view.slot.state is SlotState.HANDING_OVER for view in views):
         looks.append(_settling_left(seen, views, settings))
     return max(0.01, min(looks)) if looks else None

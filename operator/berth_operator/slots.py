@@ -5,6 +5,7 @@ It does not say what to do about it: `berth_operator.reconcile` does.
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -12,10 +13,16 @@ from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference, ReservationReason, ReservationTask, Slot, SlotState
 from berth_operator.assignments import Assignment
 from berth_operator.fitting import slots_by_key
-from berth_operator.observation import Observation, assigned_owners, has_started
+from berth_operator.observation import Observation, assigned_owners, has_started, holds_our_gate
 from berth_operator.settings import HandoverSettings
 
-_PREEMPTED_BY_SCHEDULER = "PreemptionByScheduler"
+_PREEMPTED_BY_SCHEDULER: Final = "PreemptionByScheduler"
+
+SLOW_SECONDS: Final = 5.0
+"""After this long an owner that is not bound may have lost its place."""
+
+_FRESH_SECONDS: Final = 3.0
+"""How old a look at a node may be that ends a hand-over; younger than `SLOW_SECONDS`, so that it was made during it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +89,11 @@ def _view_slot(
     placeholder = seen.placeholders.get((task.name, place.index))
     if prior is not None and prior.state in {SlotState.TAKEN, SlotState.LOST}:
         return SlotView(prior, task, placeholder, given[0] if given else None)
-    if given is not None:
+    if given is not None and not _needs_no_slot(given[0], placeholder):
         owner, assignment = given
         slot, failure = _slot_in_handover(seen, owner, assignment, now, handover)
+        if is_on_its_own(owner, placeholder) and slot.state is SlotState.HANDING_OVER:
+            slot = _unless_taken_by_another(seen, slot, owner, assignment, now, handover)
         return SlotView(slot, task, placeholder, owner, assignment, failure)
     if seen.reservation.phase.terminal:
         return SlotView(Slot(task=task.name, index=place.index, state=SlotState.RELEASED), task, placeholder)
@@ -120,6 +129,32 @@ def _slot_in_handover(
         text = f"pod {owner.key} was not bound to node {assignment.node} in time"
         return _with(slot, SlotState.LOST, text, ReservationReason.HANDOVER_TIMEOUT), None
     return slot, None
+
+
+def _needs_no_slot(owner: Pod, placeholder: Pod | None) -> bool:
+    """Tell whether an owner found a place by itself while its slot was still held: it had waited and was not gated."""
+    return bool(owner.spec.node_name) and placeholder is not None and not placeholder.is_terminating
+
+
+def is_on_its_own(owner: Pod | None, placeholder: Pod | None) -> bool:
+    """Tell whether an owner's place is free for it and it is for the scheduler to bind it."""
+    return owner is not None and placeholder is None and not holds_our_gate(owner) and not owner.spec.node_name
+
+
+def _unless_taken_by_another(
+    seen: Observation, slot: Slot, owner: Pod, given: Assignment, now: datetime, handover: HandoverSettings
+) -> Slot:
+    """Return the slot as lost where a fresh look at its node shows that others have left its owner no room."""
+    survey = seen.surveys.get(given.node)
+    slow = given.seconds_since(now, handover.timeout_seconds) >= SLOW_SECONDS
+    if survey is None or not slow or survey.age_seconds > _FRESH_SECONDS:
+        return slot
+    takers = survey.takers(owner)
+    own = (seen.reservation.metadata.uid, given.task, str(given.index))
+    if not takers or any(taker.holds == own for taker in takers):
+        return slot
+    text = f"pod {takers[0].key} took the place of pod {owner.key} on node {given.node}"
+    return _with(slot, SlotState.LOST, text, ReservationReason.PLACE_TAKEN)
 
 
 def _landing(owner: Pod, assignment: Assignment) -> str:
@@ -178,6 +213,11 @@ def why_pending(placeholder: Pod) -> str:
     if placeholder.is_terminating:
         return "the placeholder is terminating"
     return next((c.message for c in placeholder.status.conditions if c.type == "PodScheduled" and c.message), "")
+
+
+def is_refused(view: SlotView) -> bool:
+    """Tell whether a scheduler has said why it finds no place."""
+    return bool(view.slot.message) and view.placeholder is not None and not view.placeholder.is_terminating
 
 
 def reference_to(pod: Pod) -> ObjectReference:

@@ -24,10 +24,11 @@ from berth_core.reservations import (
 )
 from berth_core.resources import ResourceAmounts
 from berth_operator.acceptance import refuse
+from berth_operator.capacity import node_to_come
 from berth_operator.conditions import compute_conditions
 from berth_operator.manifests import scheduler_of
 from berth_operator.observation import Observation
-from berth_operator.slots import SlotView
+from berth_operator.slots import SlotView, is_refused
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
@@ -153,9 +154,9 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...], occupied: int
     begun = f"{occupied} of {len(views)} slots are held"
     if any(view.placeholder is None for view in waiting):
         return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
-    told = next((view.slot.message for view in waiting if _is_refused(view)), "")
-    if told:
-        return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, f"{begun}; {told}")
+    refused = [view for view in waiting if is_refused(view)]
+    if refused:
+        return _refused_state(seen, refused, begun)
     if any(view.placeholder is not None and view.placeholder.spec.node_name for view in waiting):
         text = f"{begun}; the others have a node and are starting"
         return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
@@ -166,9 +167,18 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...], occupied: int
     return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_SCHEDULER, text)
 
 
-def _is_refused(view: SlotView) -> bool:
-    """Tell whether a scheduler has said why it finds no place."""
-    return bool(view.slot.message) and view.placeholder is not None and not view.placeholder.is_terminating
+def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _State:
+    """Return whether the places that the scheduler did not find are only to be waited for."""
+    coming = [node_to_come(seen, view) for view in refused]
+    if not all(coming):
+        hopeless = refused[coming.index("")]
+        text = f"{begun}; {hopeless.slot.message}"
+        return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, text)
+    nodes = ", ".join(dict.fromkeys(coming))
+    going = seen.surveys[coming[0]].going()
+    more = f" and {len(going) - 1} more" if len(going) > 1 else ""
+    text = f"{begun}; node {nodes} is chosen and gets room once pod {going[0]}{more} has terminated"
+    return _State(ReservationPhase.WAITING, ReservationReason.AWAITING_CAPACITY, text)
 
 
 def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:
@@ -235,8 +245,11 @@ def _taken_text(views: tuple[SlotView, ...]) -> str:
 
 
 def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:
-    """Return (type, reason, message) of the event for a change of phase, None where the phase is as before."""
-    if prior is not None and prior.phase is state.phase:
+    """Return (type, reason, message) of the event for a change of phase, None where the phase is as before.
+
+    A Reservation that nobody has looked at yet is Pending: that it stays so for now is no event.
+    """
+    if (prior.phase if prior is not None else ReservationPhase.PENDING) is state.phase:
         return None
     match state.phase:
         case ReservationPhase.FAILED:

@@ -21,6 +21,8 @@ class KeyKind(Enum):
     """The webhook's registration."""
     STRAYS = "strays"
     """Pods with our gate that name no Reservation."""
+    WAITING = "waiting"
+    """Pods that wait for a place and could take a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Key:
 
 SCOPE_KEY = Key(KeyKind.SCOPE)
 STRAYS_KEY = Key(KeyKind.STRAYS)
+WAITING_KEY = Key(KeyKind.WAITING)
 
 
 class WorkQueue:
@@ -45,6 +48,7 @@ class WorkQueue:
         self._serial = 0
         self._working: set[Key] = set()
         self._stopped = False
+        self._late_seconds = 0.0
 
     def add(self, key: Key, delay_seconds: float = 0.0) -> None:
         """Queue a key; of several times asked for, the earliest counts."""
@@ -86,6 +90,11 @@ class WorkQueue:
             self._stopped = True
             self._condition.notify_all()
 
+    @property
+    def late_seconds(self) -> float:
+        """Return by how much the key that was taken last was late: how far behind the workers are."""
+        return self._late_seconds
+
     def __len__(self) -> int:
         with self._condition:
             return len(self._due)
@@ -101,6 +110,7 @@ class WorkQueue:
         return None
 
     def _pop_due(self) -> Key | None:
-        _, _, key = heapq.heappop(self._heap)
+        due, _, key = heapq.heappop(self._heap)
         del self._due[key]
+        self._late_seconds = time.monotonic() - due
         return key

@@ -9,59 +9,42 @@ from hypothesis import strategies as st
 
 from berth_core.labels import HANDOVER_GATE
 from berth_core.objects import Pod
-from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
+from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.actions import (
-    Action,
     AssignSlot,
     Collect,
-    CreatePlaceholder,
     DeletePlaceholder,
-    Finish,
-    Nominate,
     Probe,
     Release,
-    Ungate,
-    Validate,
 )
 from berth_operator.observation import Guard, Observation, ProbeResult
 from berth_operator.reconcile import Decision, decide
 from berth_operator.settings import OperatorSettings
+from berth_operator.surveys import Survey
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (
     DEADLINE,
     PREEMPTED,
-    UNSCHEDULABLE,
+    decide_now,
     guard,
+    holder_on_node,
     note,
     observe,
+    on_node,
     owner_pod,
     place,
     placeholder,
+    resident,
     slot,
+    told,
     with_container_status,
 )
 
 SETTINGS = OperatorSettings()
+PATIENT = OperatorSettings(unschedulable_seconds=0)
 PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
 HELD = place(slot(SlotState.HELD))
 HANDING_OVER = place(slot(SlotState.HANDING_OVER))
-
-
-def decide_now(seen: Observation, *, seconds: float = 0) -> Decision:
-    return decide(seen, NOON + timedelta(seconds=seconds), SETTINGS)
-
-
-def told(action: Action) -> tuple[str, str]:
-    """Name an action and the pod it is about."""
-    match action:
-        case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
-            return type(action).__name__, pod.metadata.name
-        case DeletePlaceholder(pod):
-            return "DeletePlaceholder", pod.metadata.name
-        case CreatePlaceholder(_, index):
-            return "CreatePlaceholder", str(index)
-        case Validate() | Probe() | Collect():
-            return type(action).__name__, ""
 
 
 # --- the steps of one hand-over
@@ -75,6 +58,7 @@ class Step:
     ran_for: float | None = None
     seconds: float = 0.0
     missing: frozenset[str] = frozenset()
+    survey: Survey | None = None
     want_state: SlotState = SlotState.HANDING_OVER
     want: list[tuple[str, str]] = field(default_factory=list)
 
@@ -86,6 +70,9 @@ BOUND = owner_pod(given=note(), gates=(), node="node-a")
 RUNNING = owner_pod(given=note(), gates=(), node="node-a", started=True)
 ELSEWHERE = owner_pod(given=note(), gates=(), node="node-b", started=True)
 TURNED_AWAY = owner_pod(given=note(), gates=(), node="node-a", phase="Failed")
+ADOPTED = owner_pod(given=note(), gates=())
+JUST_GIVEN = int(NOON.timestamp()) + 59
+JUST_UNGATED = owner_pod(given=note(deadline=JUST_GIVEN), gates=(), nominated_node="node-a")
 LATE = DEADLINE - NOON.timestamp() + 1
 STEPS = {
     "a slot without its guard waits for it": Step(owner=GIVEN, placeholder=placeholder()),
@@ -111,7 +98,55 @@ STEPS = {
         owner=NOMINATED, guard=guard(), want=[("Nominate", "web-0"), ("Ungate", "web-0")]
     ),
     "without the guard the gate stays, though the placeholder is gone": Step(owner=NOMINATED),
-    "an ungated pod is left to the scheduler": Step(owner=UNGATED, guard=guard()),
+    "an ungated pod is left to the scheduler": Step(owner=JUST_UNGATED, guard=guard(deadline=JUST_GIVEN)),
+    "a nomination that a scheduler took off is made again": Step(
+        owner=owner_pod(given=note(deadline=JUST_GIVEN), gates=()),
+        guard=guard(deadline=JUST_GIVEN),
+        want=[("Nominate", "web-0")],
+    ),
+    "of an ungated pod that is not bound soon the node is looked at": Step(
+        owner=UNGATED, guard=guard(), want=[("LookAtNode", "node-a")]
+    ),
+    "not again while the last look is fresh": Step(
+        owner=UNGATED, guard=guard(), survey=on_node(resident("web-9", cpu="1"))
+    ),
+    "with room for it the pod is waited for": Step(
+        owner=UNGATED, guard=guard(), survey=on_node(resident("web-9", cpu="3"))
+    ),
+    "without room another pod has taken its place, and it goes its own way": Step(
+        owner=UNGATED,
+        guard=guard(),
+        survey=on_node(resident("web-9", cpu="4")),
+        want_state=SlotState.LOST,
+        want=[("Release", "web-0")],
+    ),
+    "what is terminating has not taken it": Step(
+        owner=UNGATED, guard=guard(), survey=on_node(resident("web-9", cpu="4", deleted=NOON_TEXT))
+    ),
+    "nor has its own placeholder, seen just before it went": Step(
+        owner=UNGATED, guard=guard(), survey=on_node(holder_on_node(cpu="4"))
+    ),
+    "nor the pod itself, seen just after it was bound": Step(
+        owner=UNGATED, guard=guard(), survey=on_node(resident("web-0", cpu="4"))
+    ),
+    "an old look tells nothing": Step(
+        owner=UNGATED,
+        guard=guard(),
+        survey=on_node(resident("web-9", cpu="4"), age_seconds=3.1),
+        want=[("LookAtNode", "node-a")],
+    ),
+    "a pod that waited and was not gated waits for the guard, too": Step(owner=ADOPTED, placeholder=placeholder()),
+    "then its placeholder goes": Step(
+        owner=ADOPTED, placeholder=placeholder(), guard=guard(), want=[("DeletePlaceholder", "place-web-0")]
+    ),
+    "one that found a place by itself leaves the slot as it is": Step(
+        owner=ELSEWHERE,
+        placeholder=placeholder(),
+        guard=guard(),
+        ran_for=1,
+        want_state=SlotState.HELD,
+        want=[("Release", "web-0")],
+    ),
     "a bound pod is waited for": Step(owner=BOUND, guard=guard()),
     "a running pod has not taken its slot before the settling time": Step(owner=RUNNING, guard=guard(), ran_for=0.29),
     "then it has, and note and label come off": Step(
@@ -181,6 +216,7 @@ def test_hand_over(step: Step, reservation: Reservation) -> None:
         guards={"node-a": step.guard} if step.guard else {},
         running_ages={} if step.ran_for is None else {step.owner.metadata.uid: step.ran_for},
         missing_nodes=step.missing,
+        surveys={"node-a": step.survey} if step.survey else {},
         probe=PROVEN,
     )
 
@@ -304,8 +340,18 @@ HOLDINGS = {
     "then its placeholders are made": Holding(
         seen=observe(NEW), want=[("CreatePlaceholder", "0")], want_reason="CreatingPlaceholders"
     ),
-    "a placeholder that waits is left to the scheduler": Holding(
-        seen=observe(NEW, placeholder(node="")), want=[], want_reason="AwaitingScheduler"
+    "while a placeholder waits for the scheduler the path is proven": Holding(
+        seen=observe(NEW, placeholder(node="")), want=[("Probe", "")], want_reason="AwaitingScheduler"
+    ),
+    "the path is not proven before every slot has its placeholder": Holding(
+        seen=observe(place(replicas=2), placeholder(node="")),
+        want=[("CreatePlaceholder", "1")],
+        want_reason="CreatingPlaceholders",
+    ),
+    "a proof that fails while nothing is held is left at that": Holding(
+        seen=observe(NEW, placeholder(node=""), probe=ProbeResult(gated=False, message="no gate", failures=1)),
+        want=[],
+        want_reason="AwaitingScheduler",
     ),
     "a placeholder that has ended is cleared away": Holding(
         seen=observe(NEW, placeholder(phase="Failed")),
@@ -330,7 +376,9 @@ HOLDINGS = {
         want_reason="SlotsHeld",
     ),
     "a placeholder on a node that is not allowed holds nothing": Holding(
-        seen=observe(place(tasks=[task(nodes=["node-b"])]), placeholder()), want=[], want_reason="AwaitingNode"
+        seen=observe(place(tasks=[task(nodes=["node-b"])]), placeholder()),
+        want=[("Probe", "")],
+        want_reason="AwaitingNode",
     ),
 }
 
@@ -343,9 +391,24 @@ def test_holding(case: Holding) -> None:
     assert (decision.status.state.phase, decision.status.state.reason) == (case.want_phase, case.want_reason)
 
 
-def test_a_proof_that_failed_is_looked_at_again_soon() -> None:
-    seen = observe(NEW, placeholder(), probe=ProbeResult(gated=False, message="no gate"))
-    assert decide_now(seen).wake_seconds == 0.5
+PAUSES = {
+    "after the first failure": (1, 0.2, 0.3),
+    "after the third one": (3, 0.5, 1.5),
+    "after very many": (50, 1.0, 14.0),
+}
+
+
+@pytest.mark.parametrize(("failures", "age", "want"), PAUSES.values(), ids=PAUSES.keys())
+def test_a_proof_that_failed_is_made_again_later_each_time(failures: int, age: float, want: float) -> None:
+    failed = ProbeResult(gated=False, message="no gate", failures=failures, age_seconds=age)
+    decision = decide_now(observe(NEW, placeholder(), probe=failed))
+    assert decision.actions == ()
+    assert decision.wake_seconds == pytest.approx(want)
+
+
+def test_a_proof_that_is_due_is_made_again() -> None:
+    failed = ProbeResult(gated=False, message="no gate", failures=1, age_seconds=0.6)
+    assert decide_now(observe(NEW, placeholder(), probe=failed)).actions == (Probe(),)
 
 
 # --- ends
@@ -415,55 +478,6 @@ def test_ends(case: End) -> None:
     assert decision.status.state is not None
     assert (decision.status.state.phase, decision.status.state.reason) == (ReservationPhase.FAILED, case.want_reason)
     assert [told(action) for action in decision.actions] == case.want
-
-
-def three(*losses: Pod) -> Observation:
-    """What is seen of a Reservation of three slots that wants two, with something wrong with the last."""
-    held = place(*(slot(SlotState.HELD, number) for number in range(3)), replicas=3, min_available=2)
-    return observe(held, placeholder(0), placeholder(1), *losses, probe=PROVEN, missing_nodes=frozenset({"node-z"}))
-
-
-LOSSES = {
-    "its placeholder is waited for": (three(placeholder(2, conditions=[PREEMPTED], deleted=NOON_TEXT)), []),
-    "then it is made again": (three(), [("CreatePlaceholder", "2")]),
-    "on a node that is gone it is deleted at once": (
-        three(placeholder(2, node="node-z")),
-        [("DeletePlaceholder", "place-web-2")],
-    ),
-}
-
-
-@pytest.mark.parametrize(("seen", "want"), LOSSES.values(), ids=LOSSES.keys())
-def test_a_slot_more_than_is_wanted_is_held_again_when_it_is_lost(
-    seen: Observation, want: list[tuple[str, str]]
-) -> None:
-    decision = decide_now(seen)
-    assert decision.status.slots[2].state is SlotState.PENDING
-    assert decision.status.state is not None
-    assert decision.status.state.phase is ReservationPhase.AVAILABLE
-    assert [told(action) for action in decision.actions] == want
-
-
-def test_one_slot_less_than_is_wanted_ends_the_reservation() -> None:
-    held = place(*(slot(SlotState.HELD, number) for number in range(3)), replicas=3, min_available=2)
-    gone = [placeholder(number, conditions=[PREEMPTED]) for number in (1, 2)]
-    decision = decide_now(observe(held, placeholder(0), *gone))
-    assert [one.state for one in decision.status.slots] == [SlotState.RELEASED, SlotState.LOST, SlotState.LOST]
-    assert decision.status.slots[1].reason == "Preempted"
-
-
-def test_a_place_that_is_not_found_is_looked_at_again_when_patience_ends() -> None:
-    waiting = place(
-        slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING, reason="UnschedulableYet", ttl=None
-    )
-    seen = observe(waiting, placeholder(node="", conditions=[UNSCHEDULABLE]))
-    assert decide_now(seen, seconds=590).wake_seconds == pytest.approx(10)
-    assert decide_now(seen, seconds=600).status.state == ReservationState(
-        phase=ReservationPhase.FAILED,
-        reason="Unschedulable",
-        message=f"no place was found within 600 s: 0 of 1 slots are held; {UNSCHEDULABLE.message}",
-        last_transition_time="2026-11-21T12:10:00Z",
-    )
 
 
 def test_a_placeholder_of_a_lost_node_is_deleted_without_waiting_for_a_kubelet() -> None:

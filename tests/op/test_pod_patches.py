@@ -7,9 +7,16 @@ import pytest
 
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import Pod, Toleration
-from berth_operator.pod_patches import Operations, build_assignment, build_release, build_ungating, build_unlabelling
+from berth_operator.pod_patches import (
+    Operations,
+    build_assignment,
+    build_move,
+    build_release,
+    build_ungating,
+    build_unlabelling,
+)
 from builders import as_api, pod
-from handover_builders import note, owner_pod
+from handover_builders import PLACE_UID, at_version, note, owner_pod
 from json_patches import apply
 
 OTHER_GATE = "example.com/wait"
@@ -61,19 +68,42 @@ def test_unlabelling_takes_label_and_note_and_leaves_the_gate() -> None:
 ASSIGNED = {
     "a pod with neither annotations nor tolerations": owner_pod(),
     "a pod with annotations and tolerations": pod(
-        labels={"app": "web"}, annotations={"team": "shop"}, tolerations=[Toleration(key="gpu", operator="Exists")]
+        labels={"app": "web", RESERVATION_LABEL: PLACE_UID},
+        annotations={"team": "shop"},
+        tolerations=[Toleration(key="gpu", operator="Exists")],
     ),
 }
 
 
 @pytest.mark.parametrize("before", ASSIGNED.values(), ids=ASSIGNED.keys())
 def test_an_assignment_adds_the_note_and_the_toleration(before: Pod) -> None:
-    after = patched(build_assignment(before, note()), before)
+    after = patched(build_assignment(before, note(), PLACE_UID), before)
     assert after.metadata.annotations == before.metadata.annotations | {SLOT_ANNOTATION: note().to_annotation()}
     assert after.spec.tolerations == (
         *before.spec.tolerations,
         Toleration(key=HANDOVER_TAINT, operator="Exists", effect="NoSchedule"),
     )
+    assert gates(after) == gates(before)
+
+
+WAITED = {
+    "with labels": at_version(pod(labels={"app": "web"}), "7"),
+    "without labels": at_version(pod(), "7"),
+}
+
+
+@pytest.mark.parametrize("before", WAITED.values(), ids=WAITED.keys())
+def test_a_pod_that_was_not_gated_gets_the_label_with_its_slot(before: Pod) -> None:
+    operations = build_assignment(before, note(), PLACE_UID)
+    assert patched(operations, before).metadata.labels == before.metadata.labels | {RESERVATION_LABEL: PLACE_UID}
+    with pytest.raises(LookupError):
+        apply(operations, as_api(at_version(before, "8")))
+
+
+def test_a_gated_pod_is_sent_to_another_reservation_and_stays_gated() -> None:
+    before = owner_pod()
+    after = patched(build_move(before, "uid-of-another"), before)
+    assert after.metadata.labels[RESERVATION_LABEL] == "uid-of-another"
     assert gates(after) == gates(before)
 
 
@@ -90,7 +120,9 @@ def test_where_there_is_nothing_to_take_off_nothing_is_sent(operations: Operatio
 
 
 BUILT = {
-    "assignment": build_assignment(owner_pod(), note()),
+    "assignment": build_assignment(owner_pod(), note(), PLACE_UID),
+    "assignment of a pod that waited": build_assignment(at_version(pod("web-0"), "7"), note(), PLACE_UID),
+    "move": build_move(owner_pod(), "uid-of-another"),
     "ungating": build_ungating(owner_pod()),
     "unlabelling": build_unlabelling(owner_pod()),
     "release": build_release(owner_pod()),

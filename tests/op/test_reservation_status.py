@@ -429,7 +429,8 @@ def state(phase: ReservationPhase, reason: str = "", message: str = "") -> Reser
 
 
 TRANSITIONS = {
-    "a first look": (None, state(P.PENDING, "CreatingPlaceholders", "0 of 1"), ("Normal", "Pending", "0 of 1")),
+    "a first look": (None, state(P.PENDING, "CreatingPlaceholders", "0 of 1"), None),
+    "refused at once": (None, state(P.FAILED, "Invalid", "no such class"), ("Warning", "Invalid", "no such class")),
     "no change": (state(P.PENDING), state(P.PENDING, "UnschedulableYet"), None),
     "a place is held": (state(P.PENDING), state(P.AVAILABLE, "SlotsHeld", "1 of 1"), ("Normal", "Available", "1 of 1")),
     "a place is lost again": (state(P.AVAILABLE), state(P.PENDING, "x", "0 of 1"), ("Normal", "Pending", "0 of 1")),

@@ -1,0 +1,51 @@
+"""Owns which Reservation a pod is sent to that needs a slot: the oldest with one that nobody waits for.
+
+It does not give the slot: `berth_operator.reconcile` does.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, SlotState
+from berth_operator.cache import Cache, is_live
+from berth_operator.fitting import choose_task
+from berth_operator.owner_index import age_order
+
+
+def _no_promises(_uid: str) -> Iterable[Pod]:
+    return ()
+
+
+class Openings:
+    """Finds free slots in what the operator has heard."""
+
+    def __init__(self, cache: Cache, promised: Callable[[str], Iterable[Pod]] = _no_promises) -> None:
+        """`promised` gives the pods that were sent to a Reservation, by its uid, and were not heard of yet."""
+        self._cache = cache
+        self._promised = promised
+
+    def find(self, pod: Pod, *, besides: str = "") -> Reservation | None:
+        """Return the oldest live Reservation, but not that of a uid, with a slot left over that the pod may take."""
+        known = self._cache.reservations_in(pod.metadata.namespace)
+        candidates = [r for r in known if is_live(r) and r.metadata.uid != besides]
+        return next((r for r in sorted(candidates, key=age_order) if self.has_slot_for(r, pod)), None)
+
+    def has_slot_for(self, reservation: Reservation, pod: Pod) -> bool:
+        """Tell whether a slot that the pod may take is held, and left over by those that were gated before it."""
+        free = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)
+        if choose_task(reservation, pod, free) is None:
+            return False
+        for earlier in self._waiting(reservation):
+            task = choose_task(reservation, earlier, free)
+            if task is not None:
+                free[task.name] -= 1
+        return choose_task(reservation, pod, free) is not None
+
+    def _waiting(self, reservation: Reservation) -> list[Pod]:
+        """Return the pods that were sent to a Reservation and have no slot yet, heard of or only promised."""
+        uid = reservation.metadata.uid
+        promised = list(self._promised(uid))
+        served = {slot.owner.uid for slot in reservation.status.slots if slot.owner is not None}
+        _, owners = self._cache.belongings(uid)
+        return [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served] + promised

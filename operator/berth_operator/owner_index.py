@@ -1,0 +1,58 @@
+"""Owns finding the Reservations whose owners may mean a pod, without asking each of them.
+
+It says who may, not who does: `berth_operator.fitting` compares owner and template.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, ReservationOwner
+
+_Mark = tuple[str, ...]
+"""Something that a pod of an owner must have: namespace, and a uid, a name, a label, or nothing in particular."""
+
+
+class OwnerIndex:
+    """Reservations by something that every pod of an owner of theirs has; one look-up costs as much as a pod has."""
+
+    def __init__(self, reservations: Iterable[Reservation]) -> None:
+        self._by_mark: dict[_Mark, list[Reservation]] = {}
+        for reservation in reservations:
+            for mark in {_mark_of(reservation.metadata.namespace, owner) for owner in reservation.spec.owners}:
+                self._by_mark.setdefault(mark, []).append(reservation)
+
+    def candidates(self, pod: Pod) -> list[Reservation]:
+        """Return the Reservations that a pod may belong to, the oldest first."""
+        found = {r.metadata.uid: r for mark in _marks_on(pod) for r in self._by_mark.get(mark, ())}
+        return sorted(found.values(), key=age_order)
+
+
+def age_order(reservation: Reservation) -> tuple[str, str]:
+    """Return what sorts Reservations by age."""
+    return reservation.metadata.creation_timestamp or "", reservation.metadata.uid
+
+
+def _mark_of(namespace: str, owner: ReservationOwner) -> _Mark:
+    """Return a mark that every pod of an owner has: its uid, its name, the first of its labels."""
+    wanted, selector = owner.object, owner.label_selector
+    if wanted is not None and wanted.uid and wanted.kind != "Deployment":
+        return namespace, "uid", wanted.uid
+    if wanted is not None and wanted.kind != "Deployment":
+        return namespace, "name", wanted.kind, wanted.name
+    if selector is not None and selector.match_labels:
+        key = min(selector.match_labels)
+        return namespace, "label", key, selector.match_labels[key]
+    return (namespace,)
+
+
+def _marks_on(pod: Pod) -> Iterator[_Mark]:
+    """Yield every mark that a pod has."""
+    meta, controller = pod.metadata, pod.controller
+    yield (meta.namespace,)
+    yield meta.namespace, "uid", meta.uid
+    yield meta.namespace, "name", "Pod", meta.name
+    if controller is not None:
+        yield meta.namespace, "uid", controller.uid
+        yield meta.namespace, "name", controller.kind, controller.name
+    for key, value in meta.labels.items():
+        yield meta.namespace, "label", key, value

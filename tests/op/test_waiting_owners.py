@@ -1,0 +1,359 @@
+"""Pods that wait for a place and were not gated find the Reservation that holds one for them; gated ones another."""
+# ruff: noqa: ANN401 - a builder passes on what the case says
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth_core.labels import RESERVATION_LABEL
+from berth_core.matching import owner_matches
+from berth_core.objects import LabelSelector, LabelSelectorRequirement, Pod, PodCondition
+from berth_core.reservations import Reservation, ReservationOwner, ReservationPhase, SlotState
+from berth_kube.errors import ServerError
+from berth_kube.resources import PODS
+from berth_operator.actions import Release
+from berth_operator.cache import Cache
+from berth_operator.observation import Observation, ProbeResult
+from berth_operator.openings import Openings
+from berth_operator.owner_index import OwnerIndex
+from berth_operator.seeker import Seeker, share_out
+from berth_operator.work_queue import WAITING_KEY, Key, KeyKind
+from builders import as_api, label_owner, object_owner, owner, pod
+from fake_api import FakeApi, error
+from handover_builders import (
+    UNSCHEDULABLE,
+    at_version,
+    decide_now,
+    guard,
+    note,
+    observe,
+    owner_pod,
+    place,
+    placeholder,
+    slot,
+    told,
+)
+
+LABELS = {"app": "web"}
+
+
+def with_conditions(made: Pod, *conditions: PodCondition) -> Pod:
+    return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=conditions))
+
+
+def hungry(name: str, *, second: int = 0, **rest: Any) -> Pod:
+    """A pod for which the scheduler found no place."""
+    created = f"2026-11-21T12:00:{second:02}Z"
+    rest = {"gates": (), "labels": LABELS, "created": created} | rest
+    return with_conditions(owner_pod(name, **rest), UNSCHEDULABLE)
+
+
+def holding(count: int, name: str = "place", **rest: Any) -> Reservation:
+    """A Reservation whose slots are all held."""
+    slots = [slot(SlotState.HELD, number) for number in range(count)]
+    return place(*slots, replicas=count, name=name, **rest)
+
+
+FIRST, SECOND = holding(1, "first", created="2026-11-21T11:00:00Z"), holding(1, "second")
+OVER = holding(1, "over", phase=ReservationPhase.FAILED)
+
+
+# --- sharing out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    reservations: Sequence[Reservation] = (FIRST,)
+    pods: Sequence[Pod]
+    want: dict[str, list[str]] = field(default_factory=dict)
+    want_again: set[str] = field(default_factory=set)
+
+
+SHARINGS = {
+    "the oldest pods get the slots": Sharing(
+        pods=[hungry("young", second=2), hungry("old", second=1)], want={"first": ["old"]}
+    ),
+    "the oldest Reservation is used first": Sharing(
+        reservations=[SECOND, FIRST],
+        pods=[hungry("a"), hungry("b"), hungry("c")],
+        want={"first": ["a"], "second": ["b"]},
+    ),
+    "a pod that the scheduler has not looked at may still find a place": Sharing(
+        pods=[owner_pod("new", gates=(), labels=LABELS)], want_again={"first"}
+    ),
+    "a pod that anybody's gate keeps back does not wait for a place": Sharing(
+        pods=[hungry("gated", gates=("example.com/not-yet",))]
+    ),
+    "a pod that is going does not wait": Sharing(pods=[hungry("going", deleted="2026-11-21T12:00:00Z")]),
+    "a pod of another Reservation is left to that": Sharing(
+        pods=[hungry("sent", labels={**LABELS, RESERVATION_LABEL: "x"})]
+    ),
+    "a pod of somebody else": Sharing(pods=[hungry("stranger", labels={"app": "db"})]),
+    "a pod that is too large": Sharing(pods=[hungry("large", cpu="64")]),
+    "a pod of another namespace": Sharing(pods=[hungry("far", namespace="other")]),
+}
+
+
+@pytest.mark.parametrize("case", SHARINGS.values(), ids=SHARINGS.keys())
+def test_who_gets_a_slot_of_those_that_wait(case: Sharing) -> None:
+    found, again = share_out(list(case.reservations), tuple(case.pods))
+    told = {uid.removeprefix("uid-default-"): [one.metadata.name for one in pods] for uid, pods in found.items()}
+    assert told == case.want
+    assert {uid.removeprefix("uid-default-") for uid in again} == case.want_again
+
+
+# --- the index
+
+SELECTORS = st.one_of(
+    st.builds(label_owner, app=st.sampled_from(["web", "db"])),
+    st.builds(label_owner, app=st.sampled_from(["web", "db"]), tier=st.sampled_from(["a", "b"])),
+    st.builds(
+        lambda values: ReservationOwner(
+            label_selector=LabelSelector(
+                match_expressions=(LabelSelectorRequirement(key="app", operator="In", values=tuple(values)),)
+            )
+        ),
+        st.lists(st.sampled_from(["web", "db"]), min_size=1),
+    ),
+    st.builds(
+        object_owner,
+        st.sampled_from(["Pod", "ReplicaSet", "Deployment", "Job"]),
+        st.sampled_from(["web", "web-7d4f", "web-0"]),
+        uid=st.sampled_from(["", "", "uid-replicaset-web-7d4f", "uid-web-0"]),
+    ),
+)
+PODS_OF_ALL_KINDS = st.builds(
+    lambda name, app, tier, kind, of: pod(
+        name,
+        uid=f"uid-{name}",
+        labels={"app": app, "tier": tier, "pod-template-hash": "7d4f"},
+        controller=owner(kind, of),
+    ),
+    st.sampled_from(["web-0", "web-1"]),
+    st.sampled_from(["web", "db"]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["ReplicaSet", "Job"]),
+    st.sampled_from(["web-7d4f", "web"]),
+)
+
+
+@given(owners=st.lists(st.lists(SELECTORS, min_size=1, max_size=3), max_size=6), one=PODS_OF_ALL_KINDS)
+def test_the_index_misses_no_reservation_that_a_pod_belongs_to(owners: list[list[ReservationOwner]], one: Pod) -> None:
+    all_of_them = [place(name=f"r-{number}", owners=several) for number, several in enumerate(owners)]
+    found = {r.metadata.name for r in OwnerIndex(all_of_them).candidates(one)}
+    want = {r.metadata.name for r in all_of_them if any(owner_matches(of, one) for of in r.spec.owners)}
+    assert want <= found
+
+
+def test_the_index_does_not_ask_every_reservation() -> None:
+    many = [place(name=f"r-{number}", owners=[label_owner(app=f"app-{number}")]) for number in range(100)]
+    (only,) = OwnerIndex(many).candidates(pod(labels={"app": "app-7"}))
+    assert only.metadata.name == "r-7"
+
+
+# --- looking
+
+
+@dataclass
+class Search:
+    api: FakeApi = field(default_factory=FakeApi)
+    queued: list[tuple[Key, float]] = field(default_factory=list)
+    cache: Cache = field(default_factory=lambda: Cache(lambda _key: None))
+
+    def __post_init__(self) -> None:
+        self.seeker = Seeker(self.api.as_client(), self.cache, lambda key, delay: self.queued.append((key, delay)))
+
+    def know(self, *things: Reservation | Pod) -> None:
+        for one in things:
+            if isinstance(one, Reservation):
+                self.cache.put_reservation(one)
+            else:
+                self.api.put(PODS, as_api(one))
+
+    def waiting(self, name: str) -> list[str]:
+        seen = self.cache.observe(f"uid-default-{name}")
+        assert seen is not None
+        return [one.metadata.name for one in seen.waiting]
+
+
+@pytest.fixture
+def search() -> Search:
+    return Search()
+
+
+def test_one_look_serves_all_reservations_that_asked(search: Search) -> None:
+    search.know(FIRST, SECOND, hungry("a"), hungry("b"))
+    for name in ("first", "second"):
+        search.seeker.ask(f"uid-default-{name}")
+    search.seeker.look()
+    search.seeker.look()
+    assert (search.waiting("first"), search.waiting("second")) == (["a"], ["b"])
+    assert search.api.calls == ["list pods status.phase=Pending,spec.nodeName="]
+    assert search.queued[0] == (WAITING_KEY, 0.0)
+
+
+def test_now_and_then_pods_are_looked_for_for_every_reservation_with_a_slot_to_give(search: Search) -> None:
+    search.know(FIRST, OVER, place(slot(SlotState.TAKEN), name="taken"), hungry("a"))
+    search.seeker.ask_for_all()
+    search.seeker.look()
+    assert search.waiting("first") == ["a"]
+
+
+def test_looks_are_a_second_apart(search: Search) -> None:
+    search.know(FIRST)
+    search.seeker.ask("uid-default-first")
+    search.seeker.look()
+    search.seeker.ask("uid-default-first")
+    assert search.queued[-1][1] == pytest.approx(1.0, abs=0.2)
+
+
+def test_for_a_reservation_that_is_over_nobody_looks(search: Search) -> None:
+    search.know(OVER)
+    search.seeker.ask("uid-default-over")
+    search.seeker.ask("uid-default-gone")
+    search.seeker.look()
+    assert search.api.calls == []
+
+
+def test_a_look_that_failed_is_made_again(search: Search) -> None:
+    search.know(FIRST, hungry("a"))
+    search.api.faults["list pods status.phase=Pending,spec.nodeName="] = error(ServerError)
+    search.seeker.ask("uid-default-first")
+    with pytest.raises(ServerError):
+        search.seeker.look()
+    search.api.faults.clear()
+    search.seeker.look()
+    assert search.waiting("first") == ["a"]
+
+
+def test_a_pod_that_was_given_its_slot_waits_no_more(search: Search) -> None:
+    search.know(FIRST, hungry("a"))
+    search.seeker.ask("uid-default-first")
+    search.seeker.look()
+    served = hungry("a", labels={**LABELS, RESERVATION_LABEL: "uid-default-first"})
+    search.cache.put_owner(at_version(served, "900"))
+    assert search.waiting("first") == []
+
+
+def test_more_held_slots_are_searched_for_again() -> None:
+    queued: list[Key] = []
+    cache = Cache(queued.append)
+    cache.put_reservation(dated(holding(1), "10"))
+    cache.put_waiting("uid-default-place", ())
+    assert was_searched(cache)
+    cache.put_reservation(dated(holding(2), "11"))
+    assert not was_searched(cache)
+    assert set(queued) >= {Key(KeyKind.RESERVATION, "uid-default-place")}
+
+
+def was_searched(cache: Cache) -> bool:
+    seen = cache.observe("uid-default-place")
+    assert seen is not None
+    return seen.searched
+
+
+def dated(of: Reservation, version: str) -> Reservation:
+    return msgspec.structs.replace(of, metadata=msgspec.structs.replace(of.metadata, resource_version=version))
+
+
+# --- another Reservation for a gated pod
+
+
+def sent_to(name: str, pod_name: str = "earlier") -> Pod:
+    return owner_pod(pod_name, labels={**LABELS, RESERVATION_LABEL: f"uid-default-{name}"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    known: Sequence[Reservation] = ()
+    waiting: Sequence[Pod] = ()
+    besides: str = "uid-default-full"
+    pod: Pod = field(default_factory=lambda: owner_pod("late"))
+    want: str | None = None
+
+
+OPENINGS = {
+    "the oldest with a held slot": Opening(known=[SECOND, FIRST], want="first"),
+    "not the one that it comes from": Opening(known=[FIRST, SECOND], besides="uid-default-first", want="second"),
+    "not one whose slot a gated pod waits for": Opening(
+        known=[FIRST, SECOND], waiting=[sent_to("first")], want="second"
+    ),
+    "not one that is over": Opening(known=[OVER]),
+    "not one in another namespace": Opening(known=[holding(1, namespace="other")]),
+    "not one of other owners": Opening(known=[holding(1, owners=[label_owner(app="db")])]),
+    "not one that is too small": Opening(known=[FIRST], pod=owner_pod("late", cpu="64")),
+    "none is there": Opening(),
+}
+
+
+@pytest.mark.parametrize("case", OPENINGS.values(), ids=OPENINGS.keys())
+def test_where_a_pod_without_a_slot_may_go(case: Opening) -> None:
+    cache = Cache(lambda _key: None)
+    for reservation in case.known:
+        cache.put_reservation(reservation)
+    for one in case.waiting:
+        cache.put_owner(one)
+    found = Openings(cache).find(case.pod, besides=case.besides)
+    assert (found.metadata.name if found else None) == case.want
+
+
+# --- the decision
+
+HELD = place(slot(SlotState.HELD))
+PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
+UNSERVED = owner_pod("waiting", gates=(), labels={"app": "web"})
+
+
+def test_a_pod_that_waited_already_gets_a_slot_that_no_gated_pod_needs() -> None:
+    both = place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2)
+    seen = observe(
+        both,
+        placeholder(0),
+        placeholder(1),
+        owner_pod("gated"),
+        probe=PROVEN,
+        waiting=(UNSERVED, owner_pod("later", gates=(), labels={"app": "web"})),
+    )
+    assert [told(action) for action in decide_now(seen).actions] == [("AssignSlot", "gated"), ("AssignSlot", "waiting")]
+
+
+SEARCHES = {
+    "a slot is held": (observe(HELD, placeholder(), probe=PROVEN), True),
+    "it was searched a moment ago": (observe(HELD, placeholder(), probe=PROVEN, searched=True), False),
+    "the slot was just given": (observe(HELD, placeholder(), owner_pod(), probe=PROVEN), False),
+    "nothing is held": (observe(place(), placeholder(node="")), False),
+    "all is over": (observe(place(slot(SlotState.HELD), phase=ReservationPhase.FAILED), placeholder()), False),
+}
+
+
+@pytest.mark.parametrize(("seen", "want"), SEARCHES.values(), ids=SEARCHES.keys())
+def test_pods_that_wait_are_searched_for_when_there_is_a_slot_for_them(seen: Observation, *, want: bool) -> None:
+    assert decide_now(seen).seeks_owners is want
+
+
+SENT_ON = {
+    "all slots are taken": (
+        observe(
+            place(slot(SlotState.HANDING_OVER)), owner_pod(given=note()), owner_pod("late"), guards={"node-a": guard()}
+        ),
+        True,
+    ),
+    "a pod without the gate cannot be sent on": (observe(HELD, placeholder(), owner_pod("late", gates=())), False),
+    "the Reservation is over": (
+        observe(place(slot(SlotState.HELD), phase=ReservationPhase.FAILED), placeholder(), owner_pod("late")),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "want"), SENT_ON.values(), ids=SENT_ON.keys())
+def test_a_gated_pod_without_a_slot_is_sent_to_another_reservation_if_it_can_be(
+    seen: Observation, *, want: bool
+) -> None:
+    released = [action for action in decide_now(seen).actions if isinstance(action, Release)]
+    assert [(one.pod.metadata.name, one.elsewhere) for one in released] == [("late", want)]
