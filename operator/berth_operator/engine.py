@@ -28,6 +28,7 @@ from berth_operator.cluster_rules import ClusterRules
 from berth_operator.guards import GuardKeeper
 from berth_operator.observation import Observation
 from berth_operator.orphans import OrphanKeeper
+from berth_operator.pacing import Pacing
 from berth_operator.performer import Performer
 from berth_operator.priorities import Priorities
 from berth_operator.proofs import Prover
@@ -253,14 +254,16 @@ class Engine:
         last_sweep = last_look = time.monotonic()
         while not self._retired.wait(_LEADER_TICK_SECONDS):
             if not self._lease.held():
+                self._cache.begin_anew()
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
                 if time.monotonic() - last_look >= self._settings.sweep_seconds:
                     self._look_again()
                     last_look = time.monotonic()
             elif self._dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
+                everything = self._dropped.is_set() or math.isinf(last_sweep)
                 self._dropped.clear()
-                self._sweep_once()
+                self._sweep_once(everything=everything)
                 last_sweep = last_look = time.monotonic()
 
     def _try_to_lead(self) -> bool:
@@ -286,9 +289,9 @@ class Engine:
             log.info(role, **{log_keys.KEY_IDENTITY: self._settings.identity})
         self._led = leads
 
-    def _sweep_once(self) -> None:
+    def _sweep_once(self, *, everything: bool) -> None:
         try:
-            self._sweep.run()
+            self._sweep.run(everything=everything)
         except BerthError as error:
             log.warning(log_keys.SWEEP_FAILED, **{log_keys.KEY_ERROR: str(error)})
         metrics.QUEUE_LENGTH.set(len(self._queue))

@@ -5,12 +5,18 @@ It does not own what a status says. Whatever anybody acts on is written at once.
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from berth_core.reservations import ReservationPhase, ReservationStatus, SlotState
 
 PATIENCE_SECONDS: Final = 0.5
-"""How long a status of a Reservation that is not Available yet may be behind."""
+"""How long a status of a Reservation that is not Available yet may be behind, as long as there is little to do."""
+
+LONGEST_PATIENCE_SECONDS: Final = 5.0
+"""The same while thousands are on their way: what is to be done comes before what is to be told."""
+
+_PATIENCE_PER_LATENESS: Final = 10.0
 
 _ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
 _QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})
@@ -25,7 +31,8 @@ def may_wait(prior: ReservationStatus, status: ReservationStatus) -> bool:
 class Pacing:
     """Remembers since when a status waits, by the uid of its Reservation; thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, late_seconds: Callable[[], float]) -> None:
+        self._late_seconds = late_seconds
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
 
@@ -36,10 +43,14 @@ class Pacing:
             return 0.0
         now = time.monotonic()
         with self._lock:
-            left = self._since.setdefault(uid, now) + PATIENCE_SECONDS - now
+            left = self._since.setdefault(uid, now) + self._patience() - now
         if left <= 0:
             self.forget(uid)
         return max(0.0, left)
+
+    def _patience(self) -> float:
+        """Return for how long statuses may wait, the longer the further behind the workers are."""
+        return min(LONGEST_PATIENCE_SECONDS, PATIENCE_SECONDS + _PATIENCE_PER_LATENESS * self._late_seconds())
 
     def forget(self, uid: str) -> None:
         """Forget that a status waits."""

@@ -105,7 +105,7 @@ class Program:
         """Take in what the watch of Reservations tells; type as the API server names it, None for the first list."""
         if event_type == "DELETED":
             self._cache.remove_reservation(body["metadata"]["uid"])
-        else:
+        elif not self._cache.knows_reservation(body["metadata"]["uid"], body["metadata"]["resourceVersion"]):
             self._cache.put_reservation(read_reservation(body))
 
     async def _renew_certificates(self) -> None:

@@ -4,11 +4,16 @@ It does not decide about a Reservation: it queues what has to be looked at.
 """
 
 import time
+import zlib
 from collections.abc import Callable
+from typing import Final
 
+import msgspec
 import structlog
 
+from berth_core.objects import ObjectMeta
 from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
 from berth_kube.resources import RESERVATIONS
 from berth_operator import log_keys, metrics
 from berth_operator.cache import Cache
@@ -17,13 +22,40 @@ from berth_operator.readable import read_reservation
 from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import STRAYS_KEY, Key, KeyKind
 
+_ONE_BY_ONE: Final = 20
+"""Up to so many Reservations that are news are read each by itself."""
+
+_TURNS: Final = 4
+"""So many sweeps look at every Reservation once."""
+
 log = structlog.get_logger(__name__)
 
 
+class _Sketch(msgspec.Struct, frozen=True):
+    """Of a Reservation only what tells whether it is news."""
+
+    metadata: ObjectMeta
+
+
 def list_reservations(client: KubeClient, cache: Cache) -> None:
-    """Take in all Reservations as they are now, also those that cannot be read."""
-    listing = client.list(RESERVATIONS)
-    cache.replace_reservations([read_reservation(body) for body in listing.items], listing.resource_version)
+    """Take in all Reservations as they are now, also those that cannot be read; reads in full only what is news."""
+    listing = client.list(RESERVATIONS, type=_Sketch)
+    news = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
+    if len(news) > _ONE_BY_ONE:
+        whole = client.list(RESERVATIONS)
+        cache.replace_reservations([read_reservation(body) for body in whole.items], whole.resource_version)
+        return
+    for meta in news:
+        try:
+            body = client.get(RESERVATIONS, meta.name, namespace=meta.namespace)
+        except NotFoundError:
+            continue
+        cache.put_reservation(read_reservation(body))
+    cache.keep_reservations({item.metadata.uid for item in listing.items}, listing.resource_version)
+
+
+def _is_known(cache: Cache, meta: ObjectMeta) -> bool:
+    return cache.knows_reservation(meta.uid, meta.resource_version)
 
 
 class Sweep:
@@ -42,13 +74,20 @@ class Sweep:
         self._scope = scope
         self._priorities = priorities
         self._enqueue = enqueue
+        self._turn = 0
 
-    def run(self) -> None:
-        """Do one pass: Reservations, pods without one, guards, the webhook's registration, priority classes."""
+    def run(self, *, everything: bool = True) -> None:
+        """Do one pass: Reservations, pods without one, guards, the webhook's registration, priority classes.
+
+        Of the Reservations whose versions are known a quarter is looked at, each time another one, unless `everything`
+        is to be: who has just begun to lead knows of nothing that was done.
+        """
         started = time.monotonic()
         list_reservations(self._client, self._cache)
+        self._turn = (self._turn + 1) % _TURNS
         for uid in self._cache.named_uids():
-            self._enqueue(Key(KeyKind.RESERVATION, uid))
+            if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
+                self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._enqueue(STRAYS_KEY)
         for node in self._cache.nodes_of_interest():
             self._enqueue(Key(KeyKind.NODE, node))

@@ -514,6 +514,40 @@ def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:
     }
 
 
+def test_four_sweeps_look_at_every_known_reservation_once(desk: Desk) -> None:
+    uids = [f"uid-{number}" for number in range(40)]
+    for uid in uids:
+        desk.know(of=named(uid))
+    sweeper = sweep(desk)
+    sweeper.run()
+    desk.queued.clear()
+    turns = []
+    for _ in range(4):
+        sweeper.run(everything=False)
+        turns.append([key.name for key in desk.queued if key.kind is KeyKind.RESERVATION])
+        desk.queued.clear()
+    assert sorted(uid for turn in turns for uid in turn) == sorted(uids)
+    assert all(turns)
+
+
+def named(uid: str, version: str = "1") -> Reservation:
+    made = place()
+    meta = msgspec.structs.replace(made.metadata, uid=uid, name=f"place-{uid}", resource_version=version)
+    return msgspec.structs.replace(made, metadata=meta)
+
+
+def test_a_sweep_reads_in_full_only_what_is_news(desk: Desk) -> None:
+    for uid in ("uid-0", "uid-1", "uid-2"):
+        desk.know(of=named(uid))
+    sweep(desk).run()
+    desk.cache.put_reservation(named("gone"))
+    desk.know(of=named("uid-1"))
+    desk.api.calls.clear()
+    sweep(desk).run()
+    assert [call for call in desk.api.calls if call.startswith("get")] == ["get reservations place-uid-1"]
+    assert {r.metadata.uid for r in desk.cache.reservations()} == {"uid-0", "uid-1", "uid-2"}
+
+
 def our_class() -> dict[str, Any]:
     return {"metadata": {"name": "berth-placeholder-0", "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}}, "value": 0}
 

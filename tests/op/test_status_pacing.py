@@ -39,7 +39,7 @@ def test_a_status_may_wait_when(prior: ReservationStatus, new: ReservationStatus
 def test_a_status_waits_for_so_long_however_often_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pacing = Pacing()
+    pacing = Pacing(lambda: 0.0)
     left = []
     for step in (0.0, 0.2, 0.2, 0.2):
         now += step
@@ -49,4 +49,9 @@ def test_a_status_waits_for_so_long_however_often_it_changes(monkeypatch: pytest
 
 
 def test_what_is_written_already_does_not_wait() -> None:
-    assert Pacing().seconds_left("uid", PENDING, PENDING) == 0
+    assert Pacing(lambda: 0.0).seconds_left("uid", PENDING, PENDING) == 0
+
+
+@pytest.mark.parametrize(("late", "want"), [(0.0, 0.5), (0.1, 1.5), (60.0, 5.0)])
+def test_a_status_waits_longer_while_much_is_to_be_done(late: float, want: float) -> None:
+    assert Pacing(lambda: late).seconds_left("uid", NOTHING, PENDING) == pytest.approx(want)
