@@ -6,13 +6,18 @@ is gone beside a live Reservation for evicted, and its deadlines begin anew.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from berth_core.labels import RESERVATION_LABEL
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_core.names import reservation_name
 from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, Slot, SlotState
 from berth_descheduler.moves import Eviction, Kin, MoveFacts, Place, Presence, Replacement, Since
 from berth_descheduler.observation import Observed
+
+Kinship: TypeAlias = tuple[str, ...]
+"""What pods that may take one another's places have in common: namespace and controller."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,8 @@ class MoveProgress:
     evicted_since: float | None = None
     gone_since: float | None = None
     taken_since: float | None = None
+    strays: dict[str, float] = field(default_factory=dict)
+    """Pods of the same controller by uid that run without having been handed a place, and since when."""
 
     @property
     def finished(self) -> bool:
@@ -62,7 +69,7 @@ class MoveProgress:
         return f"{self.move.namespace}/{self.reservation}"
 
     @property
-    def kin(self) -> tuple[str, ...]:
+    def kin(self) -> Kinship:
         """Return what tells the pods that may take one another's places: their controller."""
         owner = self.move.owner
         if owner is None:
@@ -88,10 +95,13 @@ class KinTally:
     homeless: int = 0
     staying: int = 0
     last_gone: float | None = None
+    astray: tuple[str, ...] = ()
+    """Nodes of the replacements that run without having been handed a place."""
 
     def frozen(self) -> Kin:
         """Return the counts as they are now; somebody else's pod in a place makes none of ours at home."""
-        return Kin(held=self.held, homeless=max(0, self.homeless), staying=self.staying)
+        homeless = max(0, self.homeless - len(self.astray))
+        return Kin(held=self.held, homeless=homeless, staying=self.staying, astray=", ".join(sorted(set(self.astray))))
 
 
 @dataclass(slots=True)
@@ -99,7 +109,7 @@ class Look:
     """All moves of a wave as seen at one instant."""
 
     sights: dict[int, Sight] = field(default_factory=dict)
-    kins: dict[tuple[str, ...], KinTally] = field(default_factory=dict)
+    kins: dict[Kinship, KinTally] = field(default_factory=dict)
     unready_sources: set[str] = field(default_factory=set)
     """Sources with a pod whose place is still waited for."""
 
@@ -120,12 +130,67 @@ def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus 
 def look_at(wave: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float) -> Look:
     """Look at all moves of a wave; brings `seen` and the times in their progress up to date."""
     look = Look()
-    for progress in wave:
+    moves = tuple(wave)
+    for progress in moves:
         sight = _see(progress, observed, now, gap_seconds)
         _note_times(progress, sight, now)
         look.sights[progress.index] = sight
         _count(look, progress, sight)
+    _count_astray(look, moves, observed, now, gap_seconds)
     return look
+
+
+def _count_astray(
+    look: Look, moves: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float
+) -> None:
+    """Note which pods of a controller run that are as young as a replacement and were handed no place.
+
+    The webhook missed them: no pod will come for the place any more. A pod is believed to be one only when it has been
+    seen so for a while, for pods and Reservations are heard of separately.
+    """
+    known = {progress.move.pod_uid for progress in moves}
+    known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
+    missed = _missed_since(look, moves, observed)
+    for uid, pod in observed.pods.items():
+        kin = _kin_of(pod)
+        if kin not in missed or uid in known or not _runs_without_us(pod):
+            continue
+        progress, created = missed[kin]
+        if (pod.metadata.creation_timestamp or "") >= created and (
+            now - progress.strays.setdefault(uid, now) >= gap_seconds
+        ):
+            look.kins[kin].astray += (pod.spec.node_name,)
+
+
+def _missed_since(
+    look: Look, moves: Iterable[MoveProgress], observed: Observed
+) -> dict[Kinship, tuple[MoveProgress, str]]:
+    """Return by controller the first move whose pod this run took away, and when a place was reserved for it."""
+    found: dict[Kinship, tuple[MoveProgress, str]] = {}
+    for progress in moves:
+        reservation = observed.reservations.get(progress.key)
+        created = reservation.metadata.creation_timestamp if reservation is not None else None
+        if created and was_evicted(progress, look.sights[progress.index]):
+            found.setdefault(progress.kin, (progress, created))
+    return found
+
+
+def _runs_without_us(pod: Pod) -> bool:
+    """Tell whether a pod has a node and is in no hand-over."""
+    return (
+        bool(pod.spec.node_name)
+        and not pod.is_terminating
+        and not pod.is_terminal
+        and RESERVATION_LABEL not in pod.metadata.labels
+    )
+
+
+def _kin_of(pod: Pod) -> Kinship:
+    """Return what tells the pods that may take one another's places, as `MoveProgress.kin` does."""
+    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+    if owner is None:
+        return (pod.metadata.namespace, pod.metadata.uid)
+    return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)
 
 
 def derive_facts(

@@ -76,10 +76,13 @@ class Kin:
     """Places that are held and proven, and nobody's yet."""
 
     homeless: int = 0
-    """Evicted pods whose replacement has claimed no place yet."""
+    """Evicted pods whose replacement has claimed no place yet and runs nowhere else either."""
 
     staying: int = 0
     """Pods that this run means to evict and has not."""
+
+    astray: str = ""
+    """Nodes of the replacements that run without having been handed a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,10 +307,12 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
 
 
 def _place_left_over(facts: MoveFacts) -> Step:
-    """Decide for an evicted pod whose replacement took a sibling's place: the sibling will take this one."""
+    """Decide for an evicted pod whose replacement has another place: a sibling that is still to move takes this one."""
     if facts.kin.staying:
-        return Wait(MoveState.EVICTED, "its replacement has a sibling's place, the sibling gets this one")
+        return Wait(MoveState.EVICTED, "its replacement has another place, a sibling gets this one")
     message = "its replacement took the place of a sibling that stays where it is"
+    if facts.kin.astray:
+        message = f"its replacement was not handed the place and runs on {facts.kin.astray}, not on {facts.target}"
     return Finish(MoveState.ELSEWHERE, message=message, release=True)
 
 

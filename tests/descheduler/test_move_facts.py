@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from berth_core.labels import RESERVATION_LABEL
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
-from berth_core.objects import Pod
+from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import (
     Condition,
     ObjectReference,
@@ -245,3 +246,47 @@ def test_the_wait_for_a_landing_begins_with_the_last_siblings_end() -> None:
     first.gone_since = NOW - 50
     seen = observed((first, AVAILABLE_STATUS, None), (second, AVAILABLE_STATUS, None))
     assert facts_of(first, seen, second).since.gone == NOW
+
+
+# --- replacements that the webhook missed ---------------------------------------------------------------------------
+
+LATER = "2026-11-21T12:00:05Z"
+WEB = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="uid-web", controller=True)
+
+
+def newcomer(name: str = "web-9", *, node: str = "elsewhere", created: str = LATER, **rest: Any) -> Pod:
+    return pod(name, uid=f"uid-{name}", node=node, created=created, controller=WEB, **rest)
+
+
+def kin_after(gap: float, more: tuple[Pod, ...], *, state: SlotState = SlotState.HELD, owner: str = "") -> Kin:
+    """Look twice, so far apart, at a pod that was evicted and is gone, beside more pods of its controller."""
+    one = evicted(progress("web-1"))
+    phase = ReservationPhase.AVAILABLE
+    seen = observed((one, status(phase, slot(state, owner), AVAILABLE, READY), None), more=more)
+    facts_of(one, seen)
+    return facts_of(one, seen, now=NOW + gap).kin
+
+
+def test_a_replacement_that_was_handed_no_place_is_at_home_where_it_runs() -> None:
+    assert kin_after(GAP, (newcomer(),)) == Kin(held=1, homeless=0, astray="elsewhere")
+
+
+NOT_ASTRAY = {
+    "one just seen": (GAP - 1, newcomer()),
+    "one without a node": (GAP, newcomer(node="")),
+    "one that is being deleted": (GAP, newcomer(deleted=LATER)),
+    "one that has ended": (GAP, newcomer(phase="Failed")),
+    "one that is older than the place": (GAP, newcomer(created="2026-11-21T11:59:59Z")),
+    "one in a hand-over": (GAP, newcomer(labels={RESERVATION_LABEL: "x"})),
+    "one of another controller": (GAP, pod("web-9", uid="other", node="elsewhere", created=LATER)),
+}
+
+
+@pytest.mark.parametrize(("gap", "found"), NOT_ASTRAY.values(), ids=NOT_ASTRAY)
+def test_the_replacement_is_waited_for_beside(gap: float, found: Pod) -> None:
+    assert kin_after(gap, (found,)) == Kin(held=1, homeless=1)
+
+
+def test_a_pod_that_took_a_place_is_not_astray() -> None:
+    taken = kin_after(GAP, (newcomer(),), state=SlotState.TAKEN, owner="uid-web-9")
+    assert taken == Kin(held=0, homeless=0)

@@ -56,6 +56,16 @@ def begun(place: Place, seconds_ago: float = 1, **facts: object) -> MoveFacts:
 
 
 CASES = {
+    "a replacement that was handed no place ends the move at once, with where it runs": Case(
+        replace(EVICTED, kin=Kin(held=1, astray="elsewhere")),
+        Finish,
+        MoveState.ELSEWHERE,
+        want_release=RELEASED,
+        want_words="was not handed the place and runs on elsewhere, not on target",
+    ),
+    "a place whose pod went astray waits for a sibling that is still to move": Case(
+        replace(EVICTED, kin=Kin(held=1, staying=1, astray="elsewhere")), Wait, MoveState.EVICTED
+    ),
     "a pod on its source without a Reservation is reserved for": Case(MoveFacts(target="target"), Reserve),
     "a Reservation that could not be made yet is tried again": Case(begun(Place.UNASKED), Reserve),
     "one that could not be made in time fails the move": Case(
