@@ -53,7 +53,9 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 
 def install_berth(client: KubeClient) -> None:
     """Make Berth's namespace, CRDs, service accounts and rules."""
-    client.create(NAMESPACES, _build(NAMESPACES, DEFAULT_NAMESPACE))
+    namespace = _build(NAMESPACES, DEFAULT_NAMESPACE)
+    namespace["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
+    client.create(NAMESPACES, namespace)
     for manifest in read_custom_resource_definitions():
         client.create(CRDS, manifest)
     for account in BERTH_ACCOUNTS:
