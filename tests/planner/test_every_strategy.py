@@ -19,7 +19,7 @@ from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.refusals import RefusalReason as Reason
 from berth_descheduler.refusals import RefusedKind
 from builders import NOON, bare_pod, node, owner, pod
-from planner.clusters import api_items, consolidating, making_room, settings
+from planner.clusters import apart, api_items, consolidating, making_room, selector, settings, term
 from planner.random_clusters import clusters, tight_clusters
 from planner.replay import amount, forbidden_moves, name, replay_steps, replay_waves, requests
 
@@ -183,6 +183,18 @@ def test_the_order_of_the_objects_does_not_matter(
     )
 
     assert plan(other, how) == plan(snapshot, how)
+
+
+def test_consolidate_passes_over_the_node_whose_pods_are_shunned() -> None:
+    shy = of("shy", "a", labels={"app": "web"}, affinity=apart(term(select=selector(app="db"))))
+    others = (
+        of("db", "b", "8", labels={"app": "db"}, priority=2_000_000_000),
+        of("more", "c", "6", priority=2_000_000_000),
+    )
+
+    made = plan(Snapshot(nodes=ten("a", "b", "c"), pods=(shy, *others)), consolidating())
+
+    assert [(move.pod, move.target) for move in made.moves] == [("shy", "c")]
 
 
 # --- why a pod or a node stays, case by case ------------------------------------------------------------------------

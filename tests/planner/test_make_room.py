@@ -305,6 +305,28 @@ TABLE = {
         on=("a",),
         why=Reason.NO_ROOM_TOGETHER,
     ),
+    "of all that waits a gang of unlike pods fits as a whole or not at all": Case(
+        ten("a", "b"),
+        (
+            fixed("b0", "b", "8"),
+            waits("g0", "9", annotations=GANG),
+            waits("g1", "5", annotations=GANG),
+            waits("alone", "4"),
+        ),
+        making_room(),
+        fitted=1,
+        moves=0,
+        on=("a",),
+    ),
+    "one of higher priority comes before two of lower": Case(
+        ten("a"),
+        (waits("high", "9", priority=5), waits("low", "4"), waits("lower", "5")),
+        making_room(),
+        fitted=1,
+        moves=0,
+        on=("a",),
+        why=Reason.NO_ROOM_TOGETHER,
+    ),
     "a pod that is nominated has its place": Case(
         ten("a", "b"),
         (of("a0", "a", "4"), of("b0", "b", "4"), waits("coming", "6", nominated_node="a")),

@@ -68,6 +68,11 @@ TABLE = {
     "just at the protection threshold is no target": Case(
         ten("low", "high"), (*at("low", "1m"), *at("high", "9500m")), why={"low": Reason.NO_TARGET}
     ),
+    "just at it is no target even for a pod that asks for none of it": Case(
+        ten("low", "high"),
+        (pod("p", node="low", cpu=None, memory="1Gi", controller=owner(name="p")), *at("high", "9500m")),
+        why={"low": Reason.NO_TARGET},
+    ),
     "a thousandth below it is one": Case(
         ten("low", "high"), (*at("low", "1m"), *at("high", "9499m")), {"low-0": "high"}
     ),

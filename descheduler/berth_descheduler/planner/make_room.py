@@ -236,12 +236,22 @@ class _Run:
             places = tuple(tuple(NodeIndex(n) for n, count in cells for _ in range(count)) for cells in solution.aimed)
             if solution.departures is not None and solution.arrivals is not None:
                 better = _Found(solution.departures, solution.arrivals, places)
-                if self._carry_out(better):
+                if self._keeps_what_was_found(better, found) and self._carry_out(better):
                     return better
         if self._carry_out(found):
             return found
         nothing = np.empty((0, 3), dtype=np.int64)
         return _Found(nothing, nothing, tuple(() for _ in self._wants))
+
+    def _keeps_what_was_found(self, better: _Found, found: _Found) -> bool:
+        """Tell whether nothing has less room than was found for it, by priority, and no gang only a part of it."""
+        counts = {want: len(places) for want, places in zip(self._wants, better.places, strict=True)}
+        if any(counts[want] < len(places) for want, places in zip(self._wants, found.places, strict=True)):
+            return False
+        whole = [unit for unit in self._units if self._is_whole(unit)]
+        full = (all(counts[want] == want.count for want in unit.wants) for unit in whole)
+        none = (not any(counts[want] for want in unit.wants) for unit in whole)
+        return all(one or other for one, other in zip(full, none, strict=True))
 
     def _carry_out(self, found: _Found) -> bool:
         leaving: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
