@@ -169,7 +169,7 @@ def _draw_budgets(chance: Random, spaces: tuple[str, ...]) -> list[Body]:
     """Return disruption budgets; now and then two select the same pods."""
     drawn = []
     for number, app in enumerate(APPS):
-        for copy in range(chance.choice((0, 0, 1, 1, 2))):
+        for copy in range(chance.choice((0, 0, 0, 1, 2))):
             limit = {"maxUnavailable": chance.choice((1, 2, "50%"))} if copy == 0 else {"minAvailable": 0}
             body = {
                 "apiVersion": "policy/v1",
