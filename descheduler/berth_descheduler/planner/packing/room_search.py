@@ -63,7 +63,14 @@ class RoomSearch:
         mark, before = self._state.mark(), (self.counts, self.pins, self.filled)
         tied = [want for want in wants if self._columns.tied[want.kind]]
         loose = [want for want in wants if not self._columns.tied[want.kind]]
-        if all(self._add_tied(want) for want in tied) and (not loose or self._keep(self._with(loose), self.pins)):
+        each_has_a_pod = all(
+            (want.count or 1) <= len(want.pods) for want in tied
+        )  # a shape has one, whatever its count
+        if (
+            each_has_a_pod
+            and all(self._add_tied(want) for want in tied)
+            and (not loose or self._keep(self._with(loose), self.pins))
+        ):
             return True
         self._state.undo_to(mark)
         self.counts, self.pins, self.filled = before
