@@ -46,6 +46,9 @@ _SAMPLED_NODES: Final = 6
 _FILL_ABOVE: Final = 0.08
 """How much more is requested before the pods of a `spread` cluster leave."""
 
+_IN_VAIN: Final = 200
+"""After so many Deployments in a row that found no room at all (the memory is full), a cluster counts as full."""
+
 _STAYING: Final = 0.2
 """The share of a Deployment's pods that stay when it shrinks."""
 
@@ -123,8 +126,11 @@ class _Builder:
         recipe = self._recipe
         total = recipe.nodes * recipe.node_millis
         full = 0.95 if recipe.scaled_down else min(0.97, recipe.requested + _FILL_ABOVE)
-        while self._asked < full * total:
+        in_vain = 0
+        while self._asked < full * total and in_vain < _IN_VAIN:
+            before = self._asked
             self._deploy()
+            in_vain = in_vain + 1 if self._asked == before else 0
         self._leave(int(recipe.requested * total - self._chance.random() * recipe.node_millis))
         self._placed.sort()
         deployments, places = zip(*self._placed, strict=True)
