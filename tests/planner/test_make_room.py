@@ -336,6 +336,9 @@ TABLE = {
         on=("b",),
         why=Reason.BOUND_REACHED,
     ),
+    "a pod that is nominated does not wait": Case(
+        ten("a"), (waits("coming", "1", nominated_node="a"),), making_room(), fitted=0, moves=0
+    ),
     "a gated pod does not wait": Case(
         ten("a"), (waits("held", "1", gates=("example.com/wait",)),), making_room(), fitted=0, moves=0
     ),
