@@ -22,6 +22,7 @@ from berth_kube.leases import LeaseHolder
 from berth_kube.resources import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
 from berth_operator import log_keys, metrics
+from berth_operator.actions import Action, Probe
 from berth_operator.allowances import Allowances
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.cluster_rules import ClusterRules
@@ -46,6 +47,7 @@ _LONGEST_RETRY_SECONDS: Final = 10.0
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _LEASE_TRY_SECONDS: Final = 1.0
+_PROVE_LATER_SECONDS: Final = 1.0
 _LAST_ACTION_SECONDS: Final = 5.0
 _LAST_WATCH_SECONDS: Final = 5.0
 
@@ -349,7 +351,7 @@ class Engine:
         """Write the status first, so that it never promises more than is there, then act."""
         seen = self._observe(key.name)
         if seen is None:
-            self._pacing.forget(key.name)
+            self._pacing.forget_all_of(key.name)
             self._orphans.release(key.name)
             return
         decision = decide(seen, self._clock.now(), self._settings)
@@ -358,11 +360,19 @@ class Engine:
             self._queue.add(key, waits)
         else:
             self._performer.write_status(seen.reservation, decision.status)
-        self._performer.perform(seen.reservation, decision.actions)
+        self._performer.perform(seen.reservation, self._what_is_due(key, decision.actions))
         if decision.seeks_owners:
             self._seeker.ask(key.name)
         if decision.wake_seconds is not None:
             self._queue.add(key, decision.wake_seconds)
+
+    def _what_is_due(self, key: Key, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        """Return the actions without a proof that has to wait, and look again for that."""
+        others = tuple(action for action in actions if not isinstance(action, Probe))
+        if len(others) == len(actions) or self._pacing.may_prove(key.name):
+            return actions
+        self._queue.add(key, _PROVE_LATER_SECONDS)
+        return others
 
     def _observe(self, uid: str) -> Observation | None:
         """Return what is seen of a Reservation; that a node is gone counts only if the API server says so.

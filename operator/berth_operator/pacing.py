@@ -1,4 +1,4 @@
-"""Owns which status may wait a moment, so that the steps of many placeholders on their way are written as one.
+"""Owns what may wait a moment: the steps of placeholders on their way, written as one, and proofs while much is to do.
 
 It does not own what a status says. Whatever anybody acts on is written at once.
 """
@@ -17,6 +17,8 @@ LONGEST_PATIENCE_SECONDS: Final = 5.0
 """The same while thousands are on their way: what is to be done comes before what is to be told."""
 
 _PATIENCE_PER_LATENESS: Final = 10.0
+_BEHIND_SECONDS: Final = 0.3
+"""So late the workers are behind: places are taken first, and proven when all are."""
 
 _ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
 _QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})
@@ -35,6 +37,7 @@ class Pacing:
         self._late_seconds = late_seconds
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
+        self._unproven_since: dict[str, float] = {}
 
     def seconds_left(self, uid: str, prior: ReservationStatus, status: ReservationStatus) -> float:
         """Return for how long a status may still wait; 0 where it is to be written now."""
@@ -52,7 +55,26 @@ class Pacing:
         """Return for how long statuses may wait, the longer the further behind the workers are."""
         return min(LONGEST_PATIENCE_SECONDS, PATIENCE_SECONDS + _PATIENCE_PER_LATENESS * self._late_seconds())
 
+    def may_prove(self, uid: str) -> bool:
+        """Tell whether the path of a Reservation may be proven now; none is put off for longer than five seconds."""
+        if self._late_seconds() <= _BEHIND_SECONDS:
+            ready = True
+        else:
+            now = time.monotonic()
+            with self._lock:
+                ready = now - self._unproven_since.setdefault(uid, now) >= LONGEST_PATIENCE_SECONDS
+        if ready:
+            with self._lock:
+                self._unproven_since.pop(uid, None)
+        return ready
+
     def forget(self, uid: str) -> None:
         """Forget that a status waits."""
         with self._lock:
             self._since.pop(uid, None)
+
+    def forget_all_of(self, uid: str) -> None:
+        """Forget a Reservation that is gone."""
+        with self._lock:
+            self._since.pop(uid, None)
+            self._unproven_since.pop(uid, None)

@@ -100,20 +100,15 @@ def _carry_on(
 def _proof_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
     """Return the seconds until the path is to be proven; None where it is, or where nothing is held.
 
-    The first proof is made while placeholders wait for the scheduler; one that fails is made again, later each time.
+    One that fails is made again, later each time.
     """
     held = any(view.slot.state is SlotState.HELD for view in views)
     if seen.probe is None:
-        return 0.0 if held or all(_is_coming(view.placeholder) for view in views) else None
+        return 0.0 if held else None
     if seen.probe.is_final or not held:
         return None
     pause = min(_PROBE_AGAIN_SECONDS * 2.0 ** max(0, seen.probe.failures - 1), _LONGEST_PROBE_PAUSE_SECONDS)
     return max(0.0, pause - seen.probe.age_seconds)
-
-
-def _is_coming(placeholder: Pod | None) -> bool:
-    """Tell whether a placeholder is there and not about to go."""
-    return placeholder is not None and not placeholder.is_terminating and not placeholder.is_terminal
 
 
 def _needs_validation(seen: Observation, views: tuple[SlotView, ...]) -> bool:

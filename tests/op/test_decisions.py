@@ -340,18 +340,8 @@ HOLDINGS = {
     "then its placeholders are made": Holding(
         seen=observe(NEW), want=[("CreatePlaceholder", "0")], want_reason="CreatingPlaceholders"
     ),
-    "while a placeholder waits for the scheduler the path is proven": Holding(
-        seen=observe(NEW, placeholder(node="")), want=[("Probe", "")], want_reason="AwaitingScheduler"
-    ),
-    "the path is not proven before every slot has its placeholder": Holding(
-        seen=observe(place(replicas=2), placeholder(node="")),
-        want=[("CreatePlaceholder", "1")],
-        want_reason="CreatingPlaceholders",
-    ),
-    "a proof that fails while nothing is held is left at that": Holding(
-        seen=observe(NEW, placeholder(node=""), probe=ProbeResult(gated=False, message="no gate", failures=1)),
-        want=[],
-        want_reason="AwaitingScheduler",
+    "a placeholder that waits is left to the scheduler": Holding(
+        seen=observe(NEW, placeholder(node="")), want=[], want_reason="AwaitingScheduler"
     ),
     "a placeholder that has ended is cleared away": Holding(
         seen=observe(NEW, placeholder(phase="Failed")),
@@ -377,7 +367,7 @@ HOLDINGS = {
     ),
     "a placeholder on a node that is not allowed holds nothing": Holding(
         seen=observe(place(tasks=[task(nodes=["node-b"])]), placeholder()),
-        want=[("Probe", "")],
+        want=[],
         want_reason="AwaitingNode",
     ),
 }

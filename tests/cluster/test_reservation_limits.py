@@ -1,0 +1,136 @@
+"""What a namespace may not have as pods, or holds too much of already, is refused as a Reservation."""
+# ruff: noqa: ANN401 - fields of API objects are anything
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
+from berth_core.reservations import Reservation, ReservationPhase
+from berth_kube.client import KubeClient
+from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import (
+    build_reservation,
+    eventually,
+    label_owner,
+    make_namespace,
+    pod_template,
+    read_reservation,
+    reservations,
+)
+from reservation_stage import delete_all
+from service_processes import running_operator
+
+pytestmark = pytest.mark.cluster
+
+MOST_SLOTS = 6
+
+
+@pytest.fixture(scope="module")
+def client(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
+    """Yield a client of a sandbox with a large node and an operator that grants a namespace six slots."""
+    refuse_other_contexts(sandbox.context)
+    with sandbox.connect() as connected:
+        sandbox.add_nodes(1, NodeShape(cpu="64", memory="256Gi"), prefix="limits-node-")
+        folder = tmp_path_factory.mktemp("limits")
+        with running_operator(sandbox, folder, f"--limit=slots={MOST_SLOTS},share=none", "--sweep-seconds=60"):
+            yield connected
+
+
+@pytest.fixture
+def namespace(client: KubeClient, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = make_namespace(client, request.node.name.removeprefix("test_").replace("_", "-")[:60].strip("-"))
+    yield name
+    for resource in (RESERVATIONS, PODS, RESOURCE_QUOTAS):
+        delete_all(client, resource, name)
+    eventually("no Reservation is left", lambda: not reservations(client, name), seconds=20)
+
+
+def reserve(client: KubeClient, namespace: str, name: str, *, cpu: str = "1", replicas: int = 1, **spec: Any) -> None:
+    template = pod_template({}, cpu=cpu, **spec)
+    body = build_reservation(name, cpu=cpu, owners=label_owner(app="x"), template=template, replicas=replicas)
+    client.create(RESERVATIONS, body, namespace=namespace)
+
+
+def set_quota(client: KubeClient, namespace: str, hard: dict[str, str], **spec: Any) -> None:
+    """Create a quota and wait until the cluster has counted what is used."""
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard, **spec}}
+    client.create(RESOURCE_QUOTAS, body, namespace=namespace)
+
+    def counted() -> bool:
+        status = client.get(RESOURCE_QUOTAS, "few", namespace=namespace).get("status", {})
+        return bool(hard.keys() == status.get("used", {}).keys())
+
+    eventually("the quota is counted", counted, seconds=20)
+
+
+def ended(client: KubeClient, namespace: str, name: str) -> Reservation:
+    """Wait until a Reservation is Available or Failed and return it."""
+    wanted = {ReservationPhase.AVAILABLE, ReservationPhase.FAILED}
+    eventually("it has an end", lambda: read_reservation(client, namespace, name).phase in wanted, seconds=20)
+    return read_reservation(client, namespace, name)
+
+
+def test_of_many_reservations_at_once_no_more_are_granted_than_the_limit(client: KubeClient, namespace: str) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: reserve(client, namespace, f"place-{number}", replicas=2), range(16)))
+    found = [ended(client, namespace, f"place-{number}") for number in range(16)]
+    assert sum(r.phase is ReservationPhase.AVAILABLE for r in found) == MOST_SLOTS / 2
+    refused = next(r for r in found if r.phase is ReservationPhase.FAILED)
+    assert refused.status.state is not None
+    assert refused.status.state.reason == "Forbidden"
+    assert f"may hold {MOST_SLOTS} slots together" in refused.status.state.message
+
+
+def test_a_quota_counts_pods_and_reservations(client: KubeClient, namespace: str) -> None:
+    set_quota(client, namespace, {"requests.cpu": "4"})
+    pod = {"apiVersion": "v1", "kind": "Pod", **pod_template({}, cpu="1500m")}
+    pod["metadata"]["name"] = "runs"
+    client.create(PODS, pod, namespace=namespace)
+    eventually(
+        "the pod is counted",
+        lambda: client.get(RESOURCE_QUOTAS, "few", namespace=namespace)["status"]["used"]["requests.cpu"] == "1500m",
+        seconds=10,
+    )
+    reserve(client, namespace, "fits", replicas=2)
+    assert ended(client, namespace, "fits").phase is ReservationPhase.AVAILABLE
+    reserve(client, namespace, "too-much")
+    state = ended(client, namespace, "too-much").status.state
+    assert state is not None
+    assert state.reason == "Forbidden"
+    assert "exceeded quota: few" in state.message
+    assert "left: requests.cpu=500m" in state.message
+
+
+def test_a_quota_of_a_class_bounds_what_is_reserved_with_it(client: KubeClient, namespace: str) -> None:
+    classes = [("limits-high", 1000), ("limits-low", 10)]
+    for name, value in classes:
+        client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    try:
+        scoped = {"scopeName": "PriorityClass", "operator": "In", "values": ["limits-high"]}
+        set_quota(client, namespace, {"pods": "0"}, scopeSelector={"matchExpressions": [scoped]})
+        reserve(client, namespace, "high", priorityClassName="limits-high")
+        reserve(client, namespace, "low", priorityClassName="limits-low")
+        assert ended(client, namespace, "high").phase is ReservationPhase.FAILED
+        assert ended(client, namespace, "low").phase is ReservationPhase.AVAILABLE
+    finally:
+        for name, _ in classes:
+            client.delete(PRIORITY_CLASSES, name)
+
+
+def test_our_classes_go_soon_after_the_last_reservation(client: KubeClient, namespace: str) -> None:
+    selector = f"{MANAGED_LABEL}={MANAGED_BY_OPERATOR}"
+    reserve(client, namespace, "last")
+    ended(client, namespace, "last")
+    assert client.list(PRIORITY_CLASSES, label_selector=selector).items
+    client.delete(RESERVATIONS, "last", namespace=namespace)
+    eventually(
+        "our priority classes are gone",
+        lambda: not client.list(PRIORITY_CLASSES, label_selector=selector).items,
+        seconds=5,
+    )
