@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.expiry import expires_at, is_expired
+from berth_core.objects import PodSpec
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import (
     Reservation,
@@ -209,11 +210,13 @@ def _count_by_task(slots: Iterable[Slot]) -> dict[str, TaskStatus]:
 
 def _amounts(views: Iterable[SlotView], slots: Iterable[Slot], states: Container[SlotState]) -> ResourceAmounts:
     """Return the requests of the slots that are in one of the states."""
-    total = ResourceAmounts.empty()
+    counts: dict[str, int] = {}
+    specs: dict[str, PodSpec] = {}
     for view, slot in zip(views, slots, strict=True):
         if slot.state in states:
-            total = total.plus(effective_requests(view.task.template.spec))
-    return total
+            counts[slot.task] = counts.get(slot.task, 0) + 1
+            specs[slot.task] = view.task.template.spec
+    return ResourceAmounts.total(effective_requests(specs[task]).times(count) for task, count in counts.items())
 
 
 def _nodes_text(slots: Iterable[Slot]) -> str:
