@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from operator_load import (
+from benchmarks.operator_load import (
     NAMESPACE,
     add_nodes,
     build_pod,
@@ -40,7 +40,6 @@ from operator_load import (
     wait,
     watched_bindings,
 )
-
 from berth_core.clock import format_timestamp
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
@@ -174,7 +173,7 @@ def measure_rate(scene: Scene) -> None:
 # --- at rest --------------------------------------------------------------------------------------------------------
 
 
-def measure_idle(scene: Scene, seconds: float = 45) -> None:
+def measure_idle(scene: Scene, seconds: float = 30) -> None:
     """Measure what the operator uses when nothing changes."""
     time.sleep(5)
     used = cpu_seconds(scene.pid)
@@ -304,7 +303,7 @@ def measure(size: Size, parts: list[str], options: list[str]) -> Report:
         add_nodes(sandbox, size.nodes, NODE_CPU)
         for namespace in (NAMESPACE, "hungry"):
             make_namespace(client, namespace)
-        with running_operator(sandbox, Path(folder), *options) as operator:
+        with running_operator(sandbox, Path(folder), "--lease-seconds=8", *options) as operator:
             for part in parts:
                 MEASUREMENTS[part](Scene(sandbox, client, operator, report))
     return report
