@@ -24,6 +24,7 @@ from berth_kube.watching import Bookmark, Changed, Listed, Removed
 from berth_operator import log_keys, metrics
 from berth_operator.actions import Action, Probe
 from berth_operator.allowances import Allowances
+from berth_operator.announcements import Announcer
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.cluster_rules import ClusterRules
 from berth_operator.guards import GuardKeeper
@@ -77,6 +78,7 @@ class Engine:
         allowances = Allowances(settings.limits, self._rules)
         cache.on_reservation(allowances.note, allowances.forget)
         self._prover = Prover(client, cache, scope, settings.placeholders)
+        self._announcer = Announcer(client)
         self._performer = Performer(
             client,
             cache,
@@ -84,6 +86,7 @@ class Engine:
             settings,
             priorities=self._priorities,
             validator=Validator(client, self._priorities, allowances, settings.placeholders),
+            announcer=self._announcer,
             clock=clock,
             leads=lambda: self.leading,
         )
@@ -131,6 +134,7 @@ class Engine:
         self._spawn("prover", lambda: self._prover.run(self._lease.held), self._actors)
         for number in range(self._settings.workers):
             self._spawn(f"worker-{number}", self._work, self._actors)
+        self._spawn("announcer", lambda: self._announcer.run(self._retired), self._actors)
         self._started.set()
 
     def stop_acting(self) -> None:

@@ -31,7 +31,6 @@ from berth_kube.errors import (
     NotFoundError,
     RefusedError,
 )
-from berth_kube.events import record_event
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator import log_keys, manifests, metrics, pod_patches
 from berth_operator.actions import (
@@ -48,6 +47,7 @@ from berth_operator.actions import (
     Ungate,
     Validate,
 )
+from berth_operator.announcements import Announcement, Announcer
 from berth_operator.assignments import Assignment
 from berth_operator.cache import Cache
 from berth_operator.conditions import NEVER_EXPIRES, warn_of_endless_hold
@@ -84,11 +84,13 @@ class Performer:
         *,
         priorities: Priorities,
         validator: Validator,
+        announcer: Announcer,
         clock: Clock,
         leads: Callable[[], bool],
     ) -> None:
         self._priorities = priorities
         self._validator = validator
+        self._announcer = announcer
         self._leads = leads
         self._client = client
         self._cache = cache
@@ -98,10 +100,15 @@ class Performer:
         self._clock = clock
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
-        """Replace the status where it differs, and tell a change of phase as an event."""
-        if status == reservation.status:
+        """Replace the status where it differs, or is not ours any more, and tell a change of phase as an event."""
+        uid, reign = reservation.metadata.uid, self._cache.reign
+        is_forged = self._cache.is_forged(uid)
+        if status == reservation.status and not is_forged:
+            self._cache.put_written(uid, status, reign)
             return
         self._require_lease()
+        if is_forged:
+            log.warning(log_keys.STATUS_CORRECTED, **{log_keys.KEY_RESERVATION: reservation.key})
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": reservation.metadata.uid},
             {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
@@ -117,7 +124,8 @@ class Performer:
         except NotFoundError:
             self._cache.remove_reservation(reservation.metadata.uid)
             raise
-        self._cache.put_reservation(read_reservation(body))
+        stored = read_reservation(body)
+        self._cache.put_written(uid, stored.status, reign, stored)
         self._announce(reservation, status)
         warning = warn_of_endless_hold(reservation)
         if warning:
@@ -143,15 +151,8 @@ class Performer:
         self._record(reservation, *told)
 
     def _record(self, reservation: Reservation, type_: EventType, reason: str, message: str) -> None:
-        """Write an event about a Reservation."""
-        record_event(
-            self._client,
-            regarding=_reference(reservation),
-            reason=reason,
-            message=message,
-            type=type_,
-            reporting_component="berth-operator",
-        )
+        """Have an event about a Reservation written."""
+        self._announcer.tell(Announcement(_reference(reservation), type_, reason, message))
 
     def perform(self, reservation: Reservation, actions: Sequence[Action]) -> None:
         """Carry out actions in order; what the API server refuses is raised at the end and only stops its pod's others.

@@ -139,8 +139,8 @@ def measure_plain_pods(scene: Scene) -> float:
         wait(lambda: scheduled_pods(scene.sandbox) - before >= count, seconds=600)
         scheduled = time.monotonic() - started
         report.put("plain pods: seconds until all were scheduled", scheduled)
-        pending = {"namespace": NAMESPACE, "field_selector": "status.phase=Pending"}
-        wait(lambda: not client.list(PODS, **pending).items, seconds=120, pause=0.5)
+        pending = "status.phase=Pending"
+        wait(lambda: not client.list(PODS, namespace=NAMESPACE, field_selector=pending).items, seconds=120, pause=0.5)
         report.put("plain pods: seconds until all ran", time.monotonic() - started)
     delete_pods(client, NAMESPACE)
     wait(lambda: not client.list(PODS, namespace=NAMESPACE, page_size=1000).items, seconds=120, pause=1)

@@ -36,6 +36,7 @@ from berth_operator.actions import (
     Validate,
 )
 from berth_operator.allowances import Allowances
+from berth_operator.announcements import Announcer
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.cluster_rules import ClusterRules
 from berth_operator.guards import GuardKeeper
@@ -63,9 +64,11 @@ class Desk:
     queued: list[Key]
     leads: bool = True
     rules: ClusterRules = field(default_factory=ClusterRules)
+    announcer: Announcer = field(init=False)
     performer: Performer = field(init=False)
 
     def __post_init__(self) -> None:
+        self.announcer = Announcer(self.api.as_client())
         self.performer = self.performer_that(lambda: self.leads)
 
     def performer_that(self, leads: Callable[[], bool]) -> Performer:
@@ -78,6 +81,7 @@ class Desk:
             settings,
             priorities=self.priorities,
             validator=Validator(self.api.as_client(), self.priorities, allowances, settings.placeholders),
+            announcer=self.announcer,
             clock=FakeClock(),
             leads=leads,
         )
@@ -353,7 +357,9 @@ def status(phase: ReservationPhase) -> ReservationStatus:
 def test_a_status_is_written_where_it_differs_and_told_once(desk: Desk) -> None:
     desk.know(of=place())
     desk.performer.write_status(place(), status(ReservationPhase.AVAILABLE))
+    assert desk.announcer.write_next()
     assert [call.split()[:2] for call in desk.api.calls] == [["patch", "reservations"], ["create", "events"]]
+    assert not desk.announcer.write_next()
     known = desk.cache.reservation(PLACE_UID)
     assert known is not None
     desk.api.calls.clear()
@@ -630,3 +636,18 @@ def test_what_is_seen_is_what_was_put() -> None:
     cache.put_node(msgspec.convert({"metadata": {"name": "node-a"}}, GuardableNode))
     cache.put_verdict(PLACE_UID, None)
     assert cache.observe(PLACE_UID) == observe(reservation, held, owner)
+
+
+def test_a_status_that_somebody_else_changed_is_written_again(desk: Desk) -> None:
+    ours = place(slot(SlotState.HELD))
+    desk.know(of=ours)
+    desk.performer.write_status(ours, ours.status)
+    forged = ReservationStatus(state=ReservationState(phase=ReservationPhase.SUCCEEDED))
+    body = as_api(ours, api_version=API_VERSION, kind=KIND) | {"status": msgspec.to_builtins(forged)}
+    desk.api.put(RESERVATIONS, body)
+    desk.cache.put_reservation(desk.api.get(RESERVATIONS, "place", namespace="default", type=Reservation))
+
+    desk.performer.write_status(ours, ours.status)
+
+    assert desk.api.get(RESERVATIONS, "place", namespace="default", type=Reservation).status == ours.status
+    assert not desk.cache.is_forged(PLACE_UID)

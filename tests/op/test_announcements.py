@@ -1,0 +1,58 @@
+"""Events are written one after the other beside the work, and never keep it waiting."""
+
+import threading
+
+from berth_core.reservations import ObjectReference
+from berth_kube.errors import ServerError
+from berth_kube.events import build_event
+from berth_operator.announcements import Announcement, Announcer
+from fake_api import FakeApi, error
+
+
+def saying(reason: str) -> Announcement:
+    about = ObjectReference(api_version="v1", kind="Reservation", namespace="default", name="place", uid="uid")
+    return Announcement(about, "Normal", reason, f"it is {reason}")
+
+
+def reasons(api: FakeApi) -> list[str]:
+    return [body["reason"] for (plural, _, _), body in api.objects.items() if plural == "events"]
+
+
+def test_events_are_written_in_order_until_stopped() -> None:
+    api, stop = FakeApi(), threading.Event()
+    announcer = Announcer(api.as_client())
+    thread = threading.Thread(target=announcer.run, args=(stop,))
+    thread.start()
+    for reason in ("Pending", "Available", "Succeeded"):
+        announcer.tell(saying(reason))
+    stop_when = threading.Event()
+    for _ in range(100):
+        if len(reasons(api)) == 3 or stop_when.wait(0.02):
+            break
+    stop.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert reasons(api) == ["Pending", "Available", "Succeeded"]
+
+
+def test_an_event_that_cannot_be_written_keeps_no_other_back() -> None:
+    api = FakeApi()
+    announcer = Announcer(api.as_client())
+    announcer.tell(saying("Pending"))
+    announcer.tell(saying("Available"))
+    name = build_event(saying("Pending").regarding, "Pending", "it is Pending", "Normal", "berth-operator")["metadata"][
+        "name"
+    ]
+    api.faults[f"create events {name}"] = error(ServerError)
+    assert [announcer.write_next(), announcer.write_next(), announcer.write_next()] == [True, True, False]
+    assert reasons(api) == ["Available"]
+
+
+def test_what_is_told_while_thousands_wait_is_left_out() -> None:
+    announcer = Announcer(FakeApi().as_client())
+    for _ in range(10_001):
+        announcer.tell(saying("Pending"))
+    written = 0
+    while announcer.write_next():
+        written += 1
+    assert written == 10_000
