@@ -136,6 +136,20 @@ def test_room_is_made_in_an_earlier_wave_than_it_is_used() -> None:
     assert assign_waves(problem, state, steps) == (0, 1)
 
 
+def test_a_pod_that_moves_twice_moves_in_two_waves_though_its_controller_may_have_several_in_flight() -> None:
+    snapshot = Snapshot(
+        nodes=tuple(node(name, cpu="4") for name in ("a", "b", "c")),
+        pods=(pod("one", node="a", cpu="1", controller=owner(name="s")),),
+    )
+    problem = Problem.from_snapshot(snapshot, settings(per_controller=2))
+    a, b, c = (NodeIndex(i) for i in range(3))
+    one = problem.cluster.pod_numbers["default", "one"]
+
+    waves = assign_waves(problem, State(problem.cluster), (Step(one, a, b), Step(one, b, c)))
+
+    assert waves == (0, 1)
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 3), st.integers(1, 4))
 def test_no_wave_goes_beyond_a_limit(makers: list[int], per_controller: int, per_wave: int) -> None:
     pods = tuple(
