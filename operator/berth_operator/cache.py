@@ -14,12 +14,13 @@ import msgspec
 
 from berth_core.labels import HANDOVER_TAINT, INDEX_ANNOTATION, RESERVATION_LABEL, TASK_ANNOTATION
 from berth_core.objects import NodeSpec, ObjectMeta, Pod
-from berth_core.reservations import ConditionType, Reservation, ReservationReason, SlotState
+from berth_core.reservations import ConditionType, Reservation, ReservationReason, ReservationStatus, SlotState
 from berth_operator.assignments import Assignment
 from berth_operator.cluster_rules import NodeOffer
 from berth_operator.findings import Findings
 from berth_operator.fitting import slots_by_key, trusted_assignment
 from berth_operator.observation import Guard, Observation, ProbeResult, Verdict, has_started
+from berth_operator.own_statuses import OwnStatuses
 from berth_operator.pod_shelf import PodShelf, reservation_uid
 from berth_operator.readable import why_unreadable
 from berth_operator.surveys import build_survey
@@ -67,6 +68,7 @@ class Cache:
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
         self._findings = Findings()
+        self._own_statuses = OwnStatuses()
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
         self._graves = Graves()
         self._tell_version: Callable[[Reservation], None] = _tell_nobody
@@ -91,16 +93,56 @@ class Cache:
                 known and not is_newer(reservation.metadata, known.metadata)
             ):
                 return
-            self._reservations[uid] = reservation
-            self._by_namespace.setdefault(reservation.metadata.namespace, {})[uid] = reservation
-            self._tell_version(reservation)
-            self._index_live(reservation, live=is_live(reservation))
-            scope_changed = known is None or is_live(known) != is_live(reservation)
-            if _holds_more(reservation, known):
-                self._findings.search_again(uid)
+            scope_changed = self._store(self._own_statuses.believe(reservation), known)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         if scope_changed:
             self._enqueue(SCOPE_KEY)
+
+    def _store(self, reservation: Reservation, known: Reservation | None) -> bool:
+        """Put a version of a Reservation in place of the known one; tell whether it began or ceased to be live."""
+        uid = reservation.metadata.uid
+        self._reservations[uid] = reservation
+        self._by_namespace.setdefault(reservation.metadata.namespace, {})[uid] = reservation
+        self._tell_version(reservation)
+        self._index_live(reservation, live=is_live(reservation))
+        if _holds_more(reservation, known):
+            self._findings.search_again(uid)
+        return known is None or is_live(known) != is_live(reservation)
+
+    @property
+    def reign(self) -> int:
+        """Return what to give to `put_written` with a status that is written from now on."""
+        return self._own_statuses.reign
+
+    def put_written(self, uid: str, status: ReservationStatus, reign: int, stored: Reservation | None = None) -> None:
+        """Take in a status that is ours, and the Reservation as it was stored with it, if it had to be written.
+
+        The watch may have told of it before: then it was taken for somebody else's.
+        """
+        with self._lock:
+            known = self._reservations.get(uid)
+            if known is None:
+                return
+            raw = self._own_statuses.stored(known)
+            self._own_statuses.keep(uid, status, reign)
+            if stored is None:
+                return
+            if is_newer(stored.metadata, known.metadata):
+                self.put_reservation(stored)
+            elif self._store(self._own_statuses.believe(raw), known):
+                self._enqueue(SCOPE_KEY)
+
+    def is_forged(self, uid: str) -> bool:
+        """Tell whether somebody else has changed the status that this replica wrote."""
+        with self._lock:
+            return self._own_statuses.is_forged(uid)
+
+    def begin_anew(self) -> None:
+        """Believe what the API server holds again, for another replica may have written it."""
+        with self._lock:
+            for uid, status in self._own_statuses.begin_anew().items():
+                known = self._reservations[uid]
+                self._store(msgspec.structs.replace(known, status=status), known)
 
     def remove_reservation(self, uid: str) -> None:
         """Forget a deleted Reservation."""
@@ -116,6 +158,7 @@ class Cache:
             self._verdicts.pop(uid, None)
             self._validated.discard(uid)
             self._findings.search_again(uid)
+            self._own_statuses.forget(uid)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._enqueue(SCOPE_KEY)
 
