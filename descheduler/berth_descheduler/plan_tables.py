@@ -5,9 +5,7 @@ It does not own the numbers, nor what machines get (`report`).
 
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Final
 
@@ -16,18 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from berth_core.migration_plans import PlannedMove
-from berth_core.resources import CPU, MEMORY, ResourceAmounts
 from berth_descheduler.node_map import draw_nodes, nodes_per_sign
-from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, room_table, usual_shapes
-from berth_descheduler.planner import Fragmentation, Plan
-from berth_descheduler.refusals import Refused, RefusedKind
+from berth_descheduler.plan_figures import compare_states, compare_unused, count, group_refusals, name_refused
+from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, room_table
+from berth_descheduler.planner import Plan
+from berth_descheduler.refusals import Refused
 from berth_descheduler.report import summarise_plan
 
 _WIDTH_OF_PIPES: Final = 160
 _LISTED_MOVES: Final = 40
 _LISTED_FREED: Final = 12
 _LISTED_REFUSALS: Final = 12
-_LISTED_ROOMS: Final = 3
 _IN_JSON: Final = "all of them with --output json"
 
 
@@ -91,32 +88,14 @@ def _fragmentation_table(plan: Plan) -> Table:
     table.add_column("", overflow="fold")
     table.add_column("before", justify="right", no_wrap=True)
     table.add_column("after", justify="right", no_wrap=True)
-    before, after = plan.before, plan.after
-    table.add_row("nodes with pods", str(_used_nodes(before)), str(_used_nodes(after)))
-    table.add_row("empty nodes", str(len(before.empty_nodes)), str(len(after.empty_nodes)))
-    for name in _shown_resources(plan):
-        table.add_row(f"{name} requested of nodes in use", _used_share(before, name), _used_share(after, name))
-        largest = (_quantity(name, max(0, one.largest_free(name))) for one in (before, after))
-        table.add_row(f"largest free {name}", *largest)
-    for shape in usual_shapes(plan):
-        asked = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
-        table.add_row(f"room for pods of {asked}", str(before.fits(shape)), str(after.fits(shape)))
-    for room in plan.room[:_LISTED_ROOMS]:
-        unused_after = dict(room.unused_after)
-        for name, unused in room.unused_before:
-            percents = _percent(unused), _percent(unused_after.get(name, unused))
-            table.add_row(f"free {name} of no use to {room.name}", *percents)
+    for label, texts in (*compare_states(plan, (plan.before, plan.after)), *compare_unused(plan)):
+        table.add_row(label, *texts)
     return table
-
-
-def _shown_resources(plan: Plan) -> tuple[str, ...]:
-    shown = dict.fromkeys((plan.settings.args.resource_type, CPU, MEMORY))
-    return tuple(name for name in shown if name in plan.before.resources)
 
 
 def _moves_table(moves: Sequence[PlannedMove]) -> Table:
     """Return the moves in the order of their waves."""
-    table = Table(title=_count(len(moves), "move"), title_justify="left", title_style="bold")
+    table = Table(title=count(len(moves), "move"), title_justify="left", title_style="bold")
     table.add_column("wave", justify="right", no_wrap=True)
     for heading in ("pod", "requests", "from", "to"):
         table.add_column(heading, overflow="fold")
@@ -130,49 +109,20 @@ def _moves_table(moves: Sequence[PlannedMove]) -> Table:
 
 def _refusals_table(refused: Sequence[Refused]) -> Table:
     """Return why not more, by reason; one example each, for there may be as many as nodes."""
-    counts = Counter((one.kind, one.reason) for one in refused)
-    examples = {(one.kind, one.reason): one for one in reversed(refused)}
+    groups = group_refusals(refused)
     table = Table(title="Why not more", title_justify="left", title_style="bold")
     for heading in ("", "reason", "for example"):
         table.add_column(heading, overflow="fold")
-    ranked = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    for (kind, reason), count in ranked[:_LISTED_REFUSALS]:
-        example = examples[kind, reason]
-        name = example.node if kind is RefusedKind.NODE else f"{example.namespace}/{example.name}".lstrip("/")
-        table.add_row(_count(count, kind.value.lower()), reason.value, f"{name}: {example.message}")
-    if len(ranked) > _LISTED_REFUSALS:
-        table.caption = f"and {len(ranked) - _LISTED_REFUSALS} more reasons; {_IN_JSON}"
+    for group in groups[:_LISTED_REFUSALS]:
+        example = group.refused[0]
+        said = f"{name_refused(example)}: {example.message}"
+        table.add_row(count(len(group.refused), group.kind.value.lower()), group.reason.value, said)
+    if len(groups) > _LISTED_REFUSALS:
+        table.caption = f"and {len(groups) - _LISTED_REFUSALS} more reasons; {_IN_JSON}"
     return table
-
-
-def _used_nodes(fragmentation: Fragmentation) -> int:
-    return len(fragmentation.nodes) - len(fragmentation.empty_nodes)
-
-
-def _used_share(fragmentation: Fragmentation, name: str) -> str:
-    """Return the share of a resource that is requested on the nodes that have pods, in percent."""
-    used = [node for node in fragmentation.nodes if node.pods]
-    have = _total((node.allocatable for node in used), name)
-    return _percent(Fraction(_total((node.requested for node in used), name), have) if have else Fraction(0))
-
-
-def _total(amounts: Iterable[ResourceAmounts], name: str) -> int:
-    return sum(one.get(name) for one in amounts)
-
-
-def _quantity(name: str, amount: int) -> str:
-    return ResourceAmounts({name: amount}).to_quantities().get(name, "0")
-
-
-def _percent(share: Fraction) -> str:
-    return f"{float(100 * share):.1f} %"
 
 
 def _some(names: Sequence[str], most: int) -> str:
     """Return names up to a number, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

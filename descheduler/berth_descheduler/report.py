@@ -32,7 +32,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     """Return a plan in builtins, in a fixed order."""
     return {
         "strategy": plan.settings.args.strategy.value,
-        "settings": _describe_settings(plan.settings),
+        "settings": describe_settings(plan.settings),
         "summary": summarise_plan(plan),
         **describe_quality(plan),
         "cost": describe_cost(plan),
@@ -74,7 +74,8 @@ def _summarise_room(plan: Plan) -> str:
     return f"{_count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
 
 
-def _describe_settings(settings: PlannerSettings) -> dict[str, Any]:
+def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
+    """Return what a plan was asked for, by the names of a policy."""
     return {
         **settings.args.to_mapping(),
         "maxMoves": settings.max_moves,
