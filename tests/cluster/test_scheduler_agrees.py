@@ -55,6 +55,10 @@ DENSITIES = (1.0, 0.4)
 """How full of constraints pods are, seed by seed: with fewer each decides more often."""
 SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "8"))
 """How many clusters are compared; some 480 pairs and six seconds each."""
+RESTRICTED_POD = {"securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}}
+RESTRICTED_CONTAINER = {"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}
+"""What Berth's own namespace asks of its pods."""
+
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 
 
@@ -187,7 +191,8 @@ class Writer:
         pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pin]}}
         requests = {"cpu": self.chance.choice(("1", "2")), "memory": "1Gi"}
-        spec: Body = {"containers": [{"name": "main", "image": "pause", "resources": {"requests": requests}}]}
+        container = {"name": "main", "image": "pause", "resources": {"requests": requests}, **RESTRICTED_CONTAINER}
+        spec: Body = {"containers": [container], **RESTRICTED_POD}
         spec |= {"affinity": {"nodeAffinity": required}} if pending else {"nodeName": node}
         metadata = {"name": f"held-{name}", "namespace": DEFAULT_NAMESPACE, "labels": {PLACEHOLDER_LABEL: "true"}}
         self.create_pod({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
