@@ -26,11 +26,20 @@ from berth_core.migration_plans import (
 from berth_descheduler import log_keys
 from berth_descheduler.background_calls import BackgroundCalls
 from berth_descheduler.evictions import EvictAnswer, ReserveAnswer, backoff_seconds, evict, reserve
-from berth_descheduler.facts import Look, MoveProgress, derive_facts, look_at, start_progress, was_evicted
+from berth_descheduler.facts import (
+    Look,
+    MoveProgress,
+    derive_facts,
+    is_untouched,
+    look_at,
+    start_progress,
+    was_evicted,
+)
 from berth_descheduler.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
 from berth_descheduler.observation import Observation
 from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.plan_objects import PlanIdentity
+from berth_descheduler.room_left import who_lacks_room
 from berth_descheduler.second_moves import earlier_moves, follow
 from berth_descheduler.settings import ExecutionSettings
 from berth_descheduler.status_writer import PlanStatusWriter
@@ -138,6 +147,7 @@ class PlanExecutor:
                 self._wave = wave
                 moves = [one for one in self._moves if one.move.wave == wave]
                 self._follow_pods(moves)
+                self._skip_without_room(moves)
                 self._run_wave(moves)
         finally:
             self._calls.close()
@@ -168,6 +178,20 @@ class PlanExecutor:
             if observed is not None and not follow(progress, before, self._plan.name, observed):
                 message = f"the move before did not bring the pod to {progress.move.source}"
                 self._set_status(progress, MoveState.SKIPPED, MoveReason.POD_GONE, message)
+
+    def _skip_without_room(self, wave: Sequence[MoveProgress]) -> None:
+        """Skip the moves to nodes from which an earlier move was to make room and did not, where that room lacks."""
+        missed = {one.move.source for one in self._moves if one.finished and one.status.state is not MoveState.LANDED}
+        doubtful = [one for one in wave if not one.finished and one.move.target in missed]
+        if not doubtful:
+            return
+        observed = self._observation.look()
+        begin = {one.index: one.move for one in doubtful if is_untouched(one, observed)}
+        for index, lacking in who_lacks_room(self._tools.client, begin).items():
+            move = begin[index]
+            message = f"the room that a move off {move.target} was to make is missing: not enough {', '.join(lacking)}"
+            self._set_status(self._moves[index], MoveState.SKIPPED, MoveReason.ROOM_NOT_MADE, message)
+            self._lost_sources.add(move.source)
 
     def _step_all(self, wave: Sequence[MoveProgress]) -> None:
         """Look at a wave once, then decide and act for each of its moves."""

@@ -127,6 +127,12 @@ def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus 
     return MoveProgress(index=index, move=move, reservation=name, status=status or fresh)
 
 
+def is_untouched(progress: MoveProgress, observed: Observed) -> bool:
+    """Tell whether nothing has been begun for a move: its pod is on the source and there is no Reservation."""
+    here = _presence(observed.pods.get(progress.move.pod_uid)) is Presence.ON_SOURCE
+    return here and progress.key not in observed.reservations
+
+
 def look_at(wave: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float) -> Look:
     """Look at all moves of a wave; brings `seen` and the times in their progress up to date."""
     look = Look()

@@ -61,6 +61,7 @@ class MoveReason(StrEnum):
     POD_CHANGED = "PodChanged"
     TARGET_UNFIT = "TargetUnfit"
     SOURCE_NOT_EMPTIABLE = "SourceNotEmptiable"
+    ROOM_NOT_MADE = "RoomNotMade"
     RESERVATION_FAILED = "ReservationFailed"
     RESERVATION_TIMEOUT = "ReservationTimeout"
     HANDOVER_NOT_READY = "HandoverNotReady"
