@@ -16,6 +16,7 @@ class RefusalReason(StrEnum):
     NO_CONTROLLER = "NoController"
     UNKNOWN_CONTROLLER = "UnknownController"
     CONTROLLER_SCALING_DOWN = "ControllerScalingDown"
+    JOB_COULD_FAIL = "JobCouldFail"
     TERMINATING = "Terminating"
     NOT_RUNNING = "NotRunning"
     SYSTEM_CRITICAL = "SystemCritical"

@@ -397,6 +397,26 @@ class Node(ApiStruct, frozen=True, kw_only=True):
 # --- what makes, protects and stores --------------------------------------------------------------------------------
 
 
+class PodConditionPattern(ApiStruct, frozen=True, kw_only=True):
+    """A condition of a failed pod that a rule is about."""
+
+    type: str = ""
+    status: str = ""
+
+
+class PodFailurePolicyRule(ApiStruct, frozen=True, kw_only=True):
+    """What a Job does about pods that failed in some way; a rule without conditions is about exit codes."""
+
+    action: str = ""
+    on_pod_conditions: tuple[PodConditionPattern, ...] = ()
+
+
+class PodFailurePolicy(ApiStruct, frozen=True, kw_only=True):
+    """What a Job does about failed pods: the first rule that applies decides."""
+
+    rules: tuple[PodFailurePolicyRule, ...] = ()
+
+
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     """The fields that the kinds of workloads share, and those of a Job."""
 
@@ -405,6 +425,9 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool = False
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
 
 
 class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
@@ -414,6 +437,7 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
     ready_replicas: int | None = None
     available_replicas: int | None = None
     active: int | None = None
+    failed: int | None = None
 
 
 class Workload(ApiStruct, frozen=True, kw_only=True):

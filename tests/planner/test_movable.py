@@ -7,7 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.objects import OwnerReference, PersistentVolumeClaimSource, Pod, PodDisruptionBudgetStatus, Volume
+from berth_core.objects import (
+    OwnerReference,
+    PersistentVolumeClaimSource,
+    Pod,
+    PodConditionPattern,
+    PodDisruptionBudgetStatus,
+    PodFailurePolicy,
+    PodFailurePolicyRule,
+    Volume,
+    Workload,
+    WorkloadSpec,
+    WorkloadStatus,
+)
 from berth_core.snapshot import Snapshot
 from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.movable import Movable
@@ -53,11 +65,63 @@ def stale_budget() -> Any:  # noqa: ANN401 - the same
     )
 
 
+def disrupted(action: str, status: str = "True") -> PodFailurePolicyRule:
+    return PodFailurePolicyRule(
+        action=action, on_pod_conditions=(PodConditionPattern(type="DisruptionTarget", status=status),)
+    )
+
+
+def exited(action: str) -> PodFailurePolicyRule:
+    return PodFailurePolicyRule(action=action)
+
+
+def policy(*rules: PodFailurePolicyRule) -> PodFailurePolicy:
+    return PodFailurePolicy(rules=rules)
+
+
+def job(failed: int | None = None, **spec: Any) -> Workload:  # noqa: ANN401 - a builder passes on what the case says
+    made = msgspec.structs.replace(workload("Job", replicas=None), status=WorkloadStatus(failed=failed))
+    return msgspec.structs.replace(made, spec=WorkloadSpec(**spec))
+
+
+def of_job(want: Reason | None, failed: int | None = None, **spec: Any) -> Case:  # noqa: ANN401 - the same
+    return Case(want, running(controller=owner("Job")), {"workloads": (job(failed, **spec),)})
+
+
 TABLE = {
     "a pod of a ReplicaSet may": Case(None, running()),
     "a pod of a StatefulSet may": Case(None, running(controller=owner("StatefulSet"))),
     "a pod of a ReplicationController may": Case(None, running(controller=of("v1", "ReplicationController"))),
-    "a pod of a Job may": Case(None, running(controller=owner("Job"))),
+    "a pod of a Job that is not known may not": Case(Reason.JOB_COULD_FAIL, running(controller=owner("Job"))),
+    "a pod of a Job that outlives its evictions may": of_job(None, backoff_limit=2),
+    "a pod of a Job that one eviction would fail may not": of_job(Reason.JOB_COULD_FAIL, backoff_limit=0),
+    "a pod that may move twice counts twice": of_job(Reason.JOB_COULD_FAIL, backoff_limit=1),
+    "failures so far count": of_job(Reason.JOB_COULD_FAIL, failed=5, backoff_limit=6),
+    "a Job with more failures than allowed outlives none": of_job(Reason.JOB_COULD_FAIL, failed=9, backoff_limit=6),
+    "failures so far leave enough": of_job(None, failed=4, backoff_limit=6),
+    "a Job that does not say how many failures it outlives": of_job(Reason.JOB_COULD_FAIL),
+    "a Job that counts failures per index": of_job(Reason.JOB_COULD_FAIL, backoff_limit=99, backoff_limit_per_index=1),
+    "a Job that ignores disruptions": of_job(None, backoff_limit=0, pod_failure_policy=policy(disrupted("Ignore"))),
+    "a Job that ignores disruptions per index": of_job(
+        None, backoff_limit_per_index=0, pod_failure_policy=policy(disrupted("Ignore"))
+    ),
+    "a Job that ignores other things first": of_job(
+        None, backoff_limit=0, pod_failure_policy=policy(exited("Ignore"), disrupted("Ignore"))
+    ),
+    "a Job that looks at exit codes first": of_job(
+        Reason.JOB_COULD_FAIL, backoff_limit=9, pod_failure_policy=policy(exited("FailJob"), disrupted("Ignore"))
+    ),
+    "a Job that counts disruptions": of_job(
+        Reason.JOB_COULD_FAIL, backoff_limit=9, pod_failure_policy=policy(disrupted("Count"))
+    ),
+    "a Job that disruptions fail": of_job(
+        Reason.JOB_COULD_FAIL, backoff_limit=9, pod_failure_policy=policy(disrupted("FailJob"), disrupted("Ignore"))
+    ),
+    "a Job that ignores pods that were not disrupted": of_job(
+        Reason.JOB_COULD_FAIL, backoff_limit=9, pod_failure_policy=policy(disrupted("Ignore", status="False"))
+    ),
+    "a policy without rules is none": of_job(None, backoff_limit=6, pod_failure_policy=policy()),
+    "a Job that is suspended": of_job(Reason.CONTROLLER_SCALING_DOWN, backoff_limit=6, suspend=True),
     "a pod of a Volcano Job may": Case(None, running(controller=of("batch.volcano.sh/v1alpha1", "Job"))),
     "a pod of a DaemonSet may not": Case(Reason.DAEMON_POD, running(controller=owner("DaemonSet"))),
     "a mirror pod may not": Case(Reason.MIRROR_POD, mirror()),
@@ -157,3 +221,38 @@ def test_only_as_many_pods_are_said_to_be_too_many_as_the_replica_set_has() -> N
     refusal = shrinking.refusal(pods[0])
     assert refusal is not None
     assert refusal.message == "its ReplicaSet web wants 2 pods and has 3, it would not make it again"
+
+
+def test_every_pod_of_a_job_counts_as_one_that_may_be_evicted() -> None:
+    pods = tuple(running(name=f"work-{i}", controller=owner("Job")) for i in range(3))
+
+    enough = Movable(Snapshot(pods=pods, workloads=(job(backoff_limit=6),)))
+    too_few = Movable(Snapshot(pods=pods, workloads=(job(failed=1, backoff_limit=6),)))
+
+    assert enough.refusal(pods[0]) is None
+    refusal = too_few.refusal(pods[0])
+    assert refusal is not None
+    assert refusal.message == "its Job web outlives 5 more failures, an eviction is one, and it has 3 pods"
+
+
+def test_what_a_job_does_about_failures_is_read_from_the_api() -> None:
+    rules = [
+        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+    items = [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "web", "namespace": "default", "uid": "uid-job-web"},
+            "spec": {"backoffLimit": 6, "podFailurePolicy": {"rules": rules}},
+            "status": {"failed": 2},
+        }
+    ]
+
+    (found,) = Snapshot.from_api(items).workloads
+
+    assert found == msgspec.structs.replace(
+        job(failed=2, backoff_limit=6, pod_failure_policy=policy(exited("Ignore"), disrupted("Ignore"))),
+        metadata=found.metadata,
+    )

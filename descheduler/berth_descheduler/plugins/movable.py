@@ -16,6 +16,7 @@ from berth_core.objects import OwnerReference, Pod, Volume, Workload
 from berth_core.snapshot import Snapshot
 from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.disruptions import DisruptionBudgets
+from berth_descheduler.plugins.job_failures import JOB_KIND, failing_refusal
 from berth_descheduler.refusals import Refusal, RefusalReason
 
 SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
@@ -28,7 +29,7 @@ _MAKERS: Final = frozenset(
         ("apps", "ReplicaSet"),
         ("apps", "StatefulSet"),
         ("", "ReplicationController"),
-        ("batch", "Job"),
+        JOB_KIND,
         ("batch.volcano.sh", "Job"),
     }
 )
@@ -89,12 +90,15 @@ class Movable:
         workload = self._workloads.get((*kind, pod.metadata.namespace, owner.name))
         if workload is None or (owner.uid and workload.metadata.uid and workload.metadata.uid != owner.uid):
             return self._missing_controller(kind, owner)
-        return self._shrinking_refusal(pod, workload)
+        shrinking = self._shrinking_refusal(pod, workload)
+        if shrinking is not None or kind != JOB_KIND:
+            return shrinking
+        return failing_refusal(workload, self._active[_maker_uid(pod)])
 
     def _missing_controller(self, kind: tuple[str, str], owner: OwnerReference) -> Refusal | None:
         """Return a refusal if the snapshot has objects of the owner's kind; else it was made without them."""
         if kind not in self._known_kinds:
-            return None
+            return failing_refusal(None, 0) if kind == JOB_KIND else None
         return Refusal(RefusalReason.UNKNOWN_CONTROLLER, f"its {owner.kind} {owner.name} is not in the snapshot")
 
     def _shrinking_refusal(self, pod: Pod, workload: Workload) -> Refusal | None:
