@@ -117,6 +117,7 @@ class Engine:
 
     def start(self) -> None:
         """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
+        self._lease.look()
         list_reservations(self._client, self._cache)
         own = self._settings.placeholders.namespace
         self._spawn("placeholders", lambda: self._follow_placeholders(own), self._watchers)

@@ -13,10 +13,11 @@ from berth_core.reservations import ReservationPhase, ReservationStatus, SlotSta
 PATIENCE_SECONDS: Final = 0.5
 """How long a status of a Reservation that is not Available yet may be behind, as long as there is little to do."""
 
-LONGEST_PATIENCE_SECONDS: Final = 5.0
+LONGEST_PATIENCE_SECONDS: Final = 15.0
 """The same while thousands are on their way: what is to be done comes before what is to be told."""
 
 _PATIENCE_PER_LATENESS: Final = 10.0
+_LONGEST_UNPROVEN_SECONDS: Final = 30.0
 _BEHIND_SECONDS: Final = 0.3
 """So late the workers are behind: places are taken first, and proven when all are."""
 
@@ -56,13 +57,13 @@ class Pacing:
         return min(LONGEST_PATIENCE_SECONDS, PATIENCE_SECONDS + _PATIENCE_PER_LATENESS * self._late_seconds())
 
     def may_prove(self, uid: str) -> bool:
-        """Tell whether the path of a Reservation may be proven now; none is put off for longer than five seconds."""
+        """Tell whether the path of a Reservation may be proven now; none is put off for more than 30 seconds."""
         if self._late_seconds() <= _BEHIND_SECONDS:
             ready = True
         else:
             now = time.monotonic()
             with self._lock:
-                ready = now - self._unproven_since.setdefault(uid, now) >= LONGEST_PATIENCE_SECONDS
+                ready = now - self._unproven_since.setdefault(uid, now) >= _LONGEST_UNPROVEN_SECONDS
         if ready:
             with self._lock:
                 self._unproven_since.pop(uid, None)

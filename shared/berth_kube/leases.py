@@ -140,6 +140,16 @@ class LeaseHolder:
         """Have a lease that is held renewed now, for the sake of its notes."""
         self._hurry.set()
 
+    def look(self) -> None:
+        """Read the lease without taking it, so that it counts from now for how long its holder says nothing."""
+        try:
+            lease = self._read()
+        except KubeError as error:
+            _LOG.info("the lease %s cannot be read yet: %s", self._name, error)
+            return
+        if lease is not None:
+            self._may_take(lease.spec)
+
     def release(self) -> None:
         """Stop renewing or waiting, and give the lease back so that another process need not wait for its end."""
         self._stopped.set()

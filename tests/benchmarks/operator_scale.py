@@ -9,6 +9,7 @@ sandbox of its own, in which everything is measured one after the other: plain p
 # ruff: noqa: T201 - it prints, and finds what the tests share
 
 import argparse
+import re
 import sys
 import tempfile
 import time
@@ -45,6 +46,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
@@ -185,31 +187,45 @@ def measure_idle(scene: Scene, seconds: float = 30) -> None:
 
 
 def measure_restart(scene: Scene) -> None:
-    """Kill the operator, take places away meanwhile, start it and wait until the statuses are true again."""
-    scene.operator.kill()
-    doomed = [
-        r.status.slots[0].placeholder for r in scene.reservations()[:: max(1, scene.report.size.reservations // 20)]
-    ]
+    """Restart the operator in an orderly way, and after a kill, when the Lease has to run out first."""
+    restart(scene, "restarted", scene.operator.stop)
+    restart(scene, "killed", scene.operator.kill)
+
+
+def restart(scene: Scene, how: str, end: Callable[[], None]) -> None:
+    """End the operator, take places away meanwhile, start it and wait until the statuses are true again."""
+    end()
+    some = scene.reservations()[:: max(1, scene.report.size.reservations // 20)]
+    doomed = [r.status.slots[0].placeholder for r in some]
     in_parallel(lambda name: scene.client.delete(PODS, name, namespace=DEFAULT_NAMESPACE, grace_seconds=0), doomed)
     wait(lambda: not placeholders_named(scene.client, doomed), seconds=30)
     began = time.monotonic()
     scene.operator.start()
-    scene.report.put("restart: seconds until it led", time.monotonic() - began)
-    wait(lambda: len(placeholders_named(scene.client, doomed)) == len(doomed), seconds=120)
-    wait(lambda: all(r.phase is ReservationPhase.AVAILABLE for r in scene.reservations()), seconds=120)
-    scene.report.put("restart: seconds until all was true (wanted: below 10)", time.monotonic() - began)
+    scene.report.put(f"{how}: seconds until it led", time.monotonic() - began)
+    wait(lambda: len(placeholders_named(scene.client, doomed)) == len(doomed), seconds=120, pause=0.5)
+    wait(lambda: all(r.phase is ReservationPhase.AVAILABLE for r in scene.reservations()), seconds=120, pause=0.5)
+    scene.report.put(f"{how}: seconds until all was true (wanted: below 10)", time.monotonic() - began)
 
 
 def placeholders_named(client: KubeClient, names: list[str]) -> list[str]:
-    found = client.list(PODS, namespace=DEFAULT_NAMESPACE, type=Pod).items
-    return [pod.metadata.name for pod in found if pod.metadata.name in set(names)]
+    """Return which of a few placeholders exist and are not about to go."""
+    found = []
+    for name in names:
+        try:
+            pod = client.get(PODS, name, namespace=DEFAULT_NAMESPACE, type=Pod)
+        except NotFoundError:
+            continue
+        if not pod.is_terminating:
+            found.append(name)
+    return found
 
 
 def measure_expiry(scene: Scene) -> None:
     """Let many Reservations expire in the same second."""
     doomed = scene.reservations()[: scene.report.size.expiries]
     slots = sum(r.spec.replicas for r in doomed)
-    before = placeholders_left(scene.client)
+    before, deleted = placeholders_left(scene.client), 'berth_operator_actions_total{action="DeletePlaceholder"'
+    deleted_before = scene.count(re.escape(deleted))
     at = datetime.now(UTC) + timedelta(seconds=10 + len(doomed) / 50)
     patch = {"spec": {"ttl": None, "expires": format_timestamp(at)}}
     in_parallel(lambda r: scene.client.merge_patch(RESERVATIONS, r.metadata.name, patch, namespace=NAMESPACE), doomed)
@@ -217,10 +233,11 @@ def measure_expiry(scene: Scene) -> None:
     if early > -1:
         print("  (the expiries were not written in time)")
     time.sleep(max(0.0, -early))
-    wait(lambda: placeholders_left(scene.client) <= before - slots, seconds=120)
+    wait(lambda: scene.count(re.escape(deleted)) - deleted_before >= slots, seconds=120)
     scene.report.put(
         f"{len(doomed)} expiries in one second: seconds (wanted: 10)", (datetime.now(UTC) - at).total_seconds()
     )
+    wait(lambda: placeholders_left(scene.client) <= before - slots, seconds=30)
     ended = r'berth_reservation_phase_changes_total\{phase="Failed",reason="Expired"'
     wait(lambda: scene.count(ended) >= len(doomed), seconds=60)
 

@@ -136,6 +136,20 @@ def test_a_lease_that_did_not_change_for_its_duration_is_taken(
     assert (store.spec["holderIdentity"], store.spec["leaseTransitions"]) == ("two", 0)
 
 
+def test_a_look_at_a_lease_begins_the_wait_for_its_end(holders: Holders, store: LeaseStore, clock: FakeClock) -> None:
+    store.write(holderIdentity="dead", leaseDurationSeconds=20)
+    two = holders.make("two")
+    two.look()
+    clock.advance(20)
+    assert not two.held()
+    assert two.acquire(0)
+
+
+def test_a_look_that_fails_is_none(holders: Holders, store: LeaseStore) -> None:
+    store.fault = refusal(500, "InternalError", "down")
+    holders.make("two").look()
+
+
 def test_the_wait_starts_anew_with_every_renewal_that_is_seen(
     holders: Holders, store: LeaseStore, clock: FakeClock
 ) -> None:
