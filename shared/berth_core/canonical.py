@@ -100,13 +100,26 @@ def _pod_affinity(affinity: PodAffinity | None) -> Hashable:
 def _pod_term(term: PodAffinityTerm) -> Hashable:
     """Return a pod term in the one spelling."""
     return (
-        canonical_selector(term.label_selector),
+        canonical_selector(_as_written(term)),
         term.topology_key,
         frozenset(term.namespaces),
         canonical_selector(term.namespace_selector),
         frozenset(term.match_label_keys),
         frozenset(term.mismatch_label_keys),
     )
+
+
+def _as_written(term: PodAffinityTerm) -> LabelSelector | None:
+    """Return a term's selector without the expressions that the API server makes of its `matchLabelKeys`.
+
+    A pod has them once it is stored, and not yet when a webhook sees it being created. The same keys cannot stand in a
+    selector that somebody wrote.
+    """
+    if term.label_selector is None or not (term.match_label_keys or term.mismatch_label_keys):
+        return term.label_selector
+    made = {*((key, "In") for key in term.match_label_keys), *((key, "NotIn") for key in term.mismatch_label_keys)}
+    kept = (one for one in term.label_selector.match_expressions if (one.key, one.operator) not in made)
+    return LabelSelector(match_labels=term.label_selector.match_labels, match_expressions=tuple(kept))
 
 
 def _requirements(requirements: Iterable[LabelSelectorRequirement]) -> Hashable:

@@ -29,7 +29,10 @@ NODES_OF_A_CLUSTER = 14
 WORKLOADS = 14
 DENSITY = 0.5
 SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "8"))
-"""How many clusters are planned and carried out; some ten seconds each."""
+"""How many clusters are planned and carried out; some twelve seconds each."""
+
+FOUND_SOMETHING = (6, 12, 17)
+"""Seeds that are always among them, as once they did not come out right or make room."""
 
 LIMITS = ("--max-moves=10", "--per-controller=2", "--lease-seconds=3")
 THRESHOLDS = ("--low-threshold=40", "--defragment-threshold=40", "--protection-threshold=95")
@@ -151,7 +154,7 @@ def carry_out(scene: Scene, seed: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", list(dict.fromkeys((*FOUND_SOMETHING, *range(SEEDS))))[:SEEDS])
 @pytest.mark.timeout(300)
 def test_every_move_lands_where_it_was_planned_whatever_constrains_the_pods(scene: Scene, seed: int) -> None:
     drawn_until_there_is_a_plan = (seed, seed + 100, seed + 200)

@@ -1,6 +1,7 @@
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from berth_core.canonical import canonical_affinity, canonical_selector, canonical_tolerations
 from berth_core.labels import HANDOVER_TAINT
@@ -50,6 +51,11 @@ TERM_A = NodeSelectorTerm(match_expressions=(A,))
 TERM_B = NodeSelectorTerm(match_expressions=(B,))
 WEB = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "web"}), topology_key="zone")
 DB = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "db"}), topology_key="zone")
+AS_WRITTEN = replace(WEB, match_label_keys=("version",))
+AS_STORED = replace(
+    AS_WRITTEN,
+    label_selector=LabelSelector(match_labels={"app": "web"}, match_expressions=(requirement("version", "In", "1"),)),
+)
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,26 @@ PAIRS = {
         near(PodAffinityTerm(topology_key="zone")),
         near(PodAffinityTerm(topology_key="zone", label_selector=LabelSelector())),
         want_same=False,
+    ),
+    "what the API server makes of matchLabelKeys": Pair(near(AS_WRITTEN), near(AS_STORED)),
+    "what it makes of mismatchLabelKeys": Pair(
+        apart(replace(AS_WRITTEN, match_label_keys=(), mismatch_label_keys=("version",))),
+        apart(
+            replace(
+                AS_WRITTEN,
+                match_label_keys=(),
+                mismatch_label_keys=("version",),
+                label_selector=LabelSelector(
+                    match_labels={"app": "web"}, match_expressions=(requirement("version", "NotIn", "1"),)
+                ),
+            )
+        ),
+    ),
+    "an expression that no key stands for": Pair(
+        near(replace(AS_WRITTEN, match_label_keys=())), near(replace(AS_STORED, match_label_keys=())), want_same=False
+    ),
+    "a key of labels is no key of others": Pair(
+        near(AS_WRITTEN), near(replace(AS_WRITTEN, match_label_keys=("other",))), want_same=False
     ),
     "preferences for pods": Pair(
         rather_near(WeightedPodAffinityTerm(weight=1, pod_affinity_term=WEB)),
