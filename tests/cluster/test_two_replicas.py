@@ -1,0 +1,235 @@
+"""Two operators: both gate pods, one acts; when one goes, however it goes, no slot is lost and none is given twice."""
+
+import base64
+import json
+import os
+import signal
+import socket
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
+from berth_core.objects import Pod
+from berth_core.reservations import ConditionType, ReservationPhase
+from berth_kube.client import KubeClient
+from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
+from berth_sandbox.ports import LOOPBACK
+from berth_sandbox.sandbox import Sandbox
+from cluster_objects import eventually, overbooked_nodes
+from replicas import Replicas, running_replicas
+from reservation_stage import Stage, is_gated
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+TAKEOVER_SECONDS = 15
+
+
+@pytest.fixture(scope="module")
+def replicas(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    with running_replicas(sandbox, tmp_path_factory.mktemp("operators"), 2) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def two_are_up(replicas: Replicas) -> Iterator[None]:
+    """Replace what a test before has ended, and clear the stage while somebody acts."""
+    while sum(replica.is_ready() for replica in replicas.all) < 2:
+        replicas.start_one()
+    assert replicas.leader.is_leading()
+    yield
+    assert replicas.leader.is_leading()
+
+
+def registration(client: KubeClient) -> dict[str, Any]:
+    config: dict[str, Any] = client.get(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)["webhooks"][0]["clientConfig"]
+    return config
+
+
+def trusting(config: dict[str, Any]) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=base64.b64decode(config["caBundle"]).decode())
+
+
+def review_directly(config: dict[str, Any], port: int, pod: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """Ask one replica as the API server would."""
+    path = config["url"].split("/", 3)[3]
+    request = {"uid": "1", "namespace": namespace, "operation": "CREATE", "dryRun": True, "object": pod}
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    call = urllib.request.Request(
+        f"https://{LOOPBACK}:{port}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(call, timeout=5, context=trusting(config)) as answer:  # noqa: S310 - our own
+        response: dict[str, Any] = json.load(answer)["response"]
+    return response
+
+
+def owner_body(stage: Stage) -> dict[str, Any]:
+    body = {"apiVersion": "v1", "kind": "Pod", **stage.template({"app": "owner"})}
+    body["metadata"]["name"] = "owner"
+    return body
+
+
+def test_both_replicas_gate_under_the_same_certificate_and_one_leads(replicas: Replicas, stage: Stage) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    config = registration(stage.client)
+
+    both = (replicas.leader, replicas.follower)
+    answers = [review_directly(config, one.webhook_port, owner_body(stage), stage.namespace) for one in both]
+    certificates = {ssl.get_server_certificate((LOOPBACK, one.webhook_port)) for one in both}
+
+    assert ["patch" in answer for answer in answers] == [True, True]
+    assert len(certificates) == 1
+    assert [one.is_leading() for one in both] == [True, False]
+
+
+def test_when_the_leader_is_killed_the_other_acts_within_15_s_and_every_slot_has_one_pod(
+    replicas: Replicas, stage: Stage
+) -> None:
+    for number in range(8):
+        stage.reserve(f"place-{number}", app=f"owner-{number}", template=stage.template(cpu="1"))
+    for number in range(8):
+        stage.wait_until_proven(f"place-{number}")
+    victim = replicas.leader
+
+    for number in range(4):
+        stage.create_pod(f"owner-{number}", app=f"owner-{number}", cpu="1")
+    victim.kill()
+    killed = time.monotonic()
+    time.sleep(1)  # a Service, too, goes on for a while to send calls to a pod that is no more
+    for number in range(4, 8):
+        stage.create_pod(f"owner-{number}", app=f"owner-{number}", cpu="1")
+        assert is_gated(stage.pod(f"owner-{number}"))
+    assert replicas.leader is not victim
+    seconds = time.monotonic() - killed
+
+    assert seconds < TAKEOVER_SECONDS
+    taken = [stage.wait_for(ReservationPhase.SUCCEEDED, f"place-{number}") for number in range(8)]
+    owners = [slot.owner for reservation in taken for slot in reservation.status.slots]
+    assert [owner.name for owner in owners if owner] == [f"owner-{number}" for number in range(8)]
+    assert overbooked_nodes(stage.client) == []
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=10)
+    print(f"acted {seconds:.1f} s after the kill")  # noqa: T201 - a figure for people
+
+
+def test_a_leader_that_was_paused_never_acts_beside_the_next(replicas: Replicas, stage: Stage) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    paused = replicas.leader
+
+    os.kill(paused.pid, signal.SIGSTOP)
+    try:
+        other = next(one for one in replicas.all if one is not paused and one.is_ready())
+        eventually("the other leads", other.is_leading, seconds=TAKEOVER_SECONDS)
+    finally:
+        os.kill(paused.pid, signal.SIGCONT)
+    both = [(paused.is_leading(), other.is_leading()) for _ in range(20)]
+
+    assert set(both) == {(False, True)}
+    stage.wait_until_proven()
+    stage.create_pod("owner")
+    assert stage.wait_for(ReservationPhase.SUCCEEDED).status.node == stage.nodes[0]
+
+
+def test_a_rolling_update_under_load_loses_nothing(replicas: Replicas, stage: Stage) -> None:
+    ended = threading.Event()
+    with ThreadPoolExecutor(4) as pool:
+        loads = [pool.submit(hand_over_again_and_again, stage, lane, ended) for lane in range(4)]
+        try:
+            for old in [one for one in replicas.all if one.is_ready()]:
+                time.sleep(2)
+                replicas.start_one()
+                old.stop()
+                assert old.exit_code == 0
+            time.sleep(2)
+        finally:
+            ended.set()
+        landed = [name for load in loads for name in load.result()]
+    assert len(landed) >= 12
+    assert overbooked_nodes(stage.client) == []
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=10)
+    print(f"{len(landed)} hand-overs while two replicas were replaced")  # noqa: T201 - a figure for people
+
+
+def hand_over_again_and_again(stage: Stage, lane: int, ended: threading.Event) -> list[str]:
+    """Reserve a place on one node and have a pod take it, which wants another node by itself, until told to end."""
+    landed: list[str] = []
+    node = stage.nodes[lane % 2]
+    while not ended.is_set():
+        name = f"lane-{lane}-{len(landed)}"
+        stage.reserve(name, app=name, template=stage.template(cpu="1"), nodes=[node])
+        stage.wait_until_proven(name)
+        stage.create_pod(name, app=name, cpu="1")
+        taken = stage.wait_for(ReservationPhase.SUCCEEDED, name)
+        owner = taken.status.slots[0].owner
+        assert owner is not None
+        assert (owner.name, taken.status.node, stage.pod(name).spec.node_name) == (name, node, node)
+        stage.client.delete(PODS, name, namespace=stage.namespace, grace_seconds=0)
+        landed.append(name)
+    return landed
+
+
+def test_every_creation_is_gated_while_certificates_and_their_authority_are_renewed(
+    sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for one in replicas.all:
+        one.stop()
+    stage.client.delete(SECRETS, WEBHOOK_SECRET, namespace=DEFAULT_NAMESPACE)
+    short = ("--certificate-life=6s", "--lease-seconds=3")
+    with running_replicas(sandbox, tmp_path_factory.mktemp("short"), 2, *short) as both:
+        stage.reserve(nodes=[stage.nodes[0]])
+        stage.wait_until_proven()
+        leaves, authorities, missed, created = set(), set(), [], 0
+        with watched(stage) as denied:
+            deadline = time.monotonic() + 24
+            while time.monotonic() < deadline:
+                pod = stage.client.create(PODS, owner_body(stage), namespace=stage.namespace, dry_run=True, type=Pod)
+                created += 1
+                missed += [] if is_gated(pod) else [created]
+                config = registration(stage.client)
+                authorities.add(config["caBundle"])
+                for one in both.all:
+                    leaves.add(served_certificate(one.webhook_port, trusting(config)))
+    replicas.start_one()
+    assert (missed, denied) == ([], [])
+    assert len(leaves) >= 4
+    assert len(authorities) >= 2
+    print(f"{created} creations gated, {len(leaves)} certificates, {len(authorities)} authorities")  # noqa: T201
+
+
+@contextmanager
+def watched(stage: Stage) -> Iterator[list[str]]:
+    """Yield what the Reservation said of its hand-over path whenever that was not proven."""
+    found: list[str] = []
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.1):
+            if not stage.read().condition(ConditionType.HANDOVER_READY):
+                found.append("not proven")
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+
+
+def served_certificate(port: int, context: ssl.SSLContext) -> bytes:
+    """Return the certificate of a handshake that trusts what the API server trusts; raises where it fails."""
+    with (
+        socket.create_connection((LOOPBACK, port), timeout=5) as plain,
+        context.wrap_socket(plain, server_hostname=LOOPBACK) as connection,
+    ):
+        certificate = connection.getpeercert(binary_form=True)
+    assert certificate is not None
+    return certificate

@@ -1,0 +1,187 @@
+"""Owns several operators beside a sandbox, and what stands in front of their webhooks as a Service does.
+
+It does not own one operator that stands alone: that is in `service_processes`.
+"""
+
+import json
+import random
+import selectors
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from berth_sandbox.ports import LOOPBACK, free_port
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.services import ServiceProcess
+from service_processes import script
+
+_LOOK_SECONDS: Final = 0.2
+_READY_SECONDS: Final = 30.0
+
+
+class Replica(ServiceProcess):
+    """An operator that is started once it is ready, whether it leads or not."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path, balancer: "Balancer", *options: str) -> None:
+        self.health_port = free_port()
+        self.webhook_port = free_port()
+        command = [
+            script("berth-operator"),
+            f"--kubeconfig={sandbox.service_account_kubeconfig('berth-operator')}",
+            f"--webhook-port={self.webhook_port}",
+            f"--webhook-url=https://{LOOPBACK}:{balancer.port}",
+            f"--health-address={LOOPBACK}:{self.health_port}",
+            "--drain-seconds=2",
+            "--limit=slots=none,share=none",
+            *options,
+        ]
+        super().__init__(command, folder / f"berth-operator-{self.health_port}.log")
+
+    def start(self) -> None:
+        super().start()
+        deadline = time.monotonic() + _READY_SECONDS
+        while not self.is_ready():
+            self.require_running()
+            assert time.monotonic() < deadline, f"not ready: {self.tail()}"
+            time.sleep(0.05)
+
+    def is_ready(self) -> bool:
+        return bool(self._state().get("ready"))
+
+    def is_leading(self) -> bool:
+        return bool(self._state().get("leading"))
+
+    def _state(self) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}/readyz", timeout=1) as answer:
+                state: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            state = json.load(error)
+        except OSError:
+            return {}
+        return state
+
+
+class Balancer:
+    """Sends each new connection to a replica that said it is ready when it was last asked; as rough as a Service."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=256)
+        self.port: int = self._listener.getsockname()[1]
+        self._replicas: list[Replica] = []
+        self._ready: tuple[Replica, ...] = ()
+        self._stopped = threading.Event()
+        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._watch, self._accept)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def add(self, replica: Replica) -> None:
+        self._replicas.append(replica)
+        self._ready = (*self._ready, replica)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_LOOK_SECONDS):
+            self._ready = tuple(replica for replica in list(self._replicas) if replica.is_ready())
+
+    def _accept(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
+
+    def _serve(self, caller: socket.socket) -> None:
+        ready = self._ready
+        if not ready:
+            caller.close()
+            return
+        replica = random.choice(ready)  # noqa: S311 - spreads, guards nothing
+        try:
+            with caller, socket.create_connection((LOOPBACK, replica.webhook_port), timeout=5) as callee:
+                callee.settimeout(None)
+                _pump(caller, callee)
+        except OSError:
+            return
+
+
+def _pump(one: socket.socket, other: socket.socket) -> None:
+    """Pass bytes on in both directions until one end closes."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(one, selectors.EVENT_READ, other)
+        selector.register(other, selectors.EVENT_READ, one)
+        while True:
+            for key, _ in selector.select():
+                data = key.fileobj.recv(65536)  # type: ignore[union-attr] # sockets are registered above
+                if not data:
+                    return
+                key.data.sendall(data)
+
+
+@contextmanager
+def running_replicas(sandbox: Sandbox, folder: Path, count: int, *options: str) -> Iterator["Replicas"]:
+    """Yield replicas behind a balancer and stop them at the end; their logs are shown when the test fails."""
+    with ExitStack() as stack:
+        replicas = Replicas(sandbox, folder, stack.enter_context(Balancer()), options, stack)
+        for _ in range(count):
+            replicas.start_one()
+        try:
+            yield replicas
+        except BaseException:
+            for replica in replicas.all:
+                print(replica.tail(100))  # noqa: T201 - pytest shows it with the failure
+            raise
+
+
+class Replicas:
+    """The replicas of one operator."""
+
+    def __init__(
+        self, sandbox: Sandbox, folder: Path, balancer: Balancer, options: tuple[str, ...], stack: ExitStack
+    ) -> None:
+        self._sandbox = sandbox
+        self._folder = folder
+        self._balancer = balancer
+        self._options = options
+        self._stack = stack
+        self.all: list[Replica] = []
+
+    def start_one(self) -> Replica:
+        replica = Replica(self._sandbox, self._folder, self._balancer, *self._options)
+        self._stack.enter_context(replica)
+        self._balancer.add(replica)
+        self.all.append(replica)
+        return replica
+
+    @property
+    def leader(self) -> Replica:
+        """Return the one that leads, which has to come about soon."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while not (leading := [replica for replica in self.all if replica.is_leading()]):
+            assert time.monotonic() < deadline, "no replica leads"
+            time.sleep(0.02)
+        return leading[0]
+
+    @property
+    def follower(self) -> Replica:
+        leader = self.leader
+        return next(replica for replica in self.all if replica is not leader and replica.is_ready())
