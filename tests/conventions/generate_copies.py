@@ -26,6 +26,10 @@ whole cluster: do not install it twice.
 
 Helm does not update CRDs: before `helm upgrade`, run `kubectl apply --server-side -f crds/`.
 
+Everything that runs in the namespace passes the `restricted` Pod Security level, so hold it to that:
+
+    kubectl label namespace berth-system pod-security.kubernetes.io/enforce=restricted
+
 The operator makes and renews the certificate of its webhook itself, and registers the webhook only while a Reservation
 is live; `helm uninstall` leaves no webhook behind if no Reservation is live then.
 
