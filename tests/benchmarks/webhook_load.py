@@ -1,0 +1,179 @@
+"""Measures what the webhook adds to pod creations, beside the same load without it; prints, and decides nothing.
+
+    python tests/benchmarks/webhook_load.py [--rate 200] [--seconds 6] [--rounds 3] [--reservations 100]
+
+Every round creates pods at the same rate in four ways, one after the other:
+
+    absent      no Reservation is live: the webhook is not registered
+    elsewhere   Reservations are live, in other namespaces than the pods'
+    let be      in a namespace with live Reservations, pods that none of them is for
+    gated       in that namespace, dry runs of pods that a slot is held for
+
+Creations are begun on time whether or not earlier ones are done; the times are those of the whole call.
+"""
+
+# ruff: noqa: T201 - it prints
+
+import argparse
+import asyncio
+import ssl
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from berth_core.reservations import ConditionType
+from berth_kube.client import KubeClient
+from berth_kube.resources import MUTATING_WEBHOOKS, RESERVATIONS
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_objects import build_reservation, eventually, label_owner, make_namespace, reservations
+from service_processes import running_operator
+
+NOBODY = "nobody"
+"""A scheduler that does not exist: the pods are created and lie there, which costs the cluster the least."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of creating pods."""
+
+    name: str
+    namespace: str
+    app: str
+    dry_run: bool = False
+
+    def body(self, number: int) -> dict[str, Any]:
+        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
+        scheduler = {} if self.app == "owner" else {"schedulerName": NOBODY}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": f"pod-{number}-", "labels": {"app": self.app}},
+            "spec": {"containers": [container], "automountServiceAccountToken": False, **scheduler},
+        }
+
+
+WAYS = (
+    Way("elsewhere", "plain", "other"),
+    Way("let be", "covered", "other"),
+    Way("gated", "covered", "owner", dry_run=True),
+)
+ABSENT = (Way("absent", "plain", "other"), Way("absent, dry run", "covered", "owner", dry_run=True))
+
+
+class Load:
+    """Creates pods at a rate over the API server's own protocol and keeps how long each call took."""
+
+    def __init__(self, kubeconfig: Path, rate: float, seconds: float) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._context.load_cert_chain(user["client-certificate"], user["client-key"])
+        self._server = cluster["server"]
+        self._rate = rate
+        self._count = int(rate * seconds)
+
+    def run(self, way: Way) -> list[float]:
+        """Return the milliseconds of every call."""
+        return asyncio.run(self._run(way))
+
+    async def _run(self, way: Way) -> list[float]:
+        connector = aiohttp.TCPConnector(ssl=self._context, limit=64)
+        url = f"{self._server}/api/v1/namespaces/{way.namespace}/pods{'?dryRun=All' if way.dry_run else ''}"
+        async with aiohttp.ClientSession(connector=connector) as session:
+            began = time.perf_counter()
+            calls = []
+            for number in range(self._count):
+                await asyncio.sleep(max(0.0, began + number / self._rate - time.perf_counter()))
+                calls.append(asyncio.create_task(_create(session, url, way.body(number))))
+            return list(await asyncio.gather(*calls))
+
+
+async def _create(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> float:
+    began = time.perf_counter()
+    async with session.post(url, json=body) as answer:
+        await answer.read()
+        if answer.status != 201:
+            raise RuntimeError(await answer.text())
+    return (time.perf_counter() - began) * 1000
+
+
+def percentile(values: list[float], share: float) -> float:
+    return statistics.quantiles(values, n=1000, method="inclusive")[int(share * 1000) - 1]
+
+
+@contextmanager
+def live_reservations(client: KubeClient, count: int) -> Iterator[None]:
+    """Have Reservations live that are proven, and released at the end."""
+    for number in range(count):
+        body = build_reservation(f"place-{number}", cpu="1m", owners=label_owner(app="owner"))
+        body["spec"]["tasks"][0]["template"] = {"spec": {**Way("", "", "owner").body(0)["spec"]}}
+        client.create(RESERVATIONS, body, namespace="covered")
+    eventually(
+        "all are proven",
+        lambda: all(r.condition(ConditionType.HANDOVER_READY) for r in reservations(client, "covered")),
+        seconds=120,
+    )
+    yield
+    for number in range(count):
+        client.delete(RESERVATIONS, f"place-{number}", namespace="covered")
+    eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=60)
+
+
+def measure(sandbox: Sandbox, client: KubeClient, options: argparse.Namespace) -> dict[str, list[list[float]]]:
+    """Return by way the milliseconds of the calls of each round."""
+    load = Load(sandbox.kubeconfig, options.rate, options.seconds)
+    found: dict[str, list[list[float]]] = {way.name: [] for way in (*ABSENT, *WAYS)}
+    load.run(ABSENT[0])  # warms everything up
+    for _ in range(options.rounds):
+        for way in ABSENT:
+            found[way.name].append(load.run(way))
+        with live_reservations(client, options.reservations):
+            for way in WAYS:
+                found[way.name].append(load.run(way))
+    return found
+
+
+def report(found: dict[str, list[list[float]]], options: argparse.Namespace) -> None:
+    print(f"{options.rate:g} creations a second, {options.reservations} live Reservations, {options.rounds} rounds")
+    print(f"{'':18}{'p50 ms':>8}{'p99 ms':>8}{'added p50':>11}{'added p99':>11}{'ratio p99':>11}")
+    for name, rounds in found.items():
+        base = found["absent, dry run" if name == "gated" else "absent"]
+        p50, p99 = (statistics.median(percentile(one, share) for one in rounds) for share in (0.5, 0.99))
+        b50, b99 = (statistics.median(percentile(one, share) for one in base) for share in (0.5, 0.99))
+        print(f"{name:18}{p50:8.1f}{p99:8.1f}{p50 - b50:11.1f}{p99 - b99:11.1f}{p99 / b99:11.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--reservations", type=int, default=100)
+    options = parser.parse_args()
+    with (
+        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        tempfile.TemporaryDirectory() as folder,
+        sandbox.connect() as client,
+        running_operator(sandbox, Path(folder), "--retention=1", "--lease-seconds=8"),
+    ):
+        sandbox.add_nodes(20, NodeShape(cpu="16", memory="64Gi"))
+        for namespace in ("plain", "covered"):
+            make_namespace(client, namespace)
+        report(measure(sandbox, client, options), options)
+
+
+if __name__ == "__main__":
+    main()
