@@ -158,12 +158,15 @@ def stage(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Yield a namespace and two nodes named after the test's number; look that all is well, and clear them away."""
     refuse_other_contexts(sandbox.context)
     with sandbox.connect() as client:
-        namespace = make_namespace(client, f"stage-{zlib.crc32(request.node.nodeid.encode()):08x}")
-        shape = NodeShape(cpu=WHOLE_NODE, memory="16Gi", labels={"stage": namespace})
-        nodes = sandbox.add_nodes(2, shape, prefix=f"{namespace}-node-")
-        made = Stage(client, namespace, nodes)
+        made = make_stage(sandbox, client, f"stage-{zlib.crc32(request.node.nodeid.encode()):08x}")
         try:
             yield made
-            made.require_rest()
         finally:
             made.clear()
+
+
+def make_stage(sandbox: Sandbox, client: KubeClient, name: str) -> Stage:
+    """Make a namespace and two nodes that only its pods select."""
+    namespace = make_namespace(client, name)
+    shape = NodeShape(cpu=WHOLE_NODE, memory="16Gi", labels={"stage": namespace})
+    return Stage(client, namespace, sandbox.add_nodes(2, shape, prefix=f"{namespace}-node-"))

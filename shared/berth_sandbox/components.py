@@ -37,6 +37,7 @@ _SERVICE_ACCOUNT_ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 _CLIENT_QPS: Final = 500
 _CONCURRENT_SYNCS: Final = 20
 _NODE_LEASE_SECONDS: Final = 40
+_AUDIT_LOG_MEGABYTES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,10 @@ def _api_server_arguments(place: ComponentPlace) -> tuple[str, ...]:
         "--authorization-mode=RBAC",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--allow-privileged=true",
+        f"--audit-policy-file={folder.audit_policy}",
+        f"--audit-log-path={folder.audit_log}",
+        f"--audit-log-maxsize={_AUDIT_LOG_MEGABYTES}",
+        "--audit-log-maxbackup=1",
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import yaml
 
+from berth_core.names import DEFAULT_NAMESPACE
 from berth_sandbox import certificates
+from berth_sandbox.bootstrap import BERTH_ACCOUNTS
 from berth_sandbox.certificates import ClientIdentity
 from berth_sandbox.components import Component
 from berth_sandbox.folders import SandboxFolder
@@ -38,6 +40,7 @@ def write_configuration(folder: SandboxFolder, ports: Ports, settings: SandboxSe
         (Component.SECOND_SCHEDULER, SECOND_SCHEDULER_NAME),
     ):
         _write_yaml(folder.scheduler_config(scheduler), build_scheduler_config(name, kubeconfig, settings.scoring))
+    _write_yaml(folder.audit_policy, build_audit_policy())
     stages = importlib.resources.files("berth_sandbox").joinpath("stages.yaml")
     folder.kwok_config.write_text(stages.read_text(encoding="utf-8"), encoding="utf-8")
 
@@ -104,6 +107,17 @@ def build_scheduler_config(scheduler_name: str, kubeconfig: Path, scoring: Scori
                 "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": fit}}],
             }
         ],
+    }
+
+
+def build_audit_policy() -> dict[str, Any]:
+    """Return the audit policy: who of Berth's accounts called what with which answer; no bodies, and nobody else."""
+    users = [f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}" for account in BERTH_ACCOUNTS]
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
     }
 
 

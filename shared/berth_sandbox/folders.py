@@ -73,6 +73,16 @@ class SandboxFolder:
         """The Stage objects that kwok plays."""
         return self.root / "kwok.yaml"
 
+    @property
+    def audit_policy(self) -> Path:
+        """Which calls the API server notes down."""
+        return self.root / "audit-policy.yaml"
+
+    @property
+    def audit_log(self) -> Path:
+        """The calls of Berth's own accounts, one JSON object a line, without bodies."""
+        return self.root / "logs" / "audit.log"
+
     def scheduler_config(self, scheduler: str) -> Path:
         """The KubeSchedulerConfiguration of one scheduler."""
         return self.root / f"{scheduler}.config.yaml"

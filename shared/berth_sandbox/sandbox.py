@@ -150,6 +150,11 @@ class Sandbox:
         return context_name(self.settings.name)
 
     @property
+    def audit_log(self) -> Path:
+        """Return the file in which the API server notes the calls of Berth's own accounts, one JSON object a line."""
+        return self._folder.audit_log
+
+    @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
         return self._folder.kubeconfig
