@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from berth_core.clock import SystemClock
 from berth_core.objects import Pod
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import NAMESPACES, NODES, PODS, RESERVATIONS
+from berth_sandbox.invariants import Invariant, check, keep_watch
 
 
 def eventually(claim: str, check: Callable[[], object], *, seconds: float, pause_seconds: float = 0.1) -> None:
@@ -85,6 +87,13 @@ def reservations(client: KubeClient, namespace: str) -> tuple[Reservation, ...]:
 def pods(client: KubeClient, namespace: str, **labels: str) -> tuple[Pod, ...]:
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     return client.list(PODS, namespace=namespace, label_selector=selector, type=Pod).items
+
+
+def require_rest(client: KubeClient, *allowed: Invariant) -> None:
+    """Fail if anything in the cluster is not as it must be for longer than it may, but for what is allowed."""
+    clock = SystemClock()
+    breaches = keep_watch(lambda: [v for v in check(client, now=clock.now()) if v.invariant not in allowed], clock)
+    assert not breaches, "\n".join(map(str, breaches))
 
 
 def is_gone(client: KubeClient, resource: Any, name: str, namespace: str | None = None) -> bool:

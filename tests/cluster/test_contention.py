@@ -7,6 +7,7 @@ import pytest
 from berth_core.reservations import ConditionType, ReservationPhase
 from berth_kube.client import KubeClient, connect
 from berth_kube.resources import DEPLOYMENTS, RESERVATIONS
+from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
@@ -18,6 +19,7 @@ from cluster_objects import (
     make_namespace,
     overbooked_nodes,
     pods,
+    require_rest,
     reservations,
 )
 from service_processes import running_operator
@@ -63,6 +65,7 @@ def test_every_slot_goes_to_its_owner_under_contention(tmp_path: Path, hungry_sc
             assert len({pod.spec.node_name for pod in owners if pod.status.phase == "Running"}) == SLOTS
             assert [p.key for p in pods(client, namespace, app="hungry") if p.spec.node_name] == []
             assert overbooked_nodes(client) == []
+            require_rest(client, Invariant.POD_PENDING, Invariant.WORKLOAD_SHORT)  # the hungry ones wait
 
 
 def hold_every_node(client: KubeClient, namespace: str) -> None:

@@ -190,6 +190,16 @@ CASES = {
     "a guard where a slot is only held": Case(
         ClusterState(nodes=(guarded(LATER),), reservations=(HELD,)), (Invariant.GUARD_LEFT,)
     ),
+    "a guard where one placeholder takes the place of another": Case(
+        ClusterState(
+            nodes=(guarded(LATER),),
+            reservations=(HELD,),
+            pods=(
+                pod("first", **placeholder("live")),  # type: ignore[arg-type]
+                pod("second", **placeholder("live", node="", phase="Pending")),  # type: ignore[arg-type]
+            ),
+        )
+    ),
     "a guard for a hand-over on another node": Case(
         ClusterState(nodes=(guarded(LATER),), reservations=(with_slot(SlotState.HANDING_OVER, on="node-b"),)),
         (Invariant.GUARD_LEFT,),

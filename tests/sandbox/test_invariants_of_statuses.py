@@ -110,6 +110,9 @@ CASES = {
     "slots that there are not": Case(
         claim(PHASE.AVAILABLE, HELD, slots=(HELD, HELD)), HOLDING, ("its slots are not those of its tasks",)
     ),
+    "Held by one placeholder while another is to take its place": Case(
+        IS_HELD, (placeholder(), placeholder(node="", phase="Pending"))
+    ),
     "Held without a placeholder": Case(IS_HELD, (), ("slot web/0 is Held though no placeholder runs on node node-a",)),
     "Held by a placeholder that does not run": Case(
         IS_HELD, (placeholder(phase="Pending"),), ("slot web/0 is Held though no placeholder runs on node node-a",)

@@ -49,6 +49,17 @@ def test_a_watch_of_a_cluster_at_work_ends() -> None:
     assert seconds == 2 * max(BOUND_SECONDS.values())
 
 
+def test_a_look_that_takes_long_is_followed_by_as_long_a_rest() -> None:
+    clock = FakeClock()
+
+    def look() -> list[Violation]:
+        clock.advance(2)
+        return [GATE]
+
+    keep_watch(look, clock)
+    assert clock.slept == [2, 1]
+
+
 def test_who_watches_hears_of_every_look() -> None:
     heard: list[tuple[Violation, ...]] = []
     keep_watch(lambda: [GATE], FakeClock(), tell=lambda vigil: heard.append(vigil.suspects()))

@@ -131,7 +131,7 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
         for reservation in state.reservations
         for slot in reservation.status.slots
         if slot.state is SlotState.HANDING_OVER
-    }
+    } | _nodes_of_successions(state)
     for node in state.nodes:
         for taint in node.spec.taints:
             if taint.key != HANDOVER_TAINT:
@@ -141,6 +141,17 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
                 yield Violation(Invariant.GUARD_LEFT, target, f"its deadline {taint.value!r} has passed")
             elif node.metadata.name not in changing_hands:
                 yield Violation(Invariant.GUARD_LEFT, target, "no slot there is being handed over")
+
+
+def _nodes_of_successions(state: ClusterState) -> set[str]:
+    """Return the nodes on which one placeholder takes the place of another of the same slot."""
+    nodes: defaultdict[tuple[str, str | None, str | None], list[str]] = defaultdict(list)
+    for pod in state.pods:
+        if PLACEHOLDER_LABEL in pod.metadata.labels:
+            notes = pod.metadata.annotations
+            slot = _reservation_uid(pod), notes.get(TASK_ANNOTATION), notes.get(INDEX_ANNOTATION)
+            nodes[slot].append(pod.spec.node_name)
+    return {node for group in nodes.values() if len(group) > 1 for node in group} - {""}
 
 
 def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:

@@ -55,7 +55,9 @@ def _gather(reservation: Reservation, pods: list[Pod], nodes: frozenset[str], no
     for pod in pods:
         notes = pod.metadata.annotations
         if PLACEHOLDER_LABEL in pod.metadata.labels:
-            placeholders[notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")] = pod
+            key = notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")
+            if key not in placeholders or pod.status.phase == "Running":  # of one and its successor, that which holds
+                placeholders[key] = pod
         elif notes.get(SLOT_ANNOTATION, "").count("/"):
             task, index, *_ = notes[SLOT_ANNOTATION].split("/")
             owners[task, index] = pod

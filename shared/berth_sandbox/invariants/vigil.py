@@ -50,7 +50,8 @@ def keep_watch(
 ) -> tuple[Violation, ...]:
     """Look until nothing is in doubt and return the breaches; `tell` hears after each look.
 
-    Ends after twice the longest bound even if new suspects come and go: a cluster at work always has some.
+    Between two looks it rests for as long as the last one took, half a second at least. Ends after twice the longest
+    bound even if new suspects come and go: a cluster at work always has some.
     """
     vigil = Vigil(bounds)
     end = clock.monotonic() + 2 * max(bounds.values())
@@ -61,4 +62,5 @@ def keep_watch(
         left = vigil.seconds_left()
         if left <= 0 or at >= end:
             return vigil.breaches()
-        clock.sleep(min(_PAUSE_SECONDS, left))
+        took = clock.monotonic() - at
+        clock.sleep(min(max(_PAUSE_SECONDS, took), left))

@@ -1,0 +1,100 @@
+"""Hungry pods of any priority and of both schedulers wait at a slot when it changes hands: its owner gets it."""
+
+from typing import Final
+
+import pytest
+
+from berth_core.reservations import ReservationPhase, ReservationReason
+from berth_kube.errors import AlreadyExistsError
+from berth_kube.resources import PRIORITY_CLASSES
+from berth_sandbox.faults import FaultKind, FaultProxy, HoldPlan
+from cluster_objects import eventually, overbooked_nodes
+from handover_calls import deletes_the_placeholder
+from proxied_operator import held, operator, proxy, undisturbed
+from reservation_stage import Stage
+
+__all__ = ["operator", "proxy", "undisturbed"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+
+SCHEDULERS: Final = ("default-scheduler", "second-scheduler")
+HUNGRY_OF_EACH: Final = 3
+HIGH: Final = "matrix-high"
+
+
+@pytest.fixture(autouse=True)
+def high(stage: Stage) -> None:
+    """Have a priority class above the default."""
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": 1000}
+    try:
+        stage.client.create(PRIORITY_CLASSES, body)
+    except AlreadyExistsError:
+        return
+
+
+def fill_the_other_node(stage: Stage) -> None:
+    stage.create_pod("filler", app="filler", nodeName=stage.nodes[1], priorityClassName=HIGH)
+
+
+def create_hungry_pods(stage: Stage, priority_class: str = "", schedulers: tuple[str, ...] = SCHEDULERS) -> list[str]:
+    """Create pods that nothing keeps from the slot but what holds it, and return their names."""
+    names = []
+    for scheduler in schedulers:
+        for number in range(HUNGRY_OF_EACH):
+            names.append(f"hungry-{scheduler}-{number}")
+            stage.create_pod(names[-1], app="hungry", schedulerName=scheduler, priorityClassName=priority_class)
+    return names
+
+
+def wait_until_refused(stage: Stage, names: list[str]) -> None:
+    """Wait until a scheduler has found no place for any of the pods."""
+    eventually(
+        "no scheduler finds a place",
+        lambda: all(stage.pod(name).condition("PodScheduled") == "False" for name in names),
+        seconds=20,
+    )
+
+
+@pytest.mark.parametrize("owner_priority", ["", HIGH], ids=["equal", "lower"])
+def test_hungry_pods_get_nothing_where_their_priority_beside_the_owners_is(stage: Stage, owner_priority: str) -> None:
+    stage.reserve(nodes=[stage.nodes[0]], template=stage.template(priorityClassName=owner_priority))
+    stage.wait_until_proven()
+    fill_the_other_node(stage)
+    hungry = create_hungry_pods(stage)
+    wait_until_refused(stage, hungry)
+
+    stage.create_pod("owner", priorityClassName=owner_priority)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+    assert stage.pod("owner").spec.node_name == stage.nodes[0]
+    assert [name for name in hungry if stage.pod(name).spec.node_name] == []
+    assert overbooked_nodes(stage.client) == []
+
+
+def test_pods_of_higher_priority_wait_until_a_hand_over_is_done(proxy: FaultProxy, stage: Stage) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    fill_the_other_node(stage)
+    with held(proxy, HoldPlan(deletes_the_placeholder, FaultKind.PAUSE)) as hold:
+        stage.create_pod("owner")
+        assert hold.reached.wait(20)
+        hungry = create_hungry_pods(stage, HIGH)
+        wait_until_refused(stage, hungry)
+
+    taken = stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+    assert taken.status.slots[0].node == stage.nodes[0]
+    assert overbooked_nodes(stage.client) == []
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_pods_of_higher_priority_preempt_a_place_that_is_only_held(stage: Stage, scheduler: str) -> None:
+    # One scheduler at a time: two that preempt at once over-book the node by themselves.
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    fill_the_other_node(stage)
+    hungry = create_hungry_pods(stage, HIGH, (scheduler,))
+
+    ended = stage.wait_for(ReservationPhase.FAILED, seconds=15)
+    assert ended.status.state is not None
+    assert ended.status.state.reason == ReservationReason.PREEMPTED
+    eventually("one of them runs", lambda: any(stage.pod(name).spec.node_name for name in hungry), seconds=10)
+    assert overbooked_nodes(stage.client) == []

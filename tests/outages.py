@@ -1,0 +1,185 @@
+"""Owns the long outages of the control plane, each played once in a sandbox of its own beside the other tests.
+
+It does not judge what came of them: the tests that wait for it do. Each outage begins with a place that is held, one
+whose time is up meanwhile, and a hand-over in its middle.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from berth_core.clock import SystemClock
+from berth_core.errors import BerthError
+from berth_core.reservations import ConditionType, ReservationPhase
+from berth_kube.client import KubeClient
+from berth_kube.resources import PODS, RESERVATIONS
+from berth_sandbox.invariants import Invariant, Violation, find_troubles, keep_watch, read_state
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import build_reservation, eventually, label_owner, make_namespace, pod_template, read_reservation
+from service_processes import running_operator
+
+WHOLE_NODE: Final = "4"
+HELD, EXPIRING, CHANGING = "held", "expiring", "changing"
+WITNESS: Final = "witness"
+"""A pod without a Reservation, made when the component is back: it runs when schedulers and kubelets are."""
+PATIENCE_SECONDS: Final = 90.0
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What was true after an outage."""
+
+    seconds: dict[str, float]
+    """From the component's return until each Reservation was where it had to be, and until the witness ran; without
+    those that never were."""
+    phases: dict[str, ReservationPhase]
+    owner_node_was_kept: bool
+    breaches: tuple[Violation, ...]
+    handed_over_afterwards: bool
+
+
+@dataclass(frozen=True)
+class Outage:
+    component: str
+    seconds: float
+    begin: Callable[[Sandbox, str], None]
+    end: Callable[[Sandbox, str], None]
+
+
+OUTAGES: Final = {
+    "the API server is killed and away for 60 s": Outage("kube-apiserver", 60.0, Sandbox.kill, Sandbox.restart),
+    "etcd stands still for 20 s": Outage("etcd", 20.0, Sandbox.suspend, Sandbox.resume),
+}
+
+
+class Outages:
+    """Plays the outages one after the other in a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._recoveries: dict[str, Future[Recovery]] = {name: Future() for name in OUTAGES}
+        self._thread = threading.Thread(target=self._play, name="outages", daemon=True)
+        self._thread.start()
+
+    def recovery(self, name: str) -> Recovery:
+        """Wait for an outage to be over and return what came of it."""
+        return self._recoveries[name].result(timeout=400)
+
+    def join(self) -> None:
+        """Wait until the sandbox is stopped."""
+        self._thread.join(timeout=400)
+
+    def _play(self) -> None:
+        try:
+            self._play_all()
+        except BaseException as error:  # noqa: BLE001 - the thread's boundary: whoever waits for a recovery raises it
+            for recovery in self._recoveries.values():
+                if not recovery.done():
+                    recovery.set_exception(error)
+
+    def _play_all(self) -> None:
+        with Sandbox.start(SandboxSettings()) as sandbox, sandbox.connect() as client:
+            refuse_other_contexts(sandbox.context)
+            with running_operator(sandbox, self._folder):
+                for number, (name, outage) in enumerate(OUTAGES.items()):
+                    recovery = _play_one(sandbox, client, f"outage-{number}", outage)
+                    self._recoveries[name].set_result(recovery)
+
+
+def _play_one(sandbox: Sandbox, client: KubeClient, namespace: str, outage: Outage) -> Recovery:
+    make_namespace(client, namespace)
+    nodes = sandbox.add_nodes(4, NodeShape(cpu=WHOLE_NODE, memory="16Gi"), prefix=f"{namespace}-")
+    for name, node in zip((HELD, EXPIRING, CHANGING), nodes, strict=False):
+        ttl = f"{outage.seconds / 2 + 5:g}s" if name == EXPIRING else "1h"
+        body = build_reservation(name, cpu=WHOLE_NODE, owners=label_owner(app=name), nodes=[node], ttl=ttl)
+        client.create(RESERVATIONS, body, namespace=namespace)
+    eventually(
+        "all is held", lambda: set(_phases(client, namespace).values()) == {ReservationPhase.AVAILABLE}, seconds=20
+    )
+    eventually("the way is proven", lambda: _is_proven(client, namespace), seconds=20)
+    _create_pod(client, namespace, CHANGING)
+    outage.begin(sandbox, outage.component)
+    time.sleep(outage.seconds)
+    outage.end(sandbox, outage.component)
+    return _watch_recovery(client, namespace, nodes[2])
+
+
+def _watch_recovery(client: KubeClient, namespace: str, changing_node: str) -> Recovery:
+    returned = time.monotonic()
+    phases: dict[str, ReservationPhase] = {}
+    wanted = {
+        HELD: ReservationPhase.AVAILABLE,
+        EXPIRING: ReservationPhase.FAILED,
+        CHANGING: ReservationPhase.SUCCEEDED,
+    }
+    seconds: dict[str, float] = {}
+    _create_pod(client, namespace, WITNESS, cpu="1")
+    while len(seconds) <= len(wanted) and time.monotonic() - returned < PATIENCE_SECONDS:
+        with suppress(BerthError):
+            phases = _phases(client, namespace)
+        for name in wanted.keys() - seconds.keys():
+            if phases.get(name) is wanted[name]:
+                seconds[name] = time.monotonic() - returned
+        if WITNESS not in seconds and _runs(client, namespace, WITNESS):
+            seconds[WITNESS] = time.monotonic() - returned
+        time.sleep(0.1)
+    pod = client.get(PODS, CHANGING, namespace=namespace)
+    breaches = keep_watch(lambda: _troubles(client), SystemClock())
+    _create_pod(client, namespace, HELD)
+    handed_over = False
+    with suppress(AssertionError):
+        eventually("", lambda: _phases(client, namespace)[HELD] is ReservationPhase.SUCCEEDED, seconds=15)
+        handed_over = True
+    return Recovery(
+        seconds=seconds,
+        phases=phases,
+        owner_node_was_kept=pod["spec"].get("nodeName") == changing_node,
+        breaches=breaches,
+        handed_over_afterwards=handed_over,
+    )
+
+
+def _troubles(client: KubeClient) -> list[Violation]:
+    found = find_troubles(read_state(client), now=SystemClock().now())
+    return [violation for violation in found if violation.invariant is not Invariant.PRIORITY_CLASS_LEFT]
+
+
+def _create_pod(client: KubeClient, namespace: str, name: str, *, cpu: str = WHOLE_NODE) -> None:
+    body = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": name}, cpu=cpu)}
+    body["metadata"]["name"] = name
+    client.create(PODS, body, namespace=namespace)
+
+
+def _phases(client: KubeClient, namespace: str) -> dict[str, ReservationPhase]:
+    return {name: read_reservation(client, namespace, name).phase for name in (HELD, EXPIRING, CHANGING)}
+
+
+def _runs(client: KubeClient, namespace: str, name: str) -> bool:
+    with suppress(BerthError):
+        return bool(client.get(PODS, name, namespace=namespace)["status"]["phase"] == "Running")
+    return False
+
+
+def _is_proven(client: KubeClient, namespace: str) -> bool:
+    return all(
+        read_reservation(client, namespace, name).condition(ConditionType.HANDOVER_READY)
+        for name in (HELD, EXPIRING, CHANGING)
+    )
+
+
+@pytest.fixture(scope="session")
+def outages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outages]:
+    """Begin the outages with the first test of the matrix, and end with the last."""
+    played = Outages(tmp_path_factory.mktemp("outages"))
+    yield played
+    played.join()
