@@ -41,6 +41,8 @@ from berth_operator.actions import (
     Nominate,
     Probe,
     Release,
+    ShortenPlaceholder,
+    SucceedPlaceholder,
     Ungate,
     Validate,
 )
@@ -209,8 +211,10 @@ def told(action: Action) -> tuple[str, str]:
     match action:
         case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
             return type(action).__name__, pod.metadata.name
-        case DeletePlaceholder(pod):
-            return "DeletePlaceholder", pod.metadata.name
+        case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
+            return type(action).__name__, pod.metadata.name
+        case SucceedPlaceholder(_, pod):
+            return "SucceedPlaceholder", pod.metadata.name
         case CreatePlaceholder(_, index):
             return "CreatePlaceholder", str(index)
         case LookAtNode(node):

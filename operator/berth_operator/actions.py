@@ -25,6 +25,23 @@ class CreatePlaceholder:
 
 
 @dataclass(frozen=True, slots=True)
+class SucceedPlaceholder:
+    """Make another placeholder for a slot, gated until it is handed the place of the one before."""
+
+    task: ReservationTask
+    placeholder: Pod
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenPlaceholder:
+    """Have the kubelet end a placeholder so many seconds after its start."""
+
+    placeholder: Pod
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePlaceholder:
     """Free what a placeholder holds; `at_once` where its node is gone and no kubelet will say that it has ended."""
 
@@ -93,6 +110,8 @@ class Collect:
 Action: TypeAlias = (
     Validate
     | CreatePlaceholder
+    | SucceedPlaceholder
+    | ShortenPlaceholder
     | DeletePlaceholder
     | AssignSlot
     | Nominate

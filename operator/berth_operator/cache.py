@@ -12,13 +12,14 @@ from dataclasses import replace
 
 import msgspec
 
-from berth_core.labels import HANDOVER_TAINT, INDEX_ANNOTATION, RESERVATION_LABEL, TASK_ANNOTATION
+from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import NodeSpec, ObjectMeta, Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationReason, ReservationStatus, SlotState
 from berth_operator.assignments import Assignment
 from berth_operator.cluster_rules import NodeOffer
 from berth_operator.findings import Findings
 from berth_operator.fitting import slots_by_key, trusted_assignment
+from berth_operator.holders import by_slot
 from berth_operator.observation import Guard, Observation, ProbeResult, Verdict, has_started
 from berth_operator.own_statuses import OwnStatuses
 from berth_operator.pod_shelf import PodShelf, reservation_uid
@@ -217,10 +218,14 @@ class Cache:
     def put_placeholder(self, pod: Pod) -> None:
         """Take in a placeholder."""
         with self._lock:
-            if not self._accepts(pod, self._placeholders.get(pod.metadata.name)):
+            known = self._placeholders.get(pod.metadata.name)
+            if not self._accepts(pod, known):
                 return
             self._placeholders.put(pod)
-        self._enqueue(_reservation_key(pod))
+            self._index_guards(pod, known)
+            if has_started(pod) and SLOT_ANNOTATION in pod.metadata.annotations:
+                self._started_since.setdefault(pod.metadata.uid, time.monotonic())
+        self._announce_pod(pod, known)
 
     def remove_placeholder(self, pod: Pod) -> None:
         """Forget a placeholder that is gone."""
@@ -229,7 +234,9 @@ class Cache:
             known = self._placeholders.get(pod.metadata.name)
             if known is not None and known.metadata.uid == pod.metadata.uid:
                 self._placeholders.take(pod.metadata.name)
-        self._enqueue(_reservation_key(pod))
+                self._index_guards(None, known)
+                self._started_since.pop(pod.metadata.uid, None)
+        self._announce_pod(pod, known)
 
     def replace_placeholders(self, listed: Iterable[Pod], version: str) -> None:
         """Take in a complete list of placeholders; those that are older than it and not in it are gone."""
@@ -242,6 +249,16 @@ class Cache:
             return tuple(self._placeholders)
 
     # --- owner pods
+
+    def put_pod(self, pod: Pod) -> None:
+        """Take in a pod in a hand-over, an owner's or a placeholder's successor."""
+        put = self.put_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.put_owner
+        put(pod)
+
+    def remove_pod(self, pod: Pod) -> None:
+        """Forget a pod in a hand-over that is gone."""
+        remove = self.remove_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.remove_owner
+        remove(pod)
 
     def put_owner(self, pod: Pod) -> None:
         """Take in a pod that carries the label of a Reservation; without the label it is forgotten.
@@ -262,7 +279,7 @@ class Cache:
             self._index_guards(pod, known)
             if has_started(pod):
                 self._started_since.setdefault(pod.metadata.uid, time.monotonic())
-        self._announce_owner(pod, known)
+        self._announce_pod(pod, known)
 
     def remove_owner(self, pod: Pod, *, for_good: bool = True) -> None:
         """Forget an owner pod that is gone; not for good where only its label is, and a newer version may have it."""
@@ -273,7 +290,7 @@ class Cache:
                 self._owners.take(pod.metadata.uid)
                 self._index_guards(None, known)
                 self._started_since.pop(pod.metadata.uid, None)
-        self._announce_owner(pod, known)
+        self._announce_pod(pod, known)
 
     def replace_owners(self, listed: Iterable[Pod], version: str) -> None:
         """Take in a complete list of owner pods; those that are older than it and not in it lost their label."""
@@ -301,8 +318,8 @@ class Cache:
             elif group.pop(version.metadata.uid, None) is not None and not group:
                 del self._by_guard[given.node]
 
-    def _announce_owner(self, pod: Pod, known: Pod | None) -> None:
-        """Queue what an owner pod's change concerns: its Reservation and the node of its slot."""
+    def _announce_pod(self, pod: Pod, known: Pod | None) -> None:
+        """Queue what a pod's change concerns: its Reservation and the node of the slot that it is on the way to."""
         for version in (pod, known):
             if version is None:
                 continue
@@ -372,7 +389,10 @@ class Cache:
             reservation = known[reservation_uid(pod)]
             if reservation is None or pod.is_terminating or pod.spec.node_name not in {"", node}:
                 continue
-            given = trusted_assignment(reservation, pod, slots_by_key(reservation))
+            ours = PLACEHOLDER_LABEL in pod.metadata.labels
+            given = (
+                Assignment.from_pod(pod) if ours else trusted_assignment(reservation, pod, slots_by_key(reservation))
+            )
             if given is not None:
                 found.append(given)
         return tuple(found)
@@ -466,18 +486,21 @@ class Cache:
             if reservation is None:
                 return None
             placeholders, owners = self.belongings(uid)
-            targets = {given.node for given in map(Assignment.from_pod, owners) if given is not None}
+            on_the_way = (*owners, *placeholders)
+            targets = {given.node for given in map(Assignment.from_pod, on_the_way) if given is not None}
+            holders, successors = by_slot(placeholders)
             held = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
             concerned = (targets | held | {pod.spec.node_name for pod in placeholders}) - {""}
             return Observation(
                 reservation=reservation,
-                placeholders=_by_slot(placeholders),
+                placeholders=holders,
+                successors=successors,
                 owners=tuple(sorted(owners, key=_age_order)),
                 missing_nodes=frozenset(concerned - self._nodes.keys()),
                 guards={node: self._guard(node, now) for node in targets & self._guarded_since.keys()},
                 running_ages={
                     pod.metadata.uid: now - self._started_since[pod.metadata.uid]
-                    for pod in owners
+                    for pod in on_the_way
                     if pod.metadata.uid in self._started_since
                 },
                 verdict=self._verdicts.get(uid) or _verdict_on(reservation),
@@ -539,16 +562,6 @@ def _put_all(
 def _was_due(metadata: ObjectMeta, version: str) -> bool:
     """Tell whether an object is old enough for a list of a version to know it."""
     return version_of(metadata) <= version_number(version)
-
-
-def _by_slot(placeholders: Iterable[Pod]) -> dict[tuple[str, int], Pod]:
-    """Return placeholders by (task, index)."""
-    found: dict[tuple[str, int], Pod] = {}
-    for pod in placeholders:
-        notes = pod.metadata.annotations
-        if notes.get(INDEX_ANNOTATION, "").isdecimal():
-            found[notes.get(TASK_ANNOTATION, ""), int(notes[INDEX_ANNOTATION])] = pod
-    return found
 
 
 def _verdict_on(reservation: Reservation) -> Verdict | None:

@@ -19,6 +19,7 @@ from berth_core.labels import (
     QUEUE_ANNOTATION,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
+    SLOT_ANNOTATION,
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
 )
@@ -26,6 +27,7 @@ from berth_core.names import WEBHOOK_CONFIGURATION, placeholder_name, priority_c
 from berth_core.objects import PodSpec
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, ReservationTask
+from berth_operator.assignments import Assignment
 from berth_operator.settings import PlaceholderSettings
 
 Body = dict[str, Any]
@@ -90,6 +92,20 @@ def build_placeholder(
     if deadline_seconds is not None:
         body["spec"]["activeDeadlineSeconds"] = max(1, deadline_seconds)
     return body
+
+
+def build_successor(body: Body, reservation: Reservation, assignment: Assignment, predecessor_uid: str) -> Body:
+    """Return a placeholder's body as that of one that is to succeed another: gated, and let through by the guard."""
+    name = placeholder_name(
+        reservation.metadata.name, reservation.metadata.uid, assignment.task, assignment.index, predecessor_uid
+    )
+    metadata = body["metadata"]
+    notes = metadata["annotations"] | {SLOT_ANNOTATION: assignment.to_annotation()}
+    spec = body["spec"] | {
+        "schedulingGates": [handover_gate()],
+        "tolerations": [*body["spec"]["tolerations"], handover_toleration()],
+    }
+    return body | {"metadata": metadata | {"name": name, "annotations": notes}, "spec": spec}
 
 
 def _placeholder_spec(reservation: Reservation, task: ReservationTask, settings: PlaceholderSettings) -> Body:

@@ -63,6 +63,9 @@ class Observation:
     placeholders: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
     """Placeholder pods by (task, index)."""
 
+    successors: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
+    """Placeholder pods by (task, index) that are to take the place of the one before."""
+
     owners: tuple[Pod, ...] = ()
     """Pods that carry the Reservation's label, oldest first."""
 
@@ -73,7 +76,7 @@ class Observation:
     """Node name to our guard there, for the nodes of its hand-overs."""
 
     running_ages: Mapping[str, float] = field(default_factory=dict)
-    """Uid of an owner pod to the seconds that this process has seen it started for."""
+    """Uid of an owner pod or successor to the seconds that this process has seen it started for."""
 
     verdict: Verdict | None = None
     """Set when validation or creation was refused for good."""

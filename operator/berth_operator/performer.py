@@ -44,6 +44,8 @@ from berth_operator.actions import (
     Nominate,
     Probe,
     Release,
+    ShortenPlaceholder,
+    SucceedPlaceholder,
     Ungate,
     Validate,
 )
@@ -188,10 +190,8 @@ class Performer:
         match action:
             case Validate():
                 self._validate(reservation)
-            case CreatePlaceholder(task, index):
-                self._create_placeholder(reservation, task, index)
-            case DeletePlaceholder(placeholder, at_once):
-                self.delete_placeholder(placeholder, at_once=at_once)
+            case CreatePlaceholder() | SucceedPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
+                self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
                 self._patch_pod(pod, pod_patches.build_assignment(pod, assignment, reservation.metadata.uid))
             case Nominate(pod, node):
@@ -213,12 +213,35 @@ class Performer:
 
     # --- placeholders
 
+    def _change_placeholder(
+        self,
+        reservation: Reservation,
+        action: CreatePlaceholder | SucceedPlaceholder | ShortenPlaceholder | DeletePlaceholder,
+    ) -> None:
+        match action:
+            case CreatePlaceholder(task, index):
+                self._create_placeholder(reservation, task, index)
+            case SucceedPlaceholder(task, placeholder, assignment):
+                self._succeed(reservation, task, placeholder, assignment)
+            case ShortenPlaceholder(placeholder, seconds):
+                self._patch_pod(placeholder, pod_patches.build_shortening(placeholder, seconds))
+            case DeletePlaceholder(placeholder, at_once):
+                self.delete_placeholder(placeholder, at_once=at_once)
+            case _:
+                assert_never(action)
+
     def _validate(self, reservation: Reservation) -> None:
         """Have a new Reservation judged, by the API server and by what its namespace may hold."""
         self._cache.put_verdict(reservation.metadata.uid, self._validator.judge(reservation))
 
-    def _create_placeholder(self, reservation: Reservation, task: ReservationTask, index: int) -> None:
-        """Create the pod that holds one slot; one that is there already is taken as it is."""
+    def _create_placeholder(
+        self,
+        reservation: Reservation,
+        task: ReservationTask,
+        index: int,
+        change: Callable[[manifests.Body], manifests.Body] = lambda body: body,
+    ) -> None:
+        """Create the pod that holds one slot, its body changed; one that is there already is taken as it is."""
         priority = manifests.placeholder_priority(self._priorities.of(task.template.spec))
         body = manifests.build_placeholder(
             reservation,
@@ -228,6 +251,7 @@ class Performer:
             deadline_seconds=self._deadline_seconds(reservation),
             settings=self._settings.placeholders,
         )
+        body = change(body)
         namespace = self._settings.placeholders.namespace
         self._priorities.ensure(priority)
         try:
@@ -248,6 +272,17 @@ class Performer:
             )
             return
         self._cache.put_placeholder(pod)
+
+    def _succeed(
+        self, reservation: Reservation, task: ReservationTask, placeholder: Pod, assignment: Assignment
+    ) -> None:
+        """Create the placeholder that is to take the place of another."""
+        self._create_placeholder(
+            reservation,
+            task,
+            assignment.index,
+            lambda body: manifests.build_successor(body, reservation, assignment, placeholder.metadata.uid),
+        )
 
     def _deadline_seconds(self, reservation: Reservation) -> int | None:
         """Return after how many seconds the kubelet ends a placeholder made now."""
@@ -284,9 +319,9 @@ class Performer:
                 type=Pod,
             )
         except NotFoundError:
-            self._cache.remove_owner(pod)
+            self._cache.remove_pod(pod)
             return
-        self._cache.put_owner(patched)
+        self._cache.put_pod(patched)
 
     def release(self, pod: Pod, *, elsewhere: bool = False) -> None:
         """Let a pod be scheduled as ever: a nomination of ours goes first, as the note tells that it is ours.
@@ -312,9 +347,9 @@ class Performer:
                 PODS, pod.metadata.name, operations, namespace=pod.metadata.namespace, type=Pod
             )
         except NotFoundError:
-            self._cache.remove_owner(pod)
+            self._cache.remove_pod(pod)
             return
-        self._cache.put_owner(patched)
+        self._cache.put_pod(patched)
 
     # --- the rest
 
@@ -344,9 +379,11 @@ class Performer:
 def _pod_uid(action: Action) -> str:
     """Return the uid of the pod that an action is about, "" where it is about none."""
     match action:
-        case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod) | DeletePlaceholder(pod):
+        case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
             return pod.metadata.uid
-        case Validate() | CreatePlaceholder() | LookAtNode() | Probe() | Collect():
+        case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
+            return pod.metadata.uid
+        case Validate() | CreatePlaceholder() | SucceedPlaceholder() | LookAtNode() | Probe() | Collect():
             return ""
         case _:
             assert_never(action)

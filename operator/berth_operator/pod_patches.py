@@ -5,7 +5,7 @@ It does not send them: `berth_operator.performer` does.
 
 from typing import Any
 
-from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.labels import HANDOVER_GATE, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import Pod
 from berth_operator.assignments import Assignment
 from berth_operator.manifests import handover_toleration
@@ -59,6 +59,11 @@ def _labelling(pod: Pod, reservation_uid: str) -> Operations:
     return [{"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}}]
 
 
+def build_shortening(placeholder: Pod, seconds: int) -> Operations:
+    """Return the patch that brings the end of a placeholder forward."""
+    return [*_is_pod(placeholder), {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": seconds}]
+
+
 def build_ungating(pod: Pod) -> Operations:
     """Return the patch that takes our gate, and only ours, off a pod; empty where it has none."""
     for index, gate in enumerate(pod.spec.scheduling_gates):
@@ -70,9 +75,12 @@ def build_ungating(pod: Pod) -> Operations:
 
 
 def build_unlabelling(pod: Pod) -> Operations:
-    """Return the patch that takes our label and note off a pod; empty where it has neither."""
+    """Return the patch that takes our label and note off a pod; empty where it has neither.
+
+    A placeholder keeps the label.
+    """
     operations: Operations = []
-    if RESERVATION_LABEL in pod.metadata.labels:
+    if RESERVATION_LABEL in pod.metadata.labels and PLACEHOLDER_LABEL not in pod.metadata.labels:
         operations.append({"op": "remove", "path": _pointer("metadata", "labels", RESERVATION_LABEL)})
     if SLOT_ANNOTATION in pod.metadata.annotations:
         operations.append({"op": "remove", "path": _pointer("metadata", "annotations", SLOT_ANNOTATION)})

@@ -16,7 +16,7 @@ its placeholder is still there, it would count twice and turn other pods in a ha
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -36,11 +36,14 @@ from berth_operator.actions import (
     Nominate,
     Probe,
     Release,
+    ShortenPlaceholder,
+    SucceedPlaceholder,
     Ungate,
     Validate,
 )
 from berth_operator.assignments import Assignment
 from berth_operator.capacity import due_looks
+from berth_operator.deadlines import seconds_to_renewal, seconds_too_long
 from berth_operator.fitting import choose_task
 from berth_operator.observation import Observation, has_started, holds_other_gates, holds_our_gate
 from berth_operator.settings import OperatorSettings
@@ -89,7 +92,7 @@ def _carry_on(
         return [*_release_unassigned(seen, views), Validate()]
     actions: list[Action] = []
     for view in views:
-        actions += _tend(seen, view, settings)
+        actions += _tend(seen, view, now, settings)
     actions += _give_slots(seen, views, now, settings)
     actions += [LookAtNode(node) for node in due_looks(seen, views, now, settings.handover)[0]]
     if _proof_left(seen, views) == 0:
@@ -117,17 +120,49 @@ def _needs_validation(seen: Observation, views: tuple[SlotView, ...]) -> bool:
     return untouched and not seen.validated
 
 
-def _tend(seen: Observation, view: SlotView, settings: OperatorSettings) -> list[Action]:
+def _tend(seen: Observation, view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:
     """Return what one slot of a live Reservation needs."""
     match view.slot.state:
         case SlotState.PENDING:
-            return _hold(seen, view)
+            return [*_drop_successor(view), *_hold(seen, view)]
+        case SlotState.HELD:
+            return _keep(seen, view, now, settings)
         case SlotState.HANDING_OVER:
-            return _hand_over(seen, view, settings)
+            return [*_drop_successor(view), *_hand_over(seen, view, settings)]
         case SlotState.TAKEN | SlotState.LOST:
             return _close(seen, view)
-        case SlotState.HELD | SlotState.RELEASED:
+        case SlotState.RELEASED:
             return []
+
+
+def _keep(seen: Observation, view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:
+    """Return what keeps a held slot for as long as its Reservation says: another placeholder takes the place in time.
+
+    One placeholder hands its place to the next as it would to an owner, so that nobody gets between them.
+    """
+    if view.renewal is not None and view.successor is not None:
+        if has_started(view.successor):
+            settled = seen.running_ages.get(view.successor.metadata.uid, 0.0) >= settings.handover.settle_seconds
+            return [Finish(view.successor)] if settled else []
+        return _hand_over(seen, replace(view, owner=view.successor, assignment=view.renewal), settings)
+    margin = settings.placeholders.deadline_margin_seconds
+    if view.successor is not None or view.placeholder is None:
+        return _drop_successor(view)
+    seconds = seconds_too_long(seen.reservation, view.placeholder, margin)
+    if seconds is not None:
+        return [ShortenPlaceholder(view.placeholder, seconds)]
+    left = seconds_to_renewal(seen.reservation, view.placeholder, now, margin)
+    if left is None or left > 0:
+        return []
+    deadline = int(now.timestamp() + settings.handover.timeout_seconds)
+    note = Assignment(task=view.slot.task, index=view.slot.index, node=view.slot.node, deadline=deadline)
+    return [SucceedPlaceholder(view.task, view.placeholder, note)]
+
+
+def _drop_successor(view: SlotView) -> list[Action]:
+    """Return the deletion of a successor that is not needed."""
+    gone = view.successor is None or view.successor.is_terminating
+    return [] if gone or view.successor is None else [DeletePlaceholder(view.successor)]
 
 
 def _hold(seen: Observation, view: SlotView) -> list[Action]:
@@ -165,7 +200,7 @@ def _let_go(owner: Pod, node: str) -> list[Action]:
 
 def _close(seen: Observation, view: SlotView) -> list[Action]:
     """Return what is left to do for a slot that is taken, lost or given back."""
-    actions: list[Action] = []
+    actions = _drop_successor(view)
     if view.owner is not None:
         actions.append(Finish(view.owner) if has_started(view.owner) else Release(view.owner))
     if view.placeholder is not None:
@@ -203,7 +238,9 @@ def _give_slots(
         free[task.name] -= 1
         if holds_other_gates(pod):
             continue  # its slot stays held until only our gate is left
-        slot = next(view.slot for view in held if view.task is task)
+        slot = next((view.slot for view in held if view.task is task and view.renewal is None), None)
+        if slot is None:
+            continue  # its slot is just handed from one placeholder to the next
         held = [view for view in held if view.slot is not slot]
         assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
         actions.append(AssignSlot(pod, assignment))
@@ -265,19 +302,33 @@ def _next_look(
     if status.state is not None and not status.state.phase.terminal:
         look = due_looks(seen, views, now, settings.handover)[1]
         looks += [look] if look is not None else []
-    if any(view.slot.state is SlotState.HANDING_OVER for view in views):
+        looks += _renewals_left(seen, views, now, settings)
+    if any(view.slot.state is SlotState.HANDING_OVER or view.renewal is not None for view in views):
         looks.append(_settling_left(seen, views, settings))
     return max(0.01, min(looks)) if looks else None
 
 
+def _renewals_left(
+    seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings
+) -> list[float]:
+    """Return the seconds until placeholders are to be succeeded by others."""
+    margin = settings.placeholders.deadline_margin_seconds
+    held = [view for view in views if view.slot.state is SlotState.HELD and view.renewal is None]
+    times = [seconds_to_renewal(seen.reservation, view.placeholder, now, margin) for view in held if view.placeholder]
+    return [seconds for seconds in times if seconds is not None]
+
+
 def _settling_left(seen: Observation, views: tuple[SlotView, ...], settings: OperatorSettings) -> float:
     """Return the seconds until the next settling time of a hand-over in progress is over."""
-    ages = [
-        seen.running_ages.get(view.owner.metadata.uid, 0.0)
-        if has_started(view.owner)
-        else _guard_age(seen, view.assignment.node)
+    moving = [
+        (view.successor, view.renewal) if view.renewal is not None else (view.owner, view.assignment)
         for view in views
-        if view.slot.state is SlotState.HANDING_OVER and view.owner is not None and view.assignment is not None
+        if view.slot.state is SlotState.HANDING_OVER or view.renewal is not None
+    ]
+    ages = [
+        seen.running_ages.get(pod.metadata.uid, 0.0) if has_started(pod) else _guard_age(seen, given.node)
+        for pod, given in moving
+        if pod is not None and given is not None
     ]
     left = [settings.handover.settle_seconds - age for age in ages]
     return min((seconds for seconds in left if seconds > 0), default=_LOOK_AGAIN_SECONDS)

@@ -13,7 +13,7 @@ from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference, ReservationReason, ReservationTask, Slot, SlotState
 from berth_operator.assignments import Assignment
 from berth_operator.fitting import slots_by_key
-from berth_operator.observation import Observation, assigned_owners, has_started, holds_our_gate
+from berth_operator.observation import Observation, assigned_owners, has_started, holds_our_gate, is_on_its_way
 from berth_operator.settings import HandoverSettings
 
 _PREEMPTED_BY_SCHEDULER: Final = "PreemptionByScheduler"
@@ -36,6 +36,9 @@ class SlotView:
     assignment: Assignment | None = None
     failure: ReservationReason | None = None
     """Set where the loss of this slot ends the whole Reservation."""
+    successor: Pod | None = None
+    renewal: Assignment | None = None
+    """Set while the successor is handed the place of the placeholder, which is held by the guard meanwhile."""
 
 
 def view_slots(seen: Observation, now: datetime, handover: HandoverSettings) -> tuple[SlotView, ...]:
@@ -43,7 +46,7 @@ def view_slots(seen: Observation, now: datetime, handover: HandoverSettings) -> 
     prior = slots_by_key(seen.reservation)
     given = assigned_owners(seen)
     views = tuple(
-        _view_slot(
+        _view_slot_and_successor(
             seen, _Place(task, index, prior.get((task.name, index))), given.get((task.name, index)), now, handover
         )
         for task in seen.reservation.spec.tasks
@@ -98,6 +101,36 @@ def _view_slot(
     if seen.reservation.phase.terminal:
         return SlotView(Slot(task=task.name, index=place.index, state=SlotState.RELEASED), task, placeholder)
     return _view_placeholder(seen, place, placeholder)
+
+
+def _view_slot_and_successor(
+    seen: Observation,
+    place: _Place,
+    given: tuple[Pod, Assignment] | None,
+    now: datetime,
+    handover: HandoverSettings,
+) -> SlotView:
+    """Return one slot; it is held while one placeholder hands its place to another."""
+    view = _view_slot(seen, place, given, now, handover)
+    successor = seen.successors.get((place.task.name, place.index))
+    if successor is None:
+        return view
+    view = replace(view, successor=successor)
+    note = Assignment.from_pod(successor)
+    can_hold = view.slot.state in {SlotState.HELD, SlotState.PENDING} and view.failure is None
+    if note is None or not can_hold or not is_on_its_way(successor) or note.node in seen.missing_nodes:
+        return view
+    if not has_started(successor) and not note.is_open(now, handover.timeout_seconds):
+        return view
+    holder = view.placeholder or successor
+    slot = Slot(
+        task=place.task.name,
+        index=place.index,
+        state=SlotState.HELD,
+        node=successor.spec.node_name or note.node,
+        placeholder=holder.metadata.name,
+    )
+    return replace(view, slot=slot, renewal=note)
 
 
 def _slot_in_handover(

@@ -28,9 +28,9 @@ def _readable(prefix: str, *, reserve: int) -> str:
     return prefix[: _LONGEST_NAME - reserve].strip("-.").replace(".", "-")
 
 
-def placeholder_name(reservation_name: str, reservation_uid: str, task: str, index: int) -> str:
-    """Return the name of the placeholder that holds one slot."""
-    suffix = f"-{index}-{_short_hash(reservation_uid, task, str(index))}"
+def placeholder_name(reservation_name: str, reservation_uid: str, task: str, index: int, after: str = "") -> str:
+    """Return the name of the placeholder that holds one slot; `after` is the uid of the one that it succeeds."""
+    suffix = f"-{index}-{_short_hash(reservation_uid, task, str(index), *([after] if after else []))}"
     return f"{_readable(f'{reservation_name}-{task}', reserve=len(suffix))}{suffix}"
 
 

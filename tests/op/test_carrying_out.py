@@ -1,16 +1,13 @@
 """Actions become calls; what is refused, gone or no longer ours to do is told apart."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
+from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
-from berth_core.objects import Pod, PriorityClass
+from berth_core.objects import Pod
 from berth_core.reservations import (
     API_VERSION,
     KIND,
@@ -22,9 +19,8 @@ from berth_core.reservations import (
     SlotState,
 )
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, ServerError
-from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
+from berth_kube.resources import RESERVATIONS
 from berth_operator.actions import (
-    Action,
     Collect,
     CreatePlaceholder,
     DeletePlaceholder,
@@ -35,102 +31,13 @@ from berth_operator.actions import (
     Ungate,
     Validate,
 )
-from berth_operator.allowances import Allowances
-from berth_operator.announcements import Announcer
-from berth_operator.cache import Cache, GuardableNode
-from berth_operator.cluster_rules import ClusterRules
-from berth_operator.guards import GuardKeeper
-from berth_operator.orphans import OrphanKeeper
-from berth_operator.performer import LeaseLostError, Performer
-from berth_operator.priorities import Priorities
-from berth_operator.proofs import Prover
-from berth_operator.settings import HandoverSettings, OperatorSettings
-from berth_operator.sweep import Sweep
-from berth_operator.validation import Validator
-from berth_operator.webhook_scope import WebhookScope
-from berth_operator.work_queue import STRAYS_KEY, Key, KeyKind
-from builders import NOON, FakeClock, as_api, pod, task
-from fake_api import FakeApi, error
-from handover_builders import DEADLINE, PLACE_UID, note, observe, owner_pod, place, placeholder, slot
+from berth_operator.performer import LeaseLostError
+from builders import as_api, task
+from fake_api import error
+from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot
+from operator_desk import Desk, desk
 
-
-@dataclass
-class Desk:
-    """The operator's parts around an API server in memory."""
-
-    api: FakeApi
-    cache: Cache
-    scope: WebhookScope
-    queued: list[Key]
-    leads: bool = True
-    rules: ClusterRules = field(default_factory=ClusterRules)
-    announcer: Announcer = field(init=False)
-    performer: Performer = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.announcer = Announcer(self.api.as_client())
-        self.performer = self.performer_that(lambda: self.leads)
-
-    def performer_that(self, leads: Callable[[], bool]) -> Performer:
-        settings = OperatorSettings()
-        allowances = Allowances(settings.limits, self.rules)
-        return Performer(
-            self.api.as_client(),
-            self.cache,
-            Prover(self.api.as_client(), self.cache, self.scope, settings.placeholders),
-            settings,
-            priorities=self.priorities,
-            validator=Validator(self.api.as_client(), self.priorities, allowances, settings.placeholders),
-            announcer=self.announcer,
-            clock=FakeClock(),
-            leads=leads,
-        )
-
-    @property
-    def priorities(self) -> Priorities:
-        return Priorities(self.api.as_client(), self.rules)
-
-    def know_classes(self, *bodies: dict[str, Any]) -> None:
-        """Put priority classes on the API server, and have its watch tell of them."""
-        for body in bodies:
-            self.api.put(PRIORITY_CLASSES, body)
-            self.rules.classes.put(msgspec.convert(body, PriorityClass))
-
-    def know(self, *pods: Pod, of: Reservation | None = None) -> None:
-        """Put objects on the API server and into the cache."""
-        if of is not None:
-            self.api.put(RESERVATIONS, as_api(of, api_version=API_VERSION, kind=KIND))
-            self.cache.put_reservation(of)
-        for one in pods:
-            self.api.put(PODS, as_api(one))
-            put = self.cache.put_owner if one.metadata.namespace == "default" else self.cache.put_placeholder
-            put(one)
-
-    def stored(self, one: Pod) -> Pod:
-        found: Pod = self.api.get(PODS, one.metadata.name, namespace=one.metadata.namespace, type=Pod)
-        return found
-
-    def perform(self, *actions: Action, of: Reservation | None = None) -> list[str]:
-        """Carry out actions and return the calls that this took."""
-        self.api.calls.clear()
-        self.performer.perform(of or place(), actions)
-        return list(self.api.calls)
-
-
-@pytest.fixture
-def desk() -> Desk:
-    api = FakeApi()
-    queued: list[Key] = []
-    cache = Cache(queued.append)
-    scope = WebhookScope(
-        api.as_client(),
-        client_config=lambda: {"url": "https://127.0.0.1:1/handover"},
-        live_namespaces=cache.live_namespaces,
-        own_namespace="berth-system",
-        timeout_seconds=2,
-    )
-    return Desk(api, cache, scope, queued)
-
+__all__ = ["desk"]
 
 # --- placeholders
 
@@ -400,242 +307,6 @@ def test_a_collected_reservation_is_gone(desk: Desk) -> None:
     desk.perform(Collect())
     desk.perform(Collect())
     assert desk.cache.reservation(PLACE_UID) is None
-
-
-# --- guards
-
-
-def guarded(desk: Desk) -> dict[str, str]:
-    body = desk.api.get(NODES, "node-a", type=GuardableNode)
-    return {taint.key: taint.value for taint in body.spec.taints}
-
-
-def guard_keeper(desk: Desk, *taints: dict[str, str]) -> GuardKeeper:
-    body = {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {"taints": list(taints)}}
-    desk.api.put(NODES, body)
-    desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
-    return GuardKeeper(desk.api.as_client(), desk.cache, HandoverSettings())
-
-
-OURS = {"key": HANDOVER_TAINT, "value": "5", "effect": "NoSchedule"}
-THEIRS = {"key": "example.com/mine", "value": "x", "effect": "NoSchedule"}
-
-
-def test_a_node_is_guarded_until_the_last_deadline_and_keeps_the_taints_of_others(desk: Desk) -> None:
-    keeper = guard_keeper(desk, THEIRS)
-    desk.know(
-        owner_pod("web-0", given=note(0)),
-        owner_pod("web-1", given=note(1, deadline=DEADLINE + 9)),
-        of=place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2),
-    )
-    keeper.reconcile("node-a", NOON)
-    assert guarded(desk) == {"example.com/mine": "x", HANDOVER_TAINT: str(DEADLINE + 9)}
-    desk.api.calls.clear()
-    keeper.reconcile("node-a", NOON)
-    assert desk.api.calls == []
-
-
-GUARDS_LEFT = {
-    "nobody needs it": (None, 0),
-    "its hand-over is past its deadline": (owner_pod(given=note()), 31),
-    "its hand-over seems to lie in the future: the clock was set back": (owner_pod(given=note()), -3600),
-}
-
-
-@pytest.mark.parametrize(("owner", "seconds"), GUARDS_LEFT.values(), ids=GUARDS_LEFT.keys())
-def test_a_guard_is_taken_off_when(desk: Desk, owner: Pod | None, seconds: int) -> None:
-    keeper = guard_keeper(desk, THEIRS, OURS)
-    desk.know(*([owner] if owner else []), of=place(slot(SlotState.HELD)))
-    keeper.reconcile("node-a", NOON + timedelta(seconds=seconds))
-    assert guarded(desk) == {"example.com/mine": "x"}
-
-
-def test_a_node_that_is_gone_needs_no_guard(desk: Desk) -> None:
-    desk.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
-    GuardKeeper(desk.api.as_client(), desk.cache, HandoverSettings()).reconcile("node-a", NOON)
-    assert desk.cache.guard_deadline("node-a") is None
-
-
-# --- orphans and the sweep
-
-
-def orphans(desk: Desk) -> OrphanKeeper:
-    return OrphanKeeper(desk.api.as_client(), desk.cache, desk.performer)
-
-
-def test_what_belongs_to_a_reservation_that_is_gone_is_released(desk: Desk) -> None:
-    owner, held = owner_pod(given=note()), placeholder()
-    desk.know(owner, held)
-    orphans(desk).release(PLACE_UID)
-    assert not desk.stored(owner).spec.scheduling_gates
-    assert ("pods", "berth-system", held.metadata.name) not in desk.api.objects
-
-
-def test_what_belongs_to_a_reservation_that_was_only_unheard_of_is_kept(desk: Desk) -> None:
-    owner = owner_pod(given=note())
-    desk.know(owner)
-    desk.api.put(RESERVATIONS, as_api(place(), api_version=API_VERSION, kind=KIND))
-    orphans(desk).release(PLACE_UID)
-    assert desk.stored(owner).spec.scheduling_gates
-    assert desk.cache.reservation(PLACE_UID) is not None
-
-
-def test_one_orphan_that_cannot_be_released_keeps_no_other_back(desk: Desk) -> None:
-    first, second = owner_pod("web-0"), owner_pod("web-1")
-    desk.know(first, second)
-    desk.api.faults["patch pods web-0"] = error(InvalidObjectError)
-    with pytest.raises(InvalidObjectError):
-        orphans(desk).release(PLACE_UID)
-    assert not desk.stored(second).spec.scheduling_gates
-
-
-def test_a_gate_without_a_label_is_taken_off_and_only_ours(desk: Desk) -> None:
-    stray = pod("stray", gates=["example.com/wait", HANDOVER_GATE])
-    labelled, other = owner_pod(), pod("other", gates=["example.com/wait"])
-    for one in (stray, labelled, other):
-        desk.api.put(PODS, as_api(one))
-    orphans(desk).release_stray_gates()
-    assert [g.name for g in desk.stored(stray).spec.scheduling_gates] == ["example.com/wait"]
-    assert [g.name for g in desk.stored(labelled).spec.scheduling_gates] == [HANDOVER_GATE]
-    assert [g.name for g in desk.stored(other).spec.scheduling_gates] == ["example.com/wait"]
-
-
-def sweep(desk: Desk) -> Sweep:
-    return Sweep(desk.api.as_client(), desk.cache, desk.scope, desk.priorities, desk.queued.append)
-
-
-def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:
-    guard_keeper(desk, OURS)
-    desk.know(owner_pod(given=note(node="node-b")), placeholder())
-    desk.api.put(RESERVATIONS, as_api(place(uid="fresh"), api_version=API_VERSION, kind=KIND))
-    desk.queued.clear()
-    sweep(desk).run()
-    names = {(key.kind, key.name) for key in desk.queued}
-    assert names >= {
-        (KeyKind.RESERVATION, PLACE_UID),
-        (KeyKind.RESERVATION, "fresh"),
-        (KeyKind.NODE, "node-a"),
-        (KeyKind.NODE, "node-b"),
-        (STRAYS_KEY.kind, ""),
-    }
-
-
-def test_four_sweeps_look_at_every_known_reservation_once(desk: Desk) -> None:
-    uids = [f"uid-{number}" for number in range(40)]
-    for uid in uids:
-        desk.know(of=named(uid))
-    sweeper = sweep(desk)
-    sweeper.run()
-    desk.queued.clear()
-    turns = []
-    for _ in range(4):
-        sweeper.run(everything=False)
-        turns.append([key.name for key in desk.queued if key.kind is KeyKind.RESERVATION])
-        desk.queued.clear()
-    assert sorted(uid for turn in turns for uid in turn) == sorted(uids)
-    assert all(turns)
-
-
-def named(uid: str, version: str = "1") -> Reservation:
-    made = place()
-    meta = msgspec.structs.replace(made.metadata, uid=uid, name=f"place-{uid}", resource_version=version)
-    return msgspec.structs.replace(made, metadata=meta)
-
-
-def test_a_sweep_reads_in_full_only_what_is_news(desk: Desk) -> None:
-    for uid in ("uid-0", "uid-1", "uid-2"):
-        desk.know(of=named(uid))
-    sweep(desk).run()
-    desk.cache.put_reservation(named("gone"))
-    desk.know(of=named("uid-1"))
-    desk.api.calls.clear()
-    sweep(desk).run()
-    assert [call for call in desk.api.calls if call.startswith("get")] == ["get reservations place-uid-1"]
-    assert {r.metadata.uid for r in desk.cache.reservations()} == {"uid-0", "uid-1", "uid-2"}
-
-
-def our_class() -> dict[str, Any]:
-    return {"metadata": {"name": "berth-placeholder-0", "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}}, "value": 0}
-
-
-def test_priority_classes_of_ours_go_with_the_last_reservation(desk: Desk) -> None:
-    desk.know_classes(our_class(), {"metadata": {"name": "batch"}, "value": 0})
-    sweep(desk).run()
-    assert [name for plural, _, name in desk.api.objects if plural == "priorityclasses"] == ["batch"]
-
-
-def test_priority_classes_stay_while_a_reservation_lives(desk: Desk) -> None:
-    desk.know_classes(our_class())
-    desk.know(of=place())
-    sweep(desk).run()
-    assert ("priorityclasses", "", "berth-placeholder-0") in desk.api.objects
-
-
-def test_a_class_that_somebody_deleted_is_made_again(desk: Desk) -> None:
-    desk.know_classes(our_class())
-    desk.priorities.forget(0)
-    desk.api.objects.pop(("priorityclasses", "", "berth-placeholder-0"))
-    desk.perform(CreatePlaceholder(task(), 0))
-    assert ("priorityclasses", "", "berth-placeholder-0") in desk.api.objects
-
-
-# --- the webhook's scope
-
-
-def covered(desk: Desk) -> list[str] | None:
-    body = desk.api.objects.get((MUTATING_WEBHOOKS.plural, "", WEBHOOK_CONFIGURATION))
-    if body is None:
-        return None
-    values: list[str] = body["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
-    return values
-
-
-def test_the_scope_follows_the_live_reservations(desk: Desk) -> None:
-    seen = []
-    desk.scope.reconcile()
-    seen.append(covered(desk))
-    desk.cache.put_reservation(place(uid="one"))
-    desk.cache.put_reservation(place(uid="two", namespace="shop"))
-    desk.scope.reconcile()
-    seen.append(covered(desk))
-    desk.cache.remove_reservation("one")
-    desk.scope.reconcile()
-    seen.append(covered(desk))
-    desk.cache.remove_reservation("two")
-    desk.scope.reconcile()
-    seen.append(covered(desk))
-    assert seen == [None, ["default", "shop"], ["shop"], None]
-
-
-def test_a_scope_that_somebody_took_away_is_written_again_by_the_next_sweep(desk: Desk) -> None:
-    desk.cache.put_reservation(place())
-    desk.scope.reconcile()
-    desk.api.objects.clear()
-    desk.scope.reconcile()
-    assert covered(desk) is None
-    desk.scope.refresh()
-    assert covered(desk) == ["default"]
-
-
-def test_a_scope_that_stands_is_not_written_again(desk: Desk) -> None:
-    desk.cache.put_reservation(place())
-    desk.scope.reconcile()
-    desk.api.calls.clear()
-    desk.scope.reconcile()
-    desk.scope.ensure("default")
-    assert desk.api.calls == []
-
-
-def test_what_is_seen_is_what_was_put() -> None:
-    """The builder of observations and the cache agree, so that decisions are tested on what really is seen."""
-    cache = Cache(lambda _key: None)
-    reservation, held, owner = place(slot(SlotState.HELD)), placeholder(), owner_pod()
-    cache.put_reservation(reservation)
-    cache.put_placeholder(held)
-    cache.put_owner(owner)
-    cache.put_node(msgspec.convert({"metadata": {"name": "node-a"}}, GuardableNode))
-    cache.put_verdict(PLACE_UID, None)
-    assert cache.observe(PLACE_UID) == observe(reservation, held, owner)
 
 
 def test_a_status_that_somebody_else_changed_is_written_again(desk: Desk) -> None:

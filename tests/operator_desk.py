@@ -1,0 +1,114 @@
+"""Owns the operator's parts around an API server in memory, as tests of its calls use them.
+
+It does not own the API server: that is `fake_api`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from berth_core.objects import Pod, PriorityClass
+from berth_core.reservations import (
+    API_VERSION,
+    KIND,
+    Reservation,
+)
+from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
+from berth_operator.actions import (
+    Action,
+)
+from berth_operator.allowances import Allowances
+from berth_operator.announcements import Announcer
+from berth_operator.cache import Cache
+from berth_operator.cluster_rules import ClusterRules
+from berth_operator.performer import Performer
+from berth_operator.priorities import Priorities
+from berth_operator.proofs import Prover
+from berth_operator.settings import OperatorSettings
+from berth_operator.validation import Validator
+from berth_operator.webhook_scope import WebhookScope
+from berth_operator.work_queue import Key
+from builders import FakeClock, as_api
+from fake_api import FakeApi
+from handover_builders import place
+
+
+@dataclass
+class Desk:
+    """The operator's parts around an API server in memory."""
+
+    api: FakeApi
+    cache: Cache
+    scope: WebhookScope
+    queued: list[Key]
+    leads: bool = True
+    rules: ClusterRules = field(default_factory=ClusterRules)
+    announcer: Announcer = field(init=False)
+    performer: Performer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.announcer = Announcer(self.api.as_client())
+        self.performer = self.performer_that(lambda: self.leads)
+
+    def performer_that(self, leads: Callable[[], bool]) -> Performer:
+        settings = OperatorSettings()
+        allowances = Allowances(settings.limits, self.rules)
+        return Performer(
+            self.api.as_client(),
+            self.cache,
+            Prover(self.api.as_client(), self.cache, self.scope, settings.placeholders),
+            settings,
+            priorities=self.priorities,
+            validator=Validator(self.api.as_client(), self.priorities, allowances, settings.placeholders),
+            announcer=self.announcer,
+            clock=FakeClock(),
+            leads=leads,
+        )
+
+    @property
+    def priorities(self) -> Priorities:
+        return Priorities(self.api.as_client(), self.rules)
+
+    def know_classes(self, *bodies: dict[str, Any]) -> None:
+        """Put priority classes on the API server, and have its watch tell of them."""
+        for body in bodies:
+            self.api.put(PRIORITY_CLASSES, body)
+            self.rules.classes.put(msgspec.convert(body, PriorityClass))
+
+    def know(self, *pods: Pod, of: Reservation | None = None) -> None:
+        """Put objects on the API server and into the cache."""
+        if of is not None:
+            self.api.put(RESERVATIONS, as_api(of, api_version=API_VERSION, kind=KIND))
+            self.cache.put_reservation(of)
+        for one in pods:
+            self.api.put(PODS, as_api(one))
+            put = self.cache.put_owner if one.metadata.namespace == "default" else self.cache.put_placeholder
+            put(one)
+
+    def stored(self, one: Pod) -> Pod:
+        found: Pod = self.api.get(PODS, one.metadata.name, namespace=one.metadata.namespace, type=Pod)
+        return found
+
+    def perform(self, *actions: Action, of: Reservation | None = None) -> list[str]:
+        """Carry out actions and return the calls that this took."""
+        self.api.calls.clear()
+        self.performer.perform(of or place(), actions)
+        return list(self.api.calls)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    api = FakeApi()
+    queued: list[Key] = []
+    cache = Cache(queued.append)
+    scope = WebhookScope(
+        api.as_client(),
+        client_config=lambda: {"url": "https://127.0.0.1:1/handover"},
+        live_namespaces=cache.live_namespaces,
+        own_namespace="berth-system",
+        timeout_seconds=2,
+    )
+    return Desk(api, cache, scope, queued)
