@@ -6,18 +6,22 @@ It does not own the steps of the demo: those are in `berth_descheduler.demo`.
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.resources import as_file, files
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from berth_core.clock import SystemClock
 from berth_descheduler.demo.narration import ConsoleNarrator
-from berth_descheduler.demo.run import PLANNER_SETTINGS, DemoResult, log_files, run_demo
+from berth_descheduler.demo.run import PLANNER_SETTINGS, DemoResult, DemoRun, log_files, run_demo
+from berth_descheduler.html_report import ReportFile, report_option
+from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.plan_tables import output_console, print_plan
 from berth_descheduler.planner import plan
 from berth_descheduler.report import describe_plan
+from berth_descheduler.report_page import Occasion, Page, plan_page, run_page
 from berth_descheduler.snapshots import read_snapshot_file
 from berth_descheduler.stopping import interrupt_on_signals
 from berth_sandbox.errors import SandboxUnavailableError
@@ -39,7 +43,8 @@ _FAILED = 1
     show_default=True,
     help="For people or for machines.",
 )
-def demo_command(*, nodes: int, seed: int, keep: bool, output: str) -> int:
+@report_option
+def demo_command(*, nodes: int, seed: int, keep: bool, output: str, report: ReportFile | None) -> int:
     """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify.
 
     Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end.
@@ -53,20 +58,41 @@ def demo_command(*, nodes: int, seed: int, keep: bool, output: str) -> int:
         except SandboxUnavailableError as error:
             narrator.say(f"no real cluster can be started here: {error}")
             narrator.say("planning on the bundled snapshot instead; nothing is evicted")
-            return _plan_only(output)
-        result = run_demo(sandbox, seed=seed, narrator=narrator)
+            return _plan_only(output, report)
+        made = run_demo(sandbox, seed=seed, narrator=narrator)
         if keep:
             sandbox.detach()
             _say_how_to_look(console, sandbox)
-    _print(result, output, console)
-    return 0 if result.all_well else _FAILED
+    _print(made.result, output, console)
+    if report is not None:
+        report.write(build_demo_page(made))
+    return 0 if made.result.all_well else _FAILED
 
 
-def _plan_only(output: str) -> int:
+def build_demo_page(made: DemoRun) -> Page:
+    """Return the page of the demo's run."""
+    occasion = Occasion(SystemClock().now(), "The demo's cluster")
+    if made.found is None:
+        return plan_page(made.planned, occasion)
+    status, planned = made.found.status, replace(made.planned, moves=made.found.spec.moves)
+    done = PlanOutcome(
+        plan=made.found.metadata.name,
+        phase=made.found.phase,
+        statuses=status.moves,
+        freed_nodes=status.achieved.freed_nodes if status.achieved else (),
+        pending=made.result.pending,
+        seconds=status.achieved.seconds if status.achieved else 0.0,
+    )
+    return run_page(Outcome(Verdict.CARRIED_OUT, done), planned, occasion, measured=made.after)
+
+
+def _plan_only(output: str, report: ReportFile | None) -> int:
     """Show the plan for the snapshot that comes with the program."""
     with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
         snapshot = read_snapshot_file(str(path))
     found = plan(snapshot, PLANNER_SETTINGS)
+    if report is not None:
+        report.write(plan_page(found, Occasion(SystemClock().now(), "The bundled snapshot of the demo")))
     if output == "json":
         numbers = {
             "nodes": len(found.before.nodes),

@@ -11,10 +11,12 @@ import click
 from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
 from berth_descheduler.command_options import cluster_options, planner_options, planner_settings
+from berth_descheduler.html_report import ReportFile, report_option
 from berth_descheduler.option_errors import naming_options
 from berth_descheduler.plan_tables import output_console, print_plan
 from berth_descheduler.planner import ClockDeadline, plan, why_pods_stay
 from berth_descheduler.report import plan_to_json
+from berth_descheduler.report_page import Occasion, plan_page
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
 
@@ -32,7 +34,8 @@ from berth_kube.client import connect
     help="For people or for machines.",
 )
 @click.option("--every-pod", is_flag=True, help="In JSON: name each pod that is not moved, with the reason.")
-def plan_command(
+@report_option
+def plan_command(  # noqa: PLR0913 - as many as it has options
     *,
     snapshot: str | None,
     kubeconfig: str | None,
@@ -40,6 +43,7 @@ def plan_command(
     at: str | None,
     output: str,
     every_pod: bool,
+    report: ReportFile | None,
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Show what would be moved where, what that brings, and why not more. Changes nothing."""
@@ -47,6 +51,9 @@ def plan_command(
     read = _read(snapshot, kubeconfig, context)
     with naming_options(options):
         found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
+    if report is not None:
+        cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
+        report.write(plan_page(found, Occasion(SystemClock().now(), cluster)))
     if output == "json":
         sys.stdout.write(plan_to_json(found, why_pods_stay(read, found) if every_pod else None))
     else:

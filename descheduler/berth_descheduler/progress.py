@@ -45,6 +45,8 @@ class RunProgress(Unobserved):
         )
         self._status = console.status("starting")
         self._last_line = ""
+        self.found: Plan | None = None
+        """What was planned; None as long as nothing is."""
         self._waves = 0
         self._over = 0
 
@@ -63,6 +65,7 @@ class RunProgress(Unobserved):
 
     def planned(self, plan: Plan) -> None:
         """Say what the plan is, and how good."""
+        self.found = plan
         self._waves = plan.waves
         self._console.print(f"planned: {summarise_plan(plan)}", highlight=False, markup=False)
         if plan.quality is not None:

@@ -12,15 +12,20 @@ from rich.console import Console
 from rich.table import Table
 
 from berth_core.clock import SystemClock
+from berth_core.errors import BerthError
 from berth_core.migration_plans import MoveState
 from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.html_report import ReportFile, report_option
 from berth_descheduler.option_errors import naming_options
-from berth_descheduler.outcome import Outcome
+from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
 from berth_descheduler.progress import RunProgress
+from berth_descheduler.report_page import Occasion, run_page
 from berth_descheduler.run_options import cycle_settings, run_options, run_planner_settings
+from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.stopping import stop_on_signals
-from berth_kube.client import connect
+from berth_kube.client import KubeClient, connect
 from berth_service.logs import configure_logs
 
 _LISTED_FAILURES: Final = 20
@@ -40,6 +45,7 @@ _FAILED: Final = 1
     show_default=True,
     help="For people or for machines.",
 )
+@report_option
 def run_command(
     *,
     kubeconfig: str | None,
@@ -47,6 +53,7 @@ def run_command(
     dry_run: bool,
     verbose: bool,
     output: str,
+    report: ReportFile | None,
     **options: Any,  # noqa: ANN401 - read once by the functions that declare them
 ) -> int:
     """Plan, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
@@ -61,11 +68,25 @@ def run_command(
         naming_options(options),
     ):
         outcome = Cycle(Surroundings(client, SystemClock(), progress, stop), settings, planner).run()
+        measured = _look_again(client, progress.found, outcome) if report is not None else None
     if output == "json":
         sys.stdout.write(json.dumps(outcome.to_mapping(), indent=2, ensure_ascii=False) + "\n")
     else:
         print_outcome(outcome, Console())
+    if report is not None:
+        occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
+        report.write(run_page(outcome, progress.found, occasion, measured=measured, settings=settings))
     return 0 if outcome.clean else _FAILED
+
+
+def _look_again(client: KubeClient, planned: Plan | None, outcome: Outcome) -> Fragmentation | None:
+    """Return how the cluster lies after a run; None where nothing was moved or it cannot be read any more."""
+    if planned is None or outcome.verdict is not Verdict.CARRIED_OUT:
+        return None
+    try:
+        return measure_cluster(read_live_snapshot(client), planned.settings)
+    except BerthError:
+        return None
 
 
 def print_outcome(outcome: Outcome, console: Console) -> None:

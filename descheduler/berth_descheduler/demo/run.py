@@ -11,9 +11,8 @@ from typing import Final, Protocol
 
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_core.objects import Pod
-from berth_core.snapshot import Snapshot
 from berth_descheduler.plan_quality import counted_by, judge
-from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, plan
+from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, measure_cluster, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient, connect
@@ -88,7 +87,19 @@ class DemoResult:
         return self.pending == 0 and self.lost == 0
 
 
-def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoResult:
+@dataclass(frozen=True, slots=True)
+class DemoRun:
+    """What the demo achieved, and what it is made out of."""
+
+    result: DemoResult
+    planned: Plan
+    found: MigrationPlan | None
+    """As the descheduler left it; None where nothing was to be done."""
+
+    after: Fragmentation
+
+
+def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
     """Fill a sandbox, run both services on it and return what came of it."""
     with connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client:
         filled = fill_cluster(client, seed=seed, progress=narrator.say)
@@ -100,14 +111,10 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoResult:
         found = _run_services(sandbox, client, narrator)
         seconds = time.monotonic() - started
         running, pending = _wait_for_pods(client, filled.pods)
-        after = measure(read_live_snapshot(client))
+        after = measure_cluster(read_live_snapshot(client), PLANNER_SETTINGS)
         narrator.show_nodes(f"after: {len(after.empty_nodes)} of {len(after.nodes)} nodes are empty", after)
-    return _result(planned, after, found, wanted=filled.pods, running=running, pending=pending, seconds=seconds)
-
-
-def measure(snapshot: Snapshot) -> Fragmentation:
-    """Return how a cluster's pods lie."""
-    return plan(snapshot, PlannerSettings(args=DefragmentationArgs.parse({}), max_moves=0)).before
+    result = _result(planned, after, found, wanted=filled.pods, running=running, pending=pending, seconds=seconds)
+    return DemoRun(result, planned, found, after)
 
 
 def _tell_plan(planned: Plan, narrator: Narrator) -> None:

@@ -2,7 +2,7 @@
 
 from berth_descheduler.planner.deadlines import ClockDeadline
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
-from berth_descheduler.planner.planning import Plan, plan
+from berth_descheduler.planner.planning import Plan, measure_cluster, plan
 from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.revalidation import Invalid, revalidate
 from berth_descheduler.planner.settings import PlannerSettings, WaveLimits
@@ -18,6 +18,7 @@ __all__ = [
     "Quality",
     "RoomMade",
     "WaveLimits",
+    "measure_cluster",
     "plan",
     "revalidate",
     "why_pods_stay",

@@ -100,6 +100,11 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     )
 
 
+def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentation:
+    """Return how the pods of a cluster lie, with nothing planned; raises `InputError` as `plan` does."""
+    return measure(Problem.from_snapshot(snapshot, settings), ())
+
+
 def _strategy(name: StrategyName, deadline: Deadline, settings: PlannerSettings) -> Strategy:
     match name:
         case StrategyName.THRESHOLD:
