@@ -6,8 +6,10 @@ The set is chosen first and filled as a whole: the nodes whose pods cost least a
 tells what the last pod of each kind cost, prices move towards that, and the set is chosen anew, with more nodes where
 moves are left and fewer where pods found no place. So expensive kinds (large pods for which there is no hole) make
 their nodes expensive, as long as that matters. Prices begin at one move for every pod: the nodes with the fewest pods.
+Nodes whose tied pods find no place are left out of a set and shunned in the next; a set that fails again gets smaller.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -101,6 +103,9 @@ class DrainSearch:
         """Nodes and moves of the last trial that took too many moves."""
 
         self._incomplete = 0
+        self._failed: Counter[tuple[NodeIndex, ...]] = Counter()
+        """How often pods of a set of nodes found no place."""
+
         self._bonus = np.zeros(columns.nodes, dtype=np.int64)
         self.found: list[Draining] = []
         """What was found, the best last."""
@@ -123,7 +128,8 @@ class DrainSearch:
             if is_over(self._limits.deadline):
                 self.out_of_time = True
                 return
-            trial = self._try(self._choose(target))
+            chosen = self._choose(target)
+            trial = self._try(chosen)
             good = trial.filled.complete and self._within_budget(trial)
             idle += 1
             if good and trial.nodes and trial.better_than(self._best):
@@ -139,8 +145,9 @@ class DrainSearch:
                 self._shake(chance)
             else:
                 self._learn(trial, turn)
+            self._shun(np.setdiff1d(chosen, trial.nodes))
             last = trial.nodes, trial.moves
-            target = self._next_target(trial, good=good)
+            target = self._next_target(trial, len(chosen), good=good)
 
     @property
     def _best(self) -> Draining | None:
@@ -243,17 +250,28 @@ class DrainSearch:
             enough = int(np.searchsorted(np.cumsum(counts[order]), trial.filled.unplaced[kind])) + 1
             self._bonus[nodes[order[:enough]]] -= _BAR
 
-    def _next_target(self, trial: Draining, *, good: bool) -> int:
-        """Return how many nodes to try next."""
+    def _shun(self, left_out: Ints) -> None:
+        """Let nodes be the last to be emptied again whose tied pods found no place, and others with such pods later."""
+        if not len(left_out):
+            return
+        self._bonus[left_out] -= _BAR
+        kinds = self._columns.pod_kind[self._columns.movable_on(np.isin(np.arange(self._columns.nodes), left_out))]
+        dear = np.isin(np.arange(self._columns.kinds), kinds) & self._columns.tied
+        self._prices = np.where(dear, np.minimum(4 * self._prices, _BAR), self._prices)
+
+    def _next_target(self, trial: Draining, tried: int, *, good: bool) -> int:
+        """Return how many nodes to try next, after a trial with so many."""
         freed, best = len(trial.nodes), len(self._best.nodes) if self._best else 0
         if good:
-            target = freed + self._affordable(trial)
+            target = max(tried, freed + self._affordable(trial))
         elif trial.filled.complete:
             self._overspent = freed, trial.moves
             target = freed - self._too_many(trial)
         else:
             self._incomplete += 1
-            target = freed - self._missing_nodes(trial) - freed * self._incomplete**2 // _PATIENCE
+            self._failed[trial.nodes] += 1
+            fewer = freed * self._incomplete**2 // _PATIENCE + self._failed[trial.nodes] - 1
+            target = freed - self._missing_nodes(trial) - fewer
         return min(self.most, max(target, best + 1))
 
     def _affordable(self, trial: Draining) -> int:
