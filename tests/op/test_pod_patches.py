@@ -16,7 +16,7 @@ from berth_operator.pod_patches import (
     build_unlabelling,
 )
 from builders import as_api, pod
-from handover_builders import PLACE_UID, at_version, note, owner_pod
+from handover_builders import PLACE_UID, at_version, note, owner_pod, placeholder
 from json_patches import apply
 
 OTHER_GATE = "example.com/wait"
@@ -105,6 +105,13 @@ def test_a_gated_pod_is_sent_to_another_reservation_and_stays_gated() -> None:
     after = patched(build_move(before, "uid-of-another"), before)
     assert after.metadata.labels[RESERVATION_LABEL] == "uid-of-another"
     assert gates(after) == gates(before)
+
+
+def test_a_placeholder_that_has_taken_over_loses_its_note_and_stays_its_reservation_s() -> None:
+    before = placeholder()
+    notes = before.metadata.annotations | {SLOT_ANNOTATION: note().to_annotation()}
+    before = msgspec.structs.replace(before, metadata=msgspec.structs.replace(before.metadata, annotations=notes))
+    assert patched(build_unlabelling(before), before) == placeholder()
 
 
 NOTHING = {

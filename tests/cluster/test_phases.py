@@ -1,0 +1,247 @@
+"""Every phase and reason is reached as its page says, told once, and stays true whoever writes the status."""
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from berth_core.labels import QUEUE_ANNOTATION
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
+from berth_kube.resources import EVENTS, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
+from berth_sandbox.binaries import find_kubectl
+from berth_sandbox.sandbox import Sandbox
+from cluster_objects import build_reservation, eventually
+from reservation_stage import WHOLE_NODE, Stage
+from service_processes import OperatorProcess, running_operator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+
+FINALIZER: Final = "example.com/not-yet"
+
+
+def reason(stage: Stage, name: str = "place") -> tuple[str, str]:
+    state = stage.read(name).status.state
+    return (state.phase, state.reason) if state else ("", "")
+
+
+def told(stage: Stage, name: str = "place") -> list[str]:
+    """Return the reasons of the events about a Reservation, each as often as it was told."""
+    events = stage.client.list(EVENTS, namespace=stage.namespace).items
+    own = [event for event in events if event["involvedObject"]["name"] == name]
+    return sorted(event["reason"] for event in own for _ in range(event["count"]))
+
+
+def test_a_place_whose_pods_are_terminating_is_waited_for(stage: Stage) -> None:
+    stage.create_pod("old", app="old", nodeName=stage.nodes[0])
+    stage.client.merge_patch(PODS, "old", {"metadata": {"finalizers": [FINALIZER]}}, namespace=stage.namespace)
+    stage.reserve(nodes=[stage.nodes[0]])
+    eventually("no place is found", lambda: reason(stage) == ("Pending", "UnschedulableYet"), seconds=10)
+
+    stage.client.delete(PODS, "old", namespace=stage.namespace, grace_seconds=0)
+
+    waiting = stage.wait_for(ReservationPhase.WAITING, seconds=15)
+    assert waiting.status.state is not None
+    assert waiting.status.state.reason == "AwaitingCapacity"
+    assert f"node {stage.nodes[0]} is chosen" in waiting.status.state.message
+    assert f"{stage.namespace}/old" in waiting.status.state.message
+    stage.client.merge_patch(PODS, "old", {"metadata": {"finalizers": []}}, namespace=stage.namespace)
+    assert stage.wait_for(ReservationPhase.AVAILABLE).status.node == stage.nodes[0]
+    assert told(stage) in (["Available", "Pending", "Waiting"], ["Available", "Waiting"])
+
+
+def test_without_a_place_for_too_long_it_fails_in_the_scheduler_s_words(
+    operator: OperatorProcess, stage: Stage, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    operator.stop()
+    try:
+        with running_operator(sandbox, tmp_path, "--unschedulable-seconds", "2"):
+            stage.reserve(template=stage.template(cpu="64"), replicas=2, ttl=None)
+            ended = stage.wait_for(ReservationPhase.FAILED, seconds=15)
+            assert ended.status.state is not None
+            assert ended.status.state.reason == "Unschedulable"
+            assert "Insufficient cpu" in ended.status.state.message
+            stage.wait_until_empty()
+    finally:
+        operator.start()
+
+
+def test_a_quota_on_the_placeholders_forbids_it(stage: Stage) -> None:
+    value = 4711
+    name = f"quoted-{stage.namespace}"
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [f"berth-placeholder-{value}"]}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name},
+        "spec": {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}},
+    }
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+    stage.client.create(PRIORITY_CLASSES, urgent)
+    stage.client.create(RESOURCE_QUOTAS, quota, namespace=DEFAULT_NAMESPACE)
+    try:
+        eventually(
+            "the quota counts",
+            lambda: stage.client.get(RESOURCE_QUOTAS, name, namespace=DEFAULT_NAMESPACE).get("status", {}).get("hard"),
+            seconds=15,
+        )
+        stage.reserve(template=stage.template(priorityClassName=name))
+        ended = stage.wait_for(ReservationPhase.FAILED)
+        assert ended.status.state is not None
+        assert ended.status.state.reason == "Forbidden"
+        assert "exceeded quota" in ended.status.state.message
+        assert told(stage)[-1:] == ["Forbidden"]
+    finally:
+        stage.client.delete(RESOURCE_QUOTAS, name, namespace=DEFAULT_NAMESPACE)
+        stage.client.delete(PRIORITY_CLASSES, name)
+
+
+def test_an_owner_of_another_namespace_is_refused_in_clear_words(stage: Stage) -> None:
+    owners = [{"object": {"kind": "ReplicaSet", "name": "web", "namespace": "kube-system"}}]
+    body = build_reservation("place", cpu=WHOLE_NODE, owners=owners, template=stage.template())
+    stage.client.create(RESERVATIONS, body, namespace=stage.namespace)
+
+    ended = stage.wait_for(ReservationPhase.FAILED)
+
+    assert ended.status.state is not None
+    assert ended.status.state.reason == "Invalid"
+    assert 'spec.owners[0].object is in namespace "kube-system"' in ended.status.state.message
+    assert stage.placeholders() == ()
+
+
+def test_a_slot_more_than_is_wanted_may_be_lost(stage: Stage) -> None:
+    """A pod of higher priority takes the place of one of two; the other stays, and the first is held again."""
+    urgent = f"urgent-{stage.namespace}"
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": urgent}, "value": 1000}
+    stage.client.create(PRIORITY_CLASSES, body)
+    try:
+        stage.reserve(replicas=2, minAvailable=1)
+        eventually("both are held", lambda: stage.read().status.available == 2, seconds=15)
+
+        stage.create_pod("urgent", app="urgent", priorityClassName=urgent)
+
+        eventually("the urgent pod runs", lambda: stage.pod("urgent").status.phase == "Running", seconds=15)
+        eventually(
+            "one slot is left",
+            lambda: (stage.read().status.available, stage.read().status.pending) == (1, 1),
+            seconds=5,
+        )
+        assert stage.read().phase is ReservationPhase.AVAILABLE
+        stage.client.delete(PODS, "urgent", namespace=stage.namespace, grace_seconds=0)
+        eventually("both are held again", lambda: stage.read().status.available == 2, seconds=15)
+    finally:
+        stage.client.delete(PRIORITY_CLASSES, urgent)
+
+
+def test_kubectl_waits_for_the_condition(stage: Stage, sandbox: Sandbox) -> None:
+    command = [str(find_kubectl(print)), "--kubeconfig", str(sandbox.kubeconfig), "-n", stage.namespace]
+    wait = [*command, "wait", "reservation/place", "--timeout=20s"]
+    stage.reserve(nodes=[stage.nodes[0]])
+    for condition in ("Available", "HandoverReady"):
+        subprocess.run([*wait, f"--for=condition={condition}"], timeout=60, check=True)
+    stage.create_pod("owner")
+    subprocess.run([*wait, "--for=condition=Succeeded"], timeout=60, check=True)
+
+    generations = {c.observed_generation for c in stage.read().status.conditions}
+    assert generations == {stage.read().metadata.generation}
+
+
+def test_who_forgets_an_end_is_warned_once(stage: Stage) -> None:
+    stage.reserve(ttl=None)
+    held = stage.wait_until_proven()
+    assert not held.condition(ConditionType.BOUNDED)
+    assert told(stage).count("NeverExpires") == 1
+
+    stage.client.merge_patch(RESERVATIONS, "place", {"spec": {"ttl": "10m"}}, namespace=stage.namespace)
+
+    eventually("it has an end", lambda: stage.read().condition(ConditionType.BOUNDED), seconds=5)
+    assert stage.read().status.observed_generation == 2
+    assert told(stage).count("NeverExpires") == 1
+
+
+def test_the_queue_goes_with_the_placeholder(stage: Stage) -> None:
+    stage.reserve(queue="batch")
+    stage.wait_for(ReservationPhase.AVAILABLE)
+    assert stage.placeholders()[0].metadata.annotations[QUEUE_ANNOTATION] == "batch"
+    assert stage.read().spec.queue == "batch"
+
+
+SLOT: Final = {"task": "main", "index": 0}
+FORGERIES: Final[dict[str, dict[str, Any]]] = {
+    "that it is over": {"state": {"phase": "Succeeded", "reason": "OwnersRunning"}},
+    "that it has failed": {"state": {"phase": "Failed", "reason": "Expired"}},
+    "that the slot was taken": {"slots": [SLOT | {"state": "Taken", "node": "elsewhere"}]},
+    "that the slot is lost": {"slots": [SLOT | {"state": "Lost"}]},
+    "that nothing is known": {"state": None, "slots": None, "conditions": None},
+}
+
+
+@pytest.mark.parametrize("forged", FORGERIES.values(), ids=FORGERIES.keys())
+def test_nobody_else_can_say(stage: Stage, forged: dict[str, Any]) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    before = settled(stage)
+    placeholder = stage.placeholders()[0].metadata.uid
+
+    stage.client.merge_patch(RESERVATIONS, "place", {"status": forged}, namespace=stage.namespace, subresource="status")
+
+    eventually("the status is as it was", lambda: stage.read().status == before.status, seconds=5)
+    time.sleep(0.5)
+    assert [pod.metadata.uid for pod in stage.placeholders()] == [placeholder]
+    stage.create_pod("owner")
+    taken = stage.wait_for(ReservationPhase.SUCCEEDED)
+    assert taken.status.slots[0].state is SlotState.TAKEN
+    assert stage.pod("owner").spec.node_name == stage.nodes[0]
+
+
+def settled(stage: Stage) -> Reservation:
+    """Return the Reservation when it is proven and nothing is written any more."""
+    stage.wait_until_proven()
+    time.sleep(0.7)
+    return stage.read()
+
+
+def lives(stage: Stage) -> tuple[str, int, str]:
+    """Return the uid, the deadline and the phase of the only placeholder, blanks while one hands over to the next."""
+    found = [pod for pod in stage.placeholders() if not pod.is_terminating]
+    if len(found) != 1:
+        return "", 0, ""
+    return found[0].metadata.uid, found[0].spec.active_deadline_seconds or 0, found[0].status.phase
+
+
+def test_an_extended_reservation_keeps_its_place_though_others_want_it(stage: Stage) -> None:
+    """No placeholder can be let run longer: another takes its place, and a hungry pod of the same priority does not."""
+    stage.create_pod("filler", app="filler", nodeName=stage.nodes[1])
+    stage.reserve(nodes=[stage.nodes[0]], ttl="50s")
+    stage.wait_until_proven()
+    first, seconds, _ = lives(stage)
+    assert seconds <= 110
+    stage.create_pod("hungry", app="hungry")
+    eventually("it is hungry", lambda: stage.pod("hungry").condition("PodScheduled") == "False", seconds=10)
+    before = told(stage)
+
+    stage.client.merge_patch(RESERVATIONS, "place", {"spec": {"ttl": "20m"}}, namespace=stage.namespace)
+
+    eventually("another placeholder runs", lambda: lives(stage)[0] not in {"", first}, seconds=20)
+    eventually("it lasts", lambda: lives(stage)[1:] > (1200, "") and lives(stage)[2] == "Running", seconds=10)
+    eventually("nothing is left", lambda: not [x for x in stage.leftovers() if "hungry" not in x], seconds=10)
+    assert stage.read().phase is ReservationPhase.AVAILABLE
+    assert stage.pod("hungry").spec.node_name == ""
+    assert told(stage) == before, "nobody was told that it was not Available"
+    stage.client.delete(PODS, "hungry", namespace=stage.namespace, grace_seconds=0)
+    stage.create_pod("owner")
+    stage.wait_for(ReservationPhase.SUCCEEDED)
+    assert stage.pod("owner").spec.node_name == stage.nodes[0]
+
+
+def test_a_shortened_reservation_s_placeholder_ends_earlier_too(stage: Stage) -> None:
+    stage.reserve(ttl="0s")
+    stage.wait_for(ReservationPhase.AVAILABLE)
+    first, seconds, _ = lives(stage)
+    assert seconds == 0
+
+    stage.client.merge_patch(RESERVATIONS, "place", {"spec": {"ttl": "10m"}}, namespace=stage.namespace)
+
+    eventually("it has an end", lambda: 600 < lives(stage)[1] <= 661, seconds=10)
+    assert lives(stage)[0] == first
