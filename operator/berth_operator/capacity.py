@@ -18,7 +18,7 @@ _MOST_NODES: Final = 4
 _BUSY_SECONDS: Final = 2.0
 """How often a node is looked at on which something is about to change."""
 
-_QUIET_SECONDS: Final = 10.0
+_QUIET_SECONDS: Final = 5.0
 """How often it is looked at otherwise."""
 
 

@@ -125,7 +125,7 @@ WAITINGS = {
         want_wake=1.0,
     ),
     "nothing is about to go": Waiting(
-        survey=on_node(resident("old", cpu="3")), want=(ReservationPhase.PENDING, "UnschedulableYet"), want_wake=9.0
+        survey=on_node(resident("old", cpu="3")), want=(ReservationPhase.PENDING, "UnschedulableYet"), want_wake=4.0
     ),
     "there is room, the scheduler has something else to say": Waiting(
         survey=on_node(resident("old", cpu="1", deleted=NOON_TEXT)),
