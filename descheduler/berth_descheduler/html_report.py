@@ -3,6 +3,7 @@
 It does not own what the page says (`report_page`).
 """
 
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTION: Final = "--report"
 _PACKAGE: Final = "berth_descheduler"
 _TEMPLATE: Final = "report.html.j2"
+_WORD_START: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 _HELP: Final = "Also write a page for the browser: one file that needs nothing else. It replaces what was there."
 
 
@@ -88,6 +90,11 @@ def render_page(page: Page) -> str:
 def _template() -> "Template":
     """Return the template; jinja2 is imported here because it comes with an extra."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+    from markupsafe import Markup  # noqa: PLC0415
+
+    def break_words(reason: str) -> Markup:
+        """Return a reason that a narrow screen may break before its capital letters; escaped as every text is."""
+        return Markup("<wbr>").join(_WORD_START.split(reason))
 
     made = Environment(
         loader=PackageLoader(_PACKAGE),
@@ -97,6 +104,7 @@ def _template() -> "Template":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    made.filters["breakable"] = break_words
     return made.get_template(_TEMPLATE)
 
 

@@ -282,7 +282,7 @@ def _done_figures(done: PlanOutcome, plan: Plan) -> Iterator[Figure]:
     yield Figure("landed on target", str(done.landed_on_target), f"of {count(len(done.statuses), 'pod')}")
     if done.frees_nodes or done.freed_nodes:
         yield Figure("nodes freed", str(len(done.freed_nodes)), f"of {len(plan.freed_nodes)} planned")
-    yield Figure("without a node", str(done.pending), "pods at the end")
+    yield Figure("pods without a node", str(done.pending), "at the end")
     yield Figure("took", f"{done.seconds:.1f} s", f"in {count(plan.waves, 'wave')}")
 
 
