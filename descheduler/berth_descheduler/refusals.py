@@ -3,8 +3,9 @@
 It does not decide: filters, feasibility and strategies do, and say why in these words.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 
 class RefusalReason(StrEnum):
@@ -68,12 +69,20 @@ class RefusalReason(StrEnum):
     NOT_NEEDED = "NotNeeded"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Refusal:
-    """A reason and a sentence for people."""
+    """A reason and a sentence for people; what the sentence names also for programs, "" where there is none."""
 
     reason: RefusalReason
     message: str
+    constraint: RefusalReason | Literal[""] = field(default="", kw_only=True)
+    """What stands behind the reason, where that alone does not say it."""
+
+    resource: str = field(default="", kw_only=True)
+    """Of which there is not enough; the first by name where it is several."""
+
+    blocking_pod: str = field(default="", kw_only=True)
+    """`namespace/name` of the pod that stands in the way."""
 
 
 class RefusedKind(StrEnum):
@@ -93,13 +102,20 @@ class Refused:
     name: str
     reason: RefusalReason
     message: str
+    constraint: RefusalReason | Literal[""] = ""
+    resource: str = ""
+    blocking_pod: str = ""
 
     @classmethod
     def of_node(cls, node: str, refusal: Refusal) -> "Refused":
         """Return the record about a node."""
-        return cls(RefusedKind.NODE, node, "", node, refusal.reason, refusal.message)
+        return cls(RefusedKind.NODE, node, "", node, *_parts(refusal))
 
     @classmethod
     def of_pod(cls, node: str, namespace: str, name: str, refusal: Refusal) -> "Refused":
         """Return the record about a pod."""
-        return cls(RefusedKind.POD, node, namespace, name, refusal.reason, refusal.message)
+        return cls(RefusedKind.POD, node, namespace, name, *_parts(refusal))
+
+
+def _parts(refusal: Refusal) -> tuple[RefusalReason, str, RefusalReason | Literal[""], str, str]:
+    return refusal.reason, refusal.message, refusal.constraint, refusal.resource, refusal.blocking_pod

@@ -119,12 +119,18 @@ def _describe_resource(fragmentation: Fragmentation, name: str) -> dict[str, Any
 
 
 def _describe_refused(refused: Refused) -> dict[str, Any]:
+    named = (
+        ("constraint", refused.constraint),
+        ("resource", refused.resource),
+        ("blocking_pod", refused.blocking_pod),
+    )
     about_pod = {"namespace": refused.namespace, "pod": refused.name} if refused.kind is RefusedKind.POD else {}
     return {
         "kind": refused.kind.value,
         "node": refused.node,
         **about_pod,
         "reason": refused.reason.value,
+        **{name: str(value) for name, value in named if value},
         "message": refused.message,
     }
 

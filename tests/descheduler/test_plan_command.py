@@ -62,6 +62,7 @@ def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(c
             "namespace": "default",
             "pod": "big",
             "reason": "NotLow",
+            "resource": "cpu",
             "message": "high is left as it is: cpu is 80 % requested, not below 40 %",
         }
     ]

@@ -93,6 +93,16 @@ class Neighbours:
             return Refusal(RefusalReason.OTHERS_ANTI_AFFINITY, "a pod there has an anti-affinity against placeholders")
         return None
 
+    def in_the_way(self, class_index: ClassIndex, target: NodeIndex) -> Tally | None:
+        """Return the pods because of which a node refuses a class for anti-affinity, None if there are none."""
+        against = (*self._shunned.get(class_index, ()), *self._shunning.get(class_index, ()))
+        tallies = (*against, *self._shunning_placeholders)
+        return next((tally for tally in tallies if _any_in_domain((tally,), target)), None)
+
+    def counted_in(self, tally: Tally) -> frozenset[ClassIndex]:
+        """Return the classes whose pods are counted in a tally."""
+        return frozenset(one for one, counted in self._counted.items() if any(found is tally for found, _ in counted))
+
     def move(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> None:
         """Count a settled pod of a class at its target instead of its source."""
         for tally, weight in self._counted.get(class_index, ()):

@@ -27,7 +27,8 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         return Refusal(RefusalReason.NODE_DRAINING, f"the node carries the taint {DRAINING_TAINT} of a running plan")
     missing = [name for name in NEEDED_RESOURCES if name not in node.status.allocatable]
     if missing:
-        return Refusal(RefusalReason.NODE_DATA_MISSING, f"the node does not say its allocatable {', '.join(missing)}")
+        text = f"the node does not say its allocatable {', '.join(missing)}"
+        return Refusal(RefusalReason.NODE_DATA_MISSING, text, resource=min(missing))
     return _odd_refusal(cluster, number)
 
 
@@ -37,8 +38,9 @@ def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         return Refusal(RefusalReason.NODE_DATA_ODD, cluster.unreadable[number])
     for pod in cluster.pods_on[number] if cluster.has_odd_pods else ():
         if odd := cluster.classes[cluster.pods[pod].class_index].odd:
-            text = f"it is not known what pod {cluster.pods[pod].pod.key} takes of the node: {odd}"
-            return Refusal(RefusalReason.NODE_DATA_ODD, text)
+            key = cluster.pods[pod].pod.key
+            text = f"it is not known what pod {key} takes of the node: {odd}"
+            return Refusal(RefusalReason.NODE_DATA_ODD, text, constraint=RefusalReason.POD_DATA_ODD, blocking_pod=key)
     return None
 
 

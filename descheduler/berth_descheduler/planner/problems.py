@@ -100,14 +100,19 @@ class Problem:
         expected = [pod for pod in pods if self.cluster.pods[pod].presence is Presence.EXPECTED]
         if expected:
             name = self.cluster.pods[expected[0]].pod.key
-            return Refusal(RefusalReason.EXPECTS_PODS, f"{name} is about to come to the node")
+            return Refusal(RefusalReason.EXPECTS_PODS, f"{name} is about to come to the node", blocking_pod=name)
         blocked = [pod for pod in pods if pod in self.pod_refusals]
         if not blocked:
             return None
         first = self.pod_refusals[blocked[0]]
         count = f"{len(blocked)} pod{'s' if len(blocked) > 1 else ''} may not be moved"
         name = self.cluster.pods[blocked[0]].pod.key
-        return Refusal(RefusalReason.HOLDS_IMMOVABLE_PODS, f"{count}, such as {name}: {first.message}")
+        return Refusal(
+            RefusalReason.HOLDS_IMMOVABLE_PODS,
+            f"{count}, such as {name}: {first.message}",
+            constraint=first.reason,
+            blocking_pod=name,
+        )
 
 
 def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:

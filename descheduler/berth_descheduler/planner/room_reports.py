@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from berth_core.resources import PODS
+from berth_descheduler.planner.blockers import Blockers
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.packing.columns import Columns, Ints
 from berth_descheduler.planner.packing.room_search import Want
@@ -31,6 +32,7 @@ class RoomReports:
         self._columns = columns
         self._wants = tuple(wants)
         self._before = [self._measure(want) for want in wants]
+        self._blockers = Blockers(state)
 
     def made(self, places: Sequence[Sequence[NodeIndex]]) -> tuple[RoomMade, ...]:
         """Return what became of each want."""
@@ -118,7 +120,7 @@ class RoomReports:
         if refusal is None:
             return Refusal(RefusalReason.NO_ROOM_TOGETHER, "it fits here alone, but not beside all else that waits")
         if refusal.reason is not RefusalReason.INSUFFICIENT_RESOURCES:
-            return refusal
+            return self._blockers.name(refusal, pod, node)
         needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
         free = list(self._state.free[node])
         blockers = []
@@ -137,8 +139,15 @@ class RoomReports:
     def _blocked(self, lacking: Sequence[str], blockers: Sequence[PodIndex]) -> Refusal:
         what = ", ".join(lacking)
         if not blockers:
-            return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, f"the node is too small: not enough {what}")
+            text = f"the node is too small: not enough {what}"
+            return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=lacking[0])
         first = self._problem.cluster.pods[blockers[0]].pod.key
         why = self._problem.pod_refusals.get(blockers[0])
         text = f"not enough {what} beside pods that may not be moved, such as {first}"
-        return Refusal(RefusalReason.HOLDS_IMMOVABLE_PODS, f"{text}: {why.message}" if why else text)
+        return Refusal(
+            RefusalReason.HOLDS_IMMOVABLE_PODS,
+            f"{text}: {why.message}" if why else text,
+            constraint=why.reason if why else "",
+            resource=lacking[0],
+            blocking_pod=first,
+        )

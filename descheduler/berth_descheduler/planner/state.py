@@ -118,7 +118,8 @@ class State:
         free, names = self.free[node], self.cluster.resources
         lacking = [names[column] for column, amount in self._needs[class_index] if amount > free[column]]
         slots = ["pod slots" if name == PODS else name for name in sorted(lacking)]
-        return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, f"not enough {', '.join(slots)}")
+        text = f"not enough {', '.join(slots)}"
+        return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=min(lacking))
 
     def _port_conflict(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
         for wanted in self.cluster.classes[class_index].host_ports:

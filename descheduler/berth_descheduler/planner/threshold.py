@@ -15,22 +15,26 @@ What was not in the proposal: a node is emptied whole or left alone, and nothing
 the low ones).
 """
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.blockers import Blockers
 from berth_descheduler.planner.classes import ClassIndex
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.placements import node_refusal
 from berth_descheduler.planner.problems import Problem, Proposal
 from berth_descheduler.planner.protection import protected_amounts
+from berth_descheduler.planner.refusing_nodes import RefusingNodes
 from berth_descheduler.planner.sources import resting_refusal
 from berth_descheduler.planner.state import State
 from berth_descheduler.plugins.thresholds import WHOLE
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
+
+_ABOVE_PROTECTION: Final = Refusal(RefusalReason.ABOVE_PROTECTION, "would go above its protection threshold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,10 @@ class _NodeTable:
         for resource, threshold in self._args.low.percentages:
             percent = self.percent(node, resource)
             if percent is None:
-                return Refusal(RefusalReason.RESOURCE_MISSING, f"the node has no {resource}")
+                return Refusal(RefusalReason.RESOURCE_MISSING, f"the node has no {resource}", resource=resource)
             if percent >= threshold:
                 text = f"{resource} is {_shown(percent)} % requested, not below {_shown(threshold)} %"
-                return Refusal(RefusalReason.NOT_LOW, text)
+                return Refusal(RefusalReason.NOT_LOW, text, resource=resource)
         return Refusal(RefusalReason.NOT_LOW, "the node is not low")
 
     def _rank(self, node: NodeIndex) -> tuple[Fraction, NodeIndex]:
@@ -197,18 +201,15 @@ class _Run:
     def _why_no_target(self, pod: PodIndex) -> Refusal:
         """Return for what reasons how many targets refuse a pod."""
         class_index = self._problem.cluster.pods[pod].class_index
-        counts: Counter[str] = Counter()
+        refusing = RefusingNodes(pod)
         for target in self._table.targets:
-            refusal = self._state.refusal(pod, target)
-            counts[refusal.message if refusal else "would go above its protection threshold"] += 1
-        if not counts:
+            refusing.count(target, self._state.refusal(pod, target) or _ABOVE_PROTECTION)
+        if not refusing:
             return Refusal(RefusalReason.NO_TARGET, "no node lies between the defragment and the protection thresholds")
         request = self._problem.cluster.classes[class_index].amounts.to_quantities()
         asked = ", ".join(f"{name} {amount}" for name, amount in request.items()) or "no resources"
-        reasons = "; ".join(
-            f"{count} x {text}" for text, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-        )
-        return Refusal(RefusalReason.NO_TARGET, f"no target takes a pod of {asked}: {reasons}")
+        text = f"no target takes a pod of {asked}: {refusing.in_words()}"
+        return refusing.summary(text, Blockers(self._state))
 
     def _refuse_node(self, node: NodeIndex, refusal: Refusal) -> None:
         self._refused.append(Refused.of_node(self._problem.cluster.node_name(node), refusal))
@@ -228,7 +229,7 @@ class _Run:
     def _refuse_without_target(self, source: NodeIndex, pod: PodIndex, blocked: Refusal) -> None:
         key = self._problem.cluster.pods[pod].pod.key
         self._refuse_pod(pod, blocked)
-        self._refuse_node(source, Refusal(RefusalReason.NO_TARGET, f"pod {key} finds no target"))
+        self._refuse_node(source, replace(blocked, message=f"pod {key} finds no target", blocking_pod=key))
 
 
 def _usage(problem: Problem, node: NodeIndex) -> _Usage:

@@ -3,21 +3,25 @@
 It does not own the bounds that some of the reasons rest on.
 """
 
-from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from berth_core.resources import PODS
+from berth_descheduler.planner.blockers import Blockers
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.packing.columns import Columns
 from berth_descheduler.planner.problems import Problem
 from berth_descheduler.planner.quality import Quality
+from berth_descheduler.planner.refusing_nodes import RefusingNodes
 from berth_descheduler.planner.sources import Sources
 from berth_descheduler.planner.state import State
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
 _MOST_ASKED: Final = 2_000_000
 """So often is asked about a pod and a node; after that nodes get the general reason."""
+
+_STAYS_EMPTY: Final = Refusal(RefusalReason.ALREADY_EMPTY, "is empty and stays so")
 
 
 def why_not_freed(
@@ -49,6 +53,7 @@ class _Reasons:
         self._freed, self._quality = outcome
         self._why_kind: dict[int, Refusal | None] = {}
         self._asks_left = _MOST_ASKED
+        self._blockers = Blockers(state)
         self._targets = [node for node in range(columns.nodes) if NodeIndex(node) not in self._freed]
 
     def all(self) -> Iterable[Refused]:
@@ -90,8 +95,9 @@ class _Reasons:
         for pod in sorted(here, key=self._size, reverse=True):
             blocked = self._why_nowhere(pod)
             if blocked is not None:
-                text = f"pod {self._problem.cluster.pods[pod].pod.key} finds no target: {blocked.message}"
-                return self._of_pod(pod, blocked), self._of_node(node, Refusal(RefusalReason.NO_TARGET, text))
+                key = self._problem.cluster.pods[pod].pod.key
+                of_node = replace(blocked, message=f"pod {key} finds no target: {blocked.message}", blocking_pod=key)
+                return self._of_pod(pod, blocked), self._of_node(node, of_node)
         return ()
 
     def _why_not_together(self, pods: int) -> Refusal:
@@ -103,7 +109,7 @@ class _Reasons:
             text = f"the time limit ended the search; at most {self._quality.gap} more nodes could be freed"
             return Refusal(RefusalReason.TIME_LIMIT, text)
         text = f"each of its {pods} pods fits somewhere, but not all of them together; {name} is the scarcest"
-        return Refusal(RefusalReason.NO_ROOM_TOGETHER, text)
+        return Refusal(RefusalReason.NO_ROOM_TOGETHER, text, resource=name)
 
     def _moves_left(self) -> int | None:
         limit = self._problem.settings.max_moves
@@ -123,7 +129,7 @@ class _Reasons:
 
     def _ask(self, pod: PodIndex) -> Refusal | None:
         home = self._state.node_of[pod]
-        counts: Counter[str] = Counter()
+        refusing = RefusingNodes(pod)
         empty = frozenset(self._sources.empty)
         for target in self._targets:
             if target == home:
@@ -132,9 +138,9 @@ class _Reasons:
             refusal = self._state.refusal(pod, NodeIndex(target))
             if refusal is None and target not in empty:
                 return None
-            counts[refusal.message if refusal else "is empty and stays so"] += 1
-        reasons = "; ".join(f"{n} x {text}" for text, n in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
-        return Refusal(RefusalReason.NO_TARGET, f"{self._asked(pod)} {reasons or 'there is no other node'}")
+            refusing.count(NodeIndex(target), refusal or _STAYS_EMPTY)
+        text = f"{self._asked(pod)} {refusing.in_words() or 'there is no other node'}"
+        return refusing.summary(text, self._blockers)
 
     def _asked(self, pod: PodIndex) -> str:
         amounts = self._problem.cluster.amounts_of(pod).to_quantities()

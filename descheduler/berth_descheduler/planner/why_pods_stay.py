@@ -47,4 +47,12 @@ def _reasons(
 
 
 def _with_its_node(why: Refused | None) -> Refusal:
-    return _NOT_NEEDED if why is None else Refusal(why.reason, f"{why.node} is left as it is: {why.message}")
+    if why is None:
+        return _NOT_NEEDED
+    return Refusal(
+        why.reason,
+        f"{why.node} is left as it is: {why.message}",
+        constraint=why.constraint,
+        resource=why.resource,
+        blocking_pod=why.blocking_pod,
+    )

@@ -63,4 +63,5 @@ class _HomesOfKinds:
 
 def _refusal(problem: Problem, pod: PodIndex) -> Refusal:
     key = problem.cluster.pods[pod].pod.key
-    return Refusal(RefusalReason.NO_TARGET, f"pod {key} can go to no other node, whatever else is moved")
+    text = f"pod {key} can go to no other node, whatever else is moved"
+    return Refusal(RefusalReason.NO_TARGET, text, blocking_pod=key)
