@@ -397,6 +397,11 @@ class Cache:
                 found.append(given)
         return tuple(found)
 
+    def handovers(self) -> int:
+        """Return how many owner pods have a slot and have not taken it yet; costs as much as there are."""
+        with self._lock:
+            return sum(not has_started(pod) for group in self._by_guard.values() for pod in group.values())
+
     def guard_deadline(self, node: str) -> str | None:
         """Return the value of a node's guard, None where it has none or is unknown."""
         with self._lock:

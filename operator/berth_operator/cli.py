@@ -20,7 +20,7 @@ from berth_kube.retries import RetryPolicy
 from berth_operator.handlers import declare
 from berth_operator.limits import LimitSettings, parse_limit, parse_namespace_limits
 from berth_operator.program import Program
-from berth_operator.settings import OperatorSettings, PlaceholderSettings, WebhookSettings
+from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
 from berth_service.addresses import parse_address
 from berth_service.identity import unique_identity
 from berth_service.logs import configure_logs
@@ -90,6 +90,9 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     "--unschedulable-seconds",
     default=600.0,
     help="How long the scheduler may find no place before a Reservation fails; 0: until it expires.",
+)
+@click.option(
+    "--handovers-at-once", default=50, help="How many slots change hands at the same time; the others stay held."
 )
 @click.option(
     "--limit",
@@ -163,6 +166,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
             certificate_seconds=parse_duration(options["certificate_life"]).total_seconds(),
             drain_seconds=options["drain_seconds"],
         ),
+        handover=HandoverSettings(at_once=options["handovers_at_once"]),
         limits=read_limits(options),
         identity=options["identity"] or unique_identity(),
         lease_seconds=options["lease_seconds"],

@@ -22,7 +22,7 @@ from berth_kube.leases import LeaseHolder
 from berth_kube.resources import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
 from berth_operator import log_keys, metrics
-from berth_operator.actions import Action, Probe
+from berth_operator.actions import Action, AssignSlot, Probe
 from berth_operator.allowances import Allowances
 from berth_operator.announcements import Announcer
 from berth_operator.cache import Cache, GuardableNode
@@ -48,7 +48,8 @@ _LONGEST_RETRY_SECONDS: Final = 10.0
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _LEASE_TRY_SECONDS: Final = 1.0
-_PROVE_LATER_SECONDS: Final = 1.0
+_LATER_SECONDS: Final = 1.0
+"""When to look again at what had to wait: a proof, a hand-over."""
 _LAST_ACTION_SECONDS: Final = 5.0
 _LAST_WATCH_SECONDS: Final = 5.0
 
@@ -372,12 +373,17 @@ class Engine:
             self._queue.add(key, decision.wake_seconds)
 
     def _what_is_due(self, key: Key, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """Return the actions without a proof that has to wait, and look again for that."""
-        others = tuple(action for action in actions if not isinstance(action, Probe))
-        if len(others) == len(actions) or self._pacing.may_prove(key.name):
-            return actions
-        self._queue.add(key, _PROVE_LATER_SECONDS)
-        return others
+        """Return the actions without a proof or a hand-over that has to wait, and look again for that."""
+        due = actions
+        if any(isinstance(action, Probe) for action in actions) and not self._pacing.may_prove(key.name):
+            due = tuple(action for action in actions if not isinstance(action, Probe))
+        assigned = [action for action in due if isinstance(action, AssignSlot)]
+        if assigned:
+            room = max(0, self._settings.handover.at_once - self._cache.handovers())
+            due = tuple(action for action in due if action not in assigned[room:])
+        if len(due) < len(actions):
+            self._queue.add(key, _LATER_SECONDS)
+        return due
 
     def _observe(self, uid: str) -> Observation | None:
         """Return what is seen of a Reservation; that a node is gone counts only if the API server says so.

@@ -25,8 +25,14 @@ class HandoverSettings:
     timeout_seconds: float = 60.0
     """From giving a pod its slot until it runs; after that guard, gate and nomination are taken off."""
 
+    at_once: int = 50
+    """How many slots change hands at the same time. Each wakes all pods that wait for a place, whom the scheduler then
+    tries first, for they are older; with hundreds at once it would not come to the owners in time. The others' slots
+    stay held meanwhile."""
+
     def __post_init__(self) -> None:
         """Refuse times that break the protocol."""
+        require_positive("at_once", self.at_once)
         if self.settle_seconds < _SHORTEST_SETTLE_SECONDS:
             raise InputError(
                 field="settle_seconds", value=str(self.settle_seconds), expected="at least 0.3, the shortest safe time"

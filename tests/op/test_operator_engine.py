@@ -9,14 +9,15 @@ from berth_core.objects import ObjectMeta
 from berth_core.reservations import API_VERSION, KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.resources import NODES, RESERVATIONS
+from berth_operator.actions import AssignSlot
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.engine import Engine
-from berth_operator.settings import OperatorSettings
+from berth_operator.settings import HandoverSettings, OperatorSettings
 from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import Key, KeyKind, WorkQueue
 from builders import FakeClock, as_api
 from fake_api import FakeApi, error
-from handover_builders import PLACE_UID, place, placeholder, slot
+from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot
 
 PLACE_KEY = Key(KeyKind.RESERVATION, PLACE_UID)
 
@@ -28,7 +29,7 @@ class Watched(FakeApi):
         raise error(ForbiddenError, "no right to watch")
 
 
-def build_engine(api: FakeApi) -> tuple[Engine, Cache, WorkQueue]:
+def build_engine(api: FakeApi, settings: OperatorSettings | None = None) -> tuple[Engine, Cache, WorkQueue]:
     queue = WorkQueue()
     cache = Cache(queue.add)
     scope = WebhookScope(
@@ -38,7 +39,8 @@ def build_engine(api: FakeApi) -> tuple[Engine, Cache, WorkQueue]:
         own_namespace="berth-system",
         timeout_seconds=2,
     )
-    return Engine(api.as_client(), cache, queue, scope, OperatorSettings(workers=1), FakeClock()), cache, queue
+    settings = settings or OperatorSettings(workers=1)
+    return Engine(api.as_client(), cache, queue, scope, settings, FakeClock()), cache, queue
 
 
 def test_a_node_that_was_only_unheard_of_is_not_lost() -> None:
@@ -108,3 +110,13 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
         engine.start()
     assert not engine.healthy
     engine.stop()
+
+
+def test_no_more_slots_change_hands_at_once_than_are_allowed() -> None:
+    engine, cache, queue = build_engine(FakeApi(), OperatorSettings(handover=HandoverSettings(at_once=3)))
+    for name, node, started in (("a", "node-a", False), ("b", "node-b", False), ("c", "node-c", True)):
+        cache.put_owner(owner_pod(name, given=note(node=node), started=started, node=node if started else ""))
+    waiting = tuple(AssignSlot(owner_pod(f"next-{index}"), note(index)) for index in range(3))
+    before = len(queue)
+    assert engine._what_is_due(Key(KeyKind.RESERVATION, "another"), waiting) == waiting[:1]
+    assert len(queue) == before + 1  # the others are looked at again
