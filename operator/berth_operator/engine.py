@@ -357,7 +357,7 @@ class Engine:
         """Write the status first, so that it never promises more than is there, then act."""
         seen = self._observe(key.name)
         if seen is None:
-            self._pacing.forget_all_of(key.name)
+            self._pacing.forget(key.name)
             self._orphans.release(key.name)
             return
         decision = decide(seen, self._clock.now(), self._settings)

@@ -11,15 +11,18 @@ from typing import Final
 from berth_core.reservations import ReservationPhase, ReservationStatus, SlotState
 
 PATIENCE_SECONDS: Final = 0.5
-"""How long a status of a Reservation that is not Available yet may be behind, as long as there is little to do."""
+"""How long a status of a Reservation that is not Available yet may at least be behind."""
 
 LONGEST_PATIENCE_SECONDS: Final = 15.0
 """The same while thousands are on their way: what is to be done comes before what is to be told."""
 
 _PATIENCE_PER_LATENESS: Final = 10.0
-_LONGEST_UNPROVEN_SECONDS: Final = 30.0
+_PATIENCE_PER_USUAL_TIME: Final = 2.0
+_WEIGHT_OF_NEWS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.3
 """So late the workers are behind: places are taken first, and proven when all are."""
+_MANY_ON_THE_WAY: Final = 50
+_LONGEST_UNPROVEN_SECONDS: Final = 30.0
 
 _ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
 _QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})
@@ -39,42 +42,46 @@ class Pacing:
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
         self._unproven_since: dict[str, float] = {}
+        self._usual_seconds = 0.0
+        """How long those took lately that became Available while their status waited."""
 
     def seconds_left(self, uid: str, prior: ReservationStatus, status: ReservationStatus) -> float:
         """Return for how long a status may still wait; 0 where it is to be written now."""
-        if prior == status or not may_wait(prior, status):
-            self.forget(uid)
-            return 0.0
         now = time.monotonic()
         with self._lock:
+            if prior == status or not may_wait(prior, status):
+                self._learn(now - self._since.pop(uid, now), status)
+                return 0.0
             left = self._since.setdefault(uid, now) + self._patience() - now
-        if left <= 0:
-            self.forget(uid)
-        return max(0.0, left)
+            if left <= 0:
+                del self._since[uid]
+            return max(0.0, left)
+
+    def _learn(self, took_seconds: float, status: ReservationStatus) -> None:
+        """Remember how long it took until a Reservation whose status waited was Available."""
+        if took_seconds and status.state is not None and status.state.phase is ReservationPhase.AVAILABLE:
+            self._usual_seconds += _WEIGHT_OF_NEWS * (took_seconds - self._usual_seconds)
 
     def _patience(self) -> float:
-        """Return for how long statuses may wait, the longer the further behind the workers are."""
-        return min(LONGEST_PATIENCE_SECONDS, PATIENCE_SECONDS + _PATIENCE_PER_LATENESS * self._late_seconds())
+        """Return for how long statuses may wait: the longer the slower the cluster, and the further behind we are."""
+        usual = _PATIENCE_PER_USUAL_TIME * self._usual_seconds
+        return min(
+            LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + _PATIENCE_PER_LATENESS * self._late_seconds()
+        )
 
     def may_prove(self, uid: str) -> bool:
         """Tell whether the path of a Reservation may be proven now; none is put off for more than 30 seconds."""
-        if self._late_seconds() <= _BEHIND_SECONDS:
-            ready = True
-        else:
-            now = time.monotonic()
-            with self._lock:
+        now, late = time.monotonic(), self._late_seconds() > _BEHIND_SECONDS
+        with self._lock:
+            if late or len(self._since) > _MANY_ON_THE_WAY:
                 ready = now - self._unproven_since.setdefault(uid, now) >= _LONGEST_UNPROVEN_SECONDS
-        if ready:
-            with self._lock:
+            else:
+                ready = True
+            if ready:
                 self._unproven_since.pop(uid, None)
         return ready
 
     def forget(self, uid: str) -> None:
-        """Forget that a status waits."""
-        with self._lock:
-            self._since.pop(uid, None)
-
-    def forget_all_of(self, uid: str) -> None:
         """Forget a Reservation that is gone."""
         with self._lock:
             self._since.pop(uid, None)

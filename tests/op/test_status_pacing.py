@@ -68,3 +68,24 @@ def test_proofs_wait_while_the_workers_are_behind_but_not_for_ever(monkeypatch: 
     assert answers == [False, False, True]
     late = 0.1
     assert pacing.may_prove("another")
+
+
+def test_a_status_waits_longer_where_the_cluster_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pacing = Pacing(lambda: 0.0)
+    for number in range(100):
+        pacing.seconds_left(f"uid-{number}", NOTHING, PENDING)
+    now += 3.0
+    for number in range(100):
+        pacing.seconds_left(f"uid-{number}", NOTHING, AVAILABLE)
+    assert pacing.seconds_left("uid", NOTHING, PENDING) == pytest.approx(6.0, abs=0.01)
+
+
+def test_proofs_wait_while_many_reservations_are_on_their_way() -> None:
+    pacing = Pacing(lambda: 0.0)
+    for number in range(51):
+        pacing.seconds_left(f"uid-{number}", NOTHING, PENDING)
+    assert not pacing.may_prove("uid")
+    pacing.forget("uid-0")
+    assert pacing.may_prove("uid")
