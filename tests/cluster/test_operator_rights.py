@@ -1,0 +1,243 @@
+"""The operator has every right that it uses, uses every right that it has, and is refused everything else."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
+from berth_core.reservations import ReservationPhase
+from berth_kube.client import KubeClient, connect
+from berth_kube.errors import Call, ForbiddenError
+from berth_kube.resources import (
+    DEPLOYMENTS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESERVATIONS,
+    SECRETS,
+)
+from berth_kube.retries import Repeatable
+from berth_kube.transport import Request
+from berth_sandbox.bootstrap import OPERATOR, read_rules
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import build_deployment, eventually
+from reservation_stage import Stage, make_stage
+from service_processes import running_operator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+
+@dataclass(frozen=True, order=True)
+class Right:
+    """One thing that may be done; `namespace` and `name` are "" where any will do."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One call that the operator made, and whether it had the right to."""
+
+    right: Right
+    allowed: bool
+
+
+FOR_RACES = {
+    # A placeholder that an operator made just before it was killed, and of which the next has not heard yet.
+    Right("get", "", "pods", DEFAULT_NAMESPACE),
+}
+"""What is used only where two things meet within milliseconds."""
+
+
+@pytest.fixture(scope="module")
+def deeds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Deed, ...]:
+    """Return what an operator did in a cluster of its own, from its first start to its last Reservation."""
+    with Sandbox.start(SandboxSettings(), progress=print) as sandbox:
+        refuse_other_contexts(sandbox.context)
+        options = ("--retention=2", "--sweep-seconds=2", "--certificate-life=60s")
+        with sandbox.connect() as client:
+            stage = make_stage(sandbox, client, "rights")
+            with running_operator(sandbox, tmp_path_factory.mktemp("operator"), *options):
+                live_through_everything(stage)
+        return tuple(read_deeds(sandbox.audit_log))
+
+
+def live_through_everything(stage: Stage) -> None:
+    """Have the operator do all that it ever does."""
+    stage.reserve("taken", nodes=[stage.nodes[0]])
+    stage.wait_until_proven("taken")
+    hold_again_what_was_lost(stage)
+    spoil_the_certificate(stage.client)
+    stage.create_pod("owner")
+    stage.wait_for(ReservationPhase.SUCCEEDED, "taken")
+    stage.reserve("invalid", template={"spec": {"containers": [{"name": "NOT a name", "image": "x"}]}})
+    stage.reserve("expired", ttl="1s")
+    stage.reserve("unheard-of", template=stage.template(priorityClassName="unheard-of"))
+    stage.reserve("lost", nodes=[stage.nodes[1]])
+    stage.wait_until_proven("lost")
+    stage.client.delete(NODES, stage.nodes[1])
+    eventually("finished Reservations are collected", lambda: not stage.client.list(RESERVATIONS).items, seconds=30)
+    eventually("the webhook is gone", lambda: not stage.client.list(MUTATING_WEBHOOKS).items, seconds=10)
+    eventually("the classes are gone", lambda: not placeholder_classes(stage.client), seconds=20)
+
+
+def hold_again_what_was_lost(stage: Stage) -> None:
+    """Delete a placeholder, so that the same event is told again."""
+    (placeholder,) = stage.placeholders("taken")
+    stage.client.delete(PODS, placeholder.metadata.name, namespace=DEFAULT_NAMESPACE)
+    eventually(
+        "the place is held by another",
+        lambda: {pod.metadata.uid for pod in stage.placeholders("taken")} - {placeholder.metadata.uid},
+        seconds=20,
+    )
+    stage.wait_until_proven("taken")
+
+
+def spoil_the_certificate(client: KubeClient) -> None:
+    """Break the Secret, so that the operator has to write it anew."""
+    client.merge_patch(SECRETS, WEBHOOK_SECRET, {"data": {"tls.crt": None}}, namespace=DEFAULT_NAMESPACE)
+
+
+def placeholder_classes(client: KubeClient) -> list[str]:
+    names = [item["metadata"]["name"] for item in client.list(PRIORITY_CLASSES).items]
+    return [name for name in names if name.startswith("berth-")]
+
+
+def read_deeds(log: Path) -> Iterator[Deed]:
+    for line in log.read_text().splitlines():
+        entry = json.loads(line)
+        target = entry.get("objectRef")
+        if target is None or not entry["user"]["username"].endswith(f":{OPERATOR}"):
+            continue
+        resource = "/".join(filter(None, (target["resource"], target.get("subresource"))))
+        right = Right(
+            entry["verb"], target.get("apiGroup", ""), resource, target.get("namespace", ""), target.get("name", "")
+        )
+        yield Deed(right, entry["annotations"]["authorization.k8s.io/decision"] == "allow")
+
+
+def given_rights() -> Iterator[Right]:
+    """Yield every right that the rules give, one by one."""
+    for part, namespace in (("clusterRules", ""), ("namespaceRules", DEFAULT_NAMESPACE)):
+        for rule in read_rules(OPERATOR)[part]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for verb in rule["verbs"]:
+                        for name in rule.get("resourceNames", [""]):
+                            yield Right(verb, group, resource, namespace, name)
+
+
+def covers(right: Right, deed: Right) -> bool:
+    """Tell whether a right allows a deed."""
+    return (right.verb, right.group, right.resource) == (deed.verb, deed.group, deed.resource) and all(
+        not allowed or allowed == done for allowed, done in ((right.namespace, deed.namespace), (right.name, deed.name))
+    )
+
+
+def test_every_right_is_used(deeds: tuple[Deed, ...]) -> None:
+    done = {deed.right for deed in deeds if deed.allowed}
+    unused = [right for right in given_rights() if not any(covers(right, one) for one in done | FOR_RACES)]
+    assert not unused, "\n".join(map(str, unused))
+
+
+def test_every_call_is_allowed(deeds: tuple[Deed, ...]) -> None:
+    assert sorted({deed.right for deed in deeds if not deed.allowed}) == []
+
+
+def test_no_right_is_given_twice() -> None:
+    rights = list(given_rights())
+    twice = [one for one in rights if sum(covers(other, one) for other in rights) > 1]
+    assert twice == []
+
+
+@pytest.fixture
+def operator_client(sandbox: Sandbox) -> Iterator[KubeClient]:
+    with connect(kubeconfig=str(sandbox.service_account_kubeconfig(OPERATOR))) as client:
+        yield client
+
+
+NOT_GIVEN = {
+    "create a pod in another namespace": Right("create", "", "pods", "default"),
+    "delete a pod in another namespace": Right("delete", "", "pods", "default"),
+    "evict a pod": Right("create", "", "pods/eviction", "default"),
+    "bind a pod": Right("create", "", "pods/binding", "default"),
+    "run a command in a placeholder": Right("create", "", "pods/exec", DEFAULT_NAMESPACE),
+    "read secrets elsewhere": Right("get", "", "secrets", "kube-system"),
+    "list its own namespace's secrets": Right("list", "", "secrets", DEFAULT_NAMESPACE),
+    "read another secret of its own namespace": Right("get", "", "secrets", DEFAULT_NAMESPACE, "other"),
+    "change another lease": Right("patch", "coordination.k8s.io", "leases", DEFAULT_NAMESPACE, "berth-descheduler"),
+    "change a deployment": Right("patch", "apps", "deployments", "default"),
+    "change a Reservation's spec": Right("patch", "batch.volcano.sh", "reservations", "default"),
+    "create a Reservation": Right("create", "batch.volcano.sh", "reservations", "default"),
+    "delete a node": Right("delete", "", "nodes"),
+    "change another webhook": Right(
+        "patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "other"
+    ),
+    "give rights": Right("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
+    "make a token": Right("create", "", "serviceaccounts/token", DEFAULT_NAMESPACE, "berth-descheduler"),
+    "act as somebody else": Right("impersonate", "", "users", "", "admin"),
+}
+
+
+@pytest.mark.parametrize("right", NOT_GIVEN.values(), ids=NOT_GIVEN.keys())
+def test_the_operator_may_not(operator_client: KubeClient, right: Right) -> None:
+    assert not is_allowed(operator_client, right)
+
+
+def test_the_answers_above_are_not_all_no(operator_client: KubeClient) -> None:
+    assert all(is_allowed(operator_client, right) for right in given_rights())
+
+
+def is_allowed(client: KubeClient, right: Right) -> bool:
+    """Return what the API server says of itself."""
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": right.namespace,
+        "name": right.name,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    request = Request(Call("ask", "whether something is allowed"), "POST", path, body=msgspec.json.encode(body))
+    allowed: bool = msgspec.json.decode(client.send(request, Repeatable.ALWAYS))["status"]["allowed"]
+    return allowed
+
+
+def test_what_is_not_given_is_refused_when_it_is_tried(operator_client: KubeClient, stage: Stage) -> None:
+    stage.create_pod("bystander", app="bystander")
+    stage.client.create(DEPLOYMENTS, build_deployment("web", replicas=0, cpu="1"), namespace=stage.namespace)
+    pod = {"apiVersion": "v1", "kind": "Pod", **stage.template()}
+    pod["metadata"]["name"] = "intruder"
+    note = {"metadata": {"annotations": {"x": "y"}}}
+    with pytest.raises(ForbiddenError):
+        operator_client.create(PODS, pod, namespace=stage.namespace)
+    with pytest.raises(ForbiddenError):
+        operator_client.delete(PODS, "bystander", namespace=stage.namespace)
+    with pytest.raises(ForbiddenError):
+        operator_client.merge_patch(DEPLOYMENTS, "web", note, namespace=stage.namespace)
+    with pytest.raises(ForbiddenError):
+        operator_client.merge_patch(LEASES, "berth-descheduler", note, namespace=DEFAULT_NAMESPACE)
+    with pytest.raises(ForbiddenError):
+        operator_client.delete(NODES, stage.nodes[0])
+    for namespace in ("kube-system", stage.namespace, DEFAULT_NAMESPACE):
+        with pytest.raises(ForbiddenError):
+            operator_client.list(SECRETS, namespace=namespace)
