@@ -260,7 +260,7 @@ def measure_handovers(scene: Scene) -> None:
         lambda i: client.create(PODS, build_pod(f"hungry-{i}", {"app": "hungry"}, NODE_CPU), namespace="hungry"),
         range(count * HUNGRY_PER_SLOT),
     )
-    time.sleep(5)
+    wait(lambda: found_unschedulable(client) == count * HUNGRY_PER_SLOT, seconds=200, pause=2)
     with watched_bindings(scene.sandbox, "owner") as times:
         began = time.monotonic()
         in_parallel(
@@ -277,6 +277,11 @@ def measure_handovers(scene: Scene) -> None:
     report.put("un-gated to bound: p50 seconds", percentile(delays, 0.5))
     report.put("un-gated to bound: p99 seconds", percentile(delays, 0.99))
     report.put("ratio of the p99 (wanted: below 2)", percentile(delays, 0.99) / plain)
+
+
+def found_unschedulable(client: KubeClient) -> int:
+    """Return how many of the hungry pods the scheduler has tried in vain."""
+    return sum(p.condition("PodScheduled") == "False" for p in client.list(PODS, namespace="hungry", type=Pod).items)
 
 
 def measure_plain_bindings(scene: Scene, count: int) -> float:
