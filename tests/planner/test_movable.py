@@ -7,19 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.objects import (
-    OwnerReference,
-    PersistentVolumeClaimSource,
-    Pod,
-    PodConditionPattern,
-    PodDisruptionBudgetStatus,
-    PodFailurePolicy,
-    PodFailurePolicyRule,
-    Volume,
-    Workload,
-    WorkloadSpec,
-    WorkloadStatus,
-)
+from berth_core.objects import OwnerReference, PersistentVolumeClaimSource, Pod, PodCondition, PodDisruptionBudgetStatus, Volume
+from berth_core.workloads import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
 from berth_core.snapshot import Snapshot
 from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.movable import Movable
@@ -67,7 +56,7 @@ def stale_budget() -> Any:  # noqa: ANN401 - the same
 
 def disrupted(action: str, status: str = "True") -> PodFailurePolicyRule:
     return PodFailurePolicyRule(
-        action=action, on_pod_conditions=(PodConditionPattern(type="DisruptionTarget", status=status),)
+        action=action, on_pod_conditions=(PodCondition(type="DisruptionTarget", status=status),)
     )
 
 
