@@ -121,10 +121,19 @@ def build_reservation(
 
 
 def _owners(controller: ObjectReference, raw_pod: RawObject) -> list[ObjectReference]:
-    """Return who may take the place: the pod's controller, and its Deployment, for a rollout may come first."""
+    """Return who may take the place: the pod's controller, and its Deployment, for a rollout may come first.
+
+    A StatefulSet names the new pod as the old one, and its pods differ in their claims: no other may take the place.
+    """
+    if controller.kind == "StatefulSet":
+        return [ObjectReference(api_version="v1", kind="Pod", namespace=controller.namespace, name=_name(raw_pod))]
     deployment = deployment_name(controller.kind, controller.name, raw_pod["metadata"].get("labels") or {})
     behind = msgspec.structs.replace(controller, kind="Deployment", name=deployment, uid="")
     return [controller, behind] if deployment else [controller]
+
+
+def _name(raw_pod: RawObject) -> str:
+    return str(raw_pod["metadata"]["name"])
 
 
 def _reservation_metadata(plan: PlanIdentity, index: int, move: PlannedMove) -> dict[str, Any]:

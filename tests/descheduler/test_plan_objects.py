@@ -63,6 +63,14 @@ def test_a_pod_of_the_next_rollout_may_take_the_place_too() -> None:
     assert deployment.object == ObjectReference(api_version="apps/v1", kind="Deployment", namespace="shop", name="web")
 
 
+def test_a_place_of_a_stateful_set_is_for_the_pod_of_the_same_name_only() -> None:
+    raw = pod("db-1", "db", "low", cpu="1")
+    raw["metadata"]["ownerReferences"][0]["kind"] = "StatefulSet"
+    (owner,) = Reservation.from_api(built(raw)).spec.owners
+    assert owner.object is not None
+    assert (owner.object.kind, owner.object.name, owner.object.uid) == ("Pod", "db-1", "")
+
+
 def test_a_reservation_goes_with_its_plan_and_is_found_again_by_its_name() -> None:
     metadata = built()["metadata"]
     assert metadata["name"] == reservation_name("plan-1", "uid-web-1")
