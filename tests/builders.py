@@ -16,10 +16,6 @@ from berth_core.objects import (
     Affinity,
     Container,
     ContainerPort,
-    CSINode,
-    CSINodeDriver,
-    CSINodeSpec,
-    CSIVolumeSource,
     LabelSelector,
     Namespace,
     Node,
@@ -28,11 +24,6 @@ from berth_core.objects import (
     NodeStatus,
     ObjectMeta,
     OwnerReference,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PersistentVolumeClaimSpec,
-    PersistentVolumeClaimStatus,
-    PersistentVolumeSpec,
     Pod,
     PodCondition,
     PodDisruptionBudget,
@@ -48,13 +39,6 @@ from berth_core.objects import (
     Toleration,
     TopologySpreadConstraint,
     Volume,
-    VolumeAttachment,
-    VolumeAttachmentSource,
-    VolumeAttachmentSpec,
-    VolumeNodeAffinity,
-    VolumeNodeResources,
-    Workload,
-    WorkloadSpec,
 )
 from berth_core.reservations import (
     ObjectReference,
@@ -66,6 +50,23 @@ from berth_core.reservations import (
     ReservationStatus,
     ReservationTask,
 )
+from berth_core.storage import (
+    CSINode,
+    CSINodeDriver,
+    CSINodeSpec,
+    CSIVolumeSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeSpec,
+    VolumeAttachment,
+    VolumeAttachmentSource,
+    VolumeAttachmentSpec,
+    VolumeNodeAffinity,
+    VolumeNodeResources,
+)
+from berth_core.workloads import Workload, WorkloadSpec
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOON_TEXT = "2026-11-21T12:00:00Z"

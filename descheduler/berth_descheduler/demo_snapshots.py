@@ -27,12 +27,10 @@ from berth_core.objects import (
     PodSpec,
     PodStatus,
     ResourceRequirements,
-    Workload,
-    WorkloadSpec,
-    WorkloadStatus,
 )
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
+from berth_core.workloads import Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.snapshots import write_snapshot_file
 
 NODES: Final = 60

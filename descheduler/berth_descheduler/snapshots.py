@@ -13,21 +13,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from berth_core.errors import InputError
-from berth_core.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    StorageClass,
-    VolumeAttachment,
-    Workload,
-)
+from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
+from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from berth_core.workloads import Workload
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import (

@@ -10,23 +10,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from berth_core.errors import InputError
-from berth_core.objects import (
-    ApiStruct,
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    StorageClass,
-    VolumeAttachment,
-    Workload,
-)
+from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from berth_core.reservations import API_VERSION as RESERVATION_API_VERSION
 from berth_core.reservations import KIND as RESERVATION_KIND
 from berth_core.reservations import Reservation
+from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from berth_core.workloads import Workload
 
 Listed: TypeAlias = (
     Node

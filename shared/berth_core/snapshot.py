@@ -13,22 +13,12 @@ import msgspec
 
 from berth_core.api_lists import Listed, decode_list, encode_items, encode_list, name_of
 from berth_core.errors import InputError
-from berth_core.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    StorageClass,
-    VolumeAttachment,
-    Workload,
-)
+from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from berth_core.pod_requests import occupied_requests
 from berth_core.reservations import Reservation
 from berth_core.resources import ResourceAmounts
+from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from berth_core.workloads import Workload
 
 _FIELDS: Final[Mapping[type[Listed], str]] = {
     Node: "nodes",

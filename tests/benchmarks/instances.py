@@ -27,10 +27,9 @@ from berth_core.objects import (
     PodSpec,
     PodStatus,
     ResourceRequirements,
-    Workload,
-    WorkloadSpec,
 )
 from berth_core.snapshot import Snapshot
+from berth_core.workloads import Workload, WorkloadSpec
 from builders import meta, node
 
 DATA: Final = Path(__file__).resolve().parents[3] / "shared" / "data"

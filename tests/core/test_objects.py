@@ -3,13 +3,8 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from berth_core.objects import (
-    LabelSelector,
-    Pod,
-    PodDisruptionBudget,
-    Toleration,
-    Workload,
-)
+from berth_core.objects import LabelSelector, Pod, PodDisruptionBudget, Toleration
+from berth_core.workloads import Workload
 from builders import bare_pod, node, owner, pod
 
 RAW_POD = {

@@ -13,17 +13,16 @@ from berth_core.objects import (
     LabelSelector,
     Node,
     NodeSelectorTerm,
-    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     Taint,
     Toleration,
     TopologySpreadConstraint,
     Volume,
-    VolumeNodeAffinity,
 )
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_core.snapshot import Snapshot
+from berth_core.storage import PersistentVolumeClaim, VolumeNodeAffinity
 from builders import (
     bare_pod,
     claim,

@@ -17,9 +17,9 @@ from berth_core.objects import (
     ResourceRequirements,
     Taint,
     Toleration,
-    VolumeNodeAffinity,
 )
 from berth_core.snapshot import Snapshot
+from berth_core.storage import VolumeNodeAffinity
 from berth_descheduler.refusals import RefusalReason as Reason
 from builders import claim, namespace, node, pod, volume
 from planner.clusters import (

@@ -7,9 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.objects import OwnerReference, PersistentVolumeClaimSource, Pod, PodCondition, PodDisruptionBudgetStatus, Volume
-from berth_core.workloads import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
+from berth_core.objects import (
+    OwnerReference,
+    PersistentVolumeClaimSource,
+    Pod,
+    PodCondition,
+    PodDisruptionBudgetStatus,
+    Volume,
+)
 from berth_core.snapshot import Snapshot
+from berth_core.workloads import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.movable import Movable
 from berth_descheduler.refusals import RefusalReason as Reason

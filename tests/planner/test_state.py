@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from berth_core.objects import PersistentVolumeClaim, Pod, Taint
+from berth_core.objects import Pod, Taint
 from berth_core.snapshot import Snapshot
+from berth_core.storage import PersistentVolumeClaim
 from berth_descheduler.planner.cluster import Cluster
 from berth_descheduler.planner.problems import Problem
 from berth_descheduler.planner.state import State

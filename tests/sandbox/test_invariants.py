@@ -19,7 +19,7 @@ from berth_core.labels import (
 )
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, PlanPhase
 from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE, WEBHOOK_CONFIGURATION, priority_class_name
-from berth_core.objects import Node, Taint, WorkloadSpec, WorkloadStatus
+from berth_core.objects import Node, Taint
 from berth_core.reservations import (
     Condition,
     ConditionType,
@@ -31,6 +31,7 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
+from berth_core.workloads import WorkloadSpec, WorkloadStatus
 from berth_kube.leases import Lease, LeaseSpec
 from berth_sandbox.invariants import (
     BOUND_SECONDS,

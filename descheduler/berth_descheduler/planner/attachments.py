@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.objects import CSINode, Node, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume
+from berth_core.objects import Node, Pod, Volume
 from berth_core.snapshot import Snapshot
+from berth_core.storage import CSINode, PersistentVolumeClaim, PersistentVolumeSpec
 from berth_descheduler.planner.classes import PodClass
 
 COLUMN_PREFIX: Final = "attachable-volumes-csi-"

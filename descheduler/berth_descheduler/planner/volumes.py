@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.objects import Node, NodeSelector, PersistentVolume, PersistentVolumeClaim
+from berth_core.objects import Node, NodeSelector
 from berth_core.selectors import matches_any_term
+from berth_core.storage import PersistentVolume, PersistentVolumeClaim
 from berth_descheduler.planner.classes import PodClass
 from berth_descheduler.refusals import Refusal, RefusalReason
 

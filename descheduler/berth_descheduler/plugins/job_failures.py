@@ -10,7 +10,7 @@ known of a Job keeps its pods where they are.
 
 from typing import Final
 
-from berth_core.objects import PodFailurePolicyRule, Workload
+from berth_core.workloads import PodFailurePolicyRule, Workload
 from berth_descheduler.refusals import Refusal, RefusalReason
 
 JOB_KIND: Final = ("batch", "Job")

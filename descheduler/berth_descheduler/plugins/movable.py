@@ -12,8 +12,9 @@ from typing import Final
 
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import OwnerReference, Pod, Volume, Workload
+from berth_core.objects import OwnerReference, Pod, Volume
 from berth_core.snapshot import Snapshot
+from berth_core.workloads import Workload
 from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.disruptions import DisruptionBudgets
 from berth_descheduler.plugins.job_failures import JOB_KIND, failing_refusal

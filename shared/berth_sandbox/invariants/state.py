@@ -13,9 +13,10 @@ from berth_core.errors import InputError
 from berth_core.expiry import expires_at
 from berth_core.migration_plans import MigrationPlan
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Node, ObjectMeta, Pod, Workload
+from berth_core.objects import Node, ObjectMeta, Pod
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, ReservationSpec, ReservationStatus
+from berth_core.workloads import Workload
 from berth_kube.client import KubeClient
 from berth_kube.decoding import T
 from berth_kube.errors import NotFoundError

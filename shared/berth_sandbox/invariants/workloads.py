@@ -7,11 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from berth_core.labels import PLACEHOLDER_LABEL
-from berth_core.objects import Pod, Workload
+from berth_core.objects import Pod
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ObjectReference, ReservationOwner
 from berth_core.resources import ResourceAmounts
 from berth_core.selectors import matches_labels
+from berth_core.workloads import Workload
 from berth_sandbox.invariants.state import ClusterState
 from berth_sandbox.invariants.violations import Invariant, Violation
 
