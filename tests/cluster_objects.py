@@ -77,11 +77,11 @@ def make_namespace(client: KubeClient, name: str) -> str:
 
 
 def read_reservation(client: KubeClient, namespace: str, name: str) -> Reservation:
-    return client.get(RESERVATIONS, name, namespace=namespace, type=Reservation)
+    return Reservation.read(client.get(RESERVATIONS, name, namespace=namespace))
 
 
 def reservations(client: KubeClient, namespace: str) -> tuple[Reservation, ...]:
-    return client.list(RESERVATIONS, namespace=namespace, type=Reservation).items
+    return tuple(map(Reservation.read, client.list(RESERVATIONS, namespace=namespace).items))
 
 
 def pods(client: KubeClient, namespace: str, **labels: str) -> tuple[Pod, ...]:

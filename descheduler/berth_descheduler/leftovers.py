@@ -93,7 +93,7 @@ def abort_plan(client: KubeClient, plan: MigrationPlan, clock: Clock, message: s
 
 def release_reservations(client: KubeClient, plan: str) -> None:
     """Delete the Reservations of a plan that still hold something; where one cannot be, its TTL releases it."""
-    for found in client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}", type=Reservation).items:
+    for found in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
         if found.phase.terminal:
             continue
         try:

@@ -87,7 +87,7 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
         volume_attachments=_list(client, VOLUME_ATTACHMENTS, VolumeAttachment),
         priority_classes=_list(client, PRIORITY_CLASSES, PriorityClass),
         namespaces=_list(client, NAMESPACES, Namespace),
-        reservations=_list(client, RESERVATIONS, Reservation),
+        reservations=tuple(map(Reservation.read, _list(client, RESERVATIONS, dict))),
     )
 
 

@@ -122,22 +122,21 @@ def _crosses(affinity: PodAffinity) -> bool:
 def usage_of(spec: PodSpec) -> dict[str, int]:
     """Return what one pod of this spec counts for in quotas."""
     usage = dict.fromkeys(_PODS, 1)
-    for name, amount in effective_requests(_with_limits_as_requests(spec, only_missing=True)).items():
+    for name, amount in effective_requests(spec).items():
         usage[f"requests.{name}"] = amount
         if name in _SHORT_NAMES or name.startswith("hugepages-"):
             usage[name] = amount
-    for name, amount in effective_requests(_with_limits_as_requests(spec, only_missing=False)).items():
+    for name, amount in effective_requests(_with_limits_as_requests(spec)).items():
         if name in _LIMITED:
             usage[f"limits.{name}"] = amount
     return usage
 
 
-def _with_limits_as_requests(spec: PodSpec, *, only_missing: bool) -> PodSpec:
-    """Return a spec whose requests are its limits; `only_missing` as the API server fills in missing requests."""
+def _with_limits_as_requests(spec: PodSpec) -> PodSpec:
+    """Return a spec whose requests are its limits."""
 
     def convert(part: ResourceRequirements) -> ResourceRequirements:
-        requests = {**part.limits, **part.requests} if only_missing else part.limits
-        return ResourceRequirements(requests=requests, limits=part.limits)
+        return ResourceRequirements(requests=part.limits, limits=part.limits)
 
     def of(container: Container) -> Container:
         return msgspec.structs.replace(container, resources=convert(container.resources))

@@ -21,7 +21,8 @@ def effective_requests(spec: PodSpec) -> ResourceAmounts:
 
     The sum of its containers and sidecars, or what its initialisation needs where that is more; then what the pod asks
     for as a whole in place of it; then the overhead (`resource.PodRequests` of k8s.io/component-helpers).
-    Each container's request is rounded up on its own. Raises `InputError` that names the field.
+    Each container's request is rounded up on its own. A limit without a request is a request, as the API server makes
+    it one in every pod that it stores. Raises `InputError` that names the field.
     """
     return _with_pod_level(spec, _of_containers(spec, _specified))
 
@@ -71,11 +72,23 @@ def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], Resourc
 
 def _with_pod_level(spec: PodSpec, requests: ResourceAmounts) -> ResourceAmounts:
     """Return requests with what the pod asks for as a whole put in place, and its overhead added."""
-    if spec.resources is not None and spec.resources.requests:
-        whole = {name: raw for name, raw in spec.resources.requests.items() if _is_pod_level(name)}
+    whole = _asked_as_a_whole(spec, requests)
+    if whole:
         kept = {name: amount for name, amount in requests.items() if name not in whole}
         requests = ResourceAmounts(kept).plus(_amounts(whole, "spec.resources.requests"))
     return requests.plus(_amounts(spec.overhead, "spec.overhead")) if spec.overhead else requests
+
+
+def _asked_as_a_whole(spec: PodSpec, of_containers: ResourceAmounts) -> Quantities:
+    """Return what a pod asks for as a whole: also its limits, where neither it nor its containers ask for that."""
+    if spec.resources is None:
+        return {}
+    limits = {
+        name: raw
+        for name, raw in spec.resources.limits.items()
+        if name not in of_containers or name.startswith(HUGE_PAGES_PREFIX)
+    }
+    return {name: raw for name, raw in {**limits, **spec.resources.requests}.items() if _is_pod_level(name)}
 
 
 def _is_sidecar(container: Container) -> bool:
@@ -89,8 +102,10 @@ def _is_pod_level(name: str) -> bool:
 
 
 def _specified(container: Container, place: str) -> ResourceAmounts:
-    """Return what the spec of a container asks for."""
-    return _amounts(container.resources.requests, f"spec.{place}[{container.name}].resources.requests")
+    """Return what the spec of a container asks for, its limits where it names no request."""
+    resources = container.resources
+    asked = {**resources.limits, **resources.requests} if resources.limits else resources.requests
+    return _amounts(asked, f"spec.{place}[{container.name}].resources.requests")
 
 
 def _actual(status: ContainerStatus) -> ResourceAmounts:

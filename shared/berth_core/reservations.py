@@ -213,3 +213,19 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def from_api(cls, body: Mapping[str, Any]) -> "Reservation":
         """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""
         return msgspec.convert(body, cls)
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> "Reservation":
+        """Decode an API object; without tasks where its spec is odd, and without a status where that is.
+
+        The schema lets templates through whose fields have the wrong type: who reads many must not fail over one.
+        """
+        try:
+            return cls.from_api(body)
+        except msgspec.ValidationError:
+            metadata = msgspec.convert(body["metadata"], ObjectMeta)
+        try:
+            status = msgspec.convert(body.get("status") or {}, ReservationStatus)
+        except msgspec.ValidationError:
+            status = ReservationStatus()
+        return cls(metadata=metadata, spec=ReservationSpec(tasks=()), status=status)

@@ -178,3 +178,29 @@ def test_plans_and_moves_are_over_in_these() -> None:
         MoveState.SKIPPED,
         MoveState.FAILED,
     }
+
+
+ODD = {
+    "a field of a template of the wrong type": (("spec", "tasks", 0, "template", "spec", "tolerations"), "none", True),
+    "a status that somebody else wrote": (("status",), {"slots": "none"}, False),
+}
+
+
+@pytest.mark.parametrize(("path", "value", "status_stays"), ODD.values(), ids=ODD.keys())
+def test_an_odd_reservation_is_read_as_far_as_it_can_be(
+    path: tuple[str | int, ...],
+    value: object,
+    status_stays: bool,  # noqa: FBT001 - what the case wants
+) -> None:
+    body: Any = two_tasks() | {"status": {"state": {"phase": "Available"}}}
+    assert Reservation.read(body) == Reservation.from_api(body)
+    at = body
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+
+    read = Reservation.read(body)
+
+    assert read.key == "default/complex-reservation"
+    assert read.spec.tasks == ()
+    assert (read.phase is ReservationPhase.AVAILABLE) is status_stays

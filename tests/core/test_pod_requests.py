@@ -37,8 +37,19 @@ SUMS = {
     "a container that asks for nothing adds nothing": Sum(
         pod_spec(containers=[container(cpu="500m"), container()]), {"cpu": 500}
     ),
-    "limits do not count": Sum(
-        PodSpec(containers=(Container(name="a", resources=ResourceRequirements(limits={"cpu": "4"})),))
+    "a limit without a request is a request, as in every pod that the API server stores": Sum(
+        PodSpec(containers=(Container(name="a", resources=ResourceRequirements(limits={"cpu": "4"})),)), {"cpu": 4000}
+    ),
+    "a limit beside a request of the same resource does not count": Sum(
+        PodSpec(
+            containers=(
+                Container(
+                    name="a",
+                    resources=ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "4", "memory": "1Gi"}),
+                ),
+            )
+        ),
+        {"cpu": 1000, "memory": GI},
     ),
     "an init container that asks for less is free": Sum(
         pod_spec(containers=[container(cpu="1")], init_containers=[container(cpu="500m")]), {"cpu": 1000}
@@ -106,11 +117,18 @@ SUMS = {
     "the overhead is added to what the pod asks for as a whole": Sum(
         pod_spec(containers=[container(cpu="1")], pod_level={"cpu": "2"}, overhead={"cpu": "100m"}), {"cpu": 2100}
     ),
-    "limits of the pod as a whole do not count": Sum(
+    "a limit of the pod as a whole does not count beside what its containers ask for": Sum(
         msgspec.structs.replace(
             pod_spec(containers=[container(cpu="1")]), resources=ResourceRequirements(limits={"cpu": "8"})
         ),
         {"cpu": 1000},
+    ),
+    "a limit of the pod as a whole is a request where no container asks for that resource": Sum(
+        msgspec.structs.replace(
+            pod_spec(containers=[container(cpu="1")]),
+            resources=ResourceRequirements(limits={"memory": "1Gi", "nvidia.com/gpu": "1"}),
+        ),
+        {"cpu": 1000, "memory": GI},
     ),
 }
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from berth_core.clock import SystemClock
+from berth_core.labels import PLAN_LABEL
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.leftovers import Fate, judge_plan
+from berth_descheduler.leftovers import Fate, judge_plan, release_reservations
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
-from berth_kube.resources import MIGRATION_PLANS, NODES
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube.resources import MIGRATION_PLANS, NODES, RESERVATIONS
 from builders import NOON
 from descheduler.fake_cluster import FakeCluster, fragmented_cluster
 
@@ -169,6 +171,28 @@ def test_an_old_plan_is_aborted_and_its_taints_and_places_are_taken_off() -> Non
     assert "interrupted" in status["message"]
     assert all(MoveState(move["state"]).terminal for move in status["moves"])
     assert cluster.taints() == {}
+
+
+def test_a_place_that_cannot_be_read_is_released_with_the_others() -> None:
+    cluster = fragmented_cluster()
+    odd = {"tasks": [{"name": "main", "template": {"spec": {"containers": [], "tolerations": "none"}}}]}
+    for name, spec in (("odd", odd), ("plain", {"tasks": []})):
+        meta = {"name": name, "namespace": "default", "labels": {PLAN_LABEL: "plan-a"}}
+        cluster.add(RESERVATIONS, {"metadata": meta, "spec": spec})
+
+    release_reservations(cluster, "plan-a")  # type: ignore[arg-type]
+
+    assert cluster.reservations() == []
+
+
+def test_one_reservation_that_cannot_be_read_does_not_hide_the_cluster() -> None:
+    cluster = fragmented_cluster()
+    odd = {"tasks": [{"name": "main", "template": {"spec": {"containers": [], "tolerations": "none"}}}]}
+    cluster.add(RESERVATIONS, {"metadata": {"name": "odd", "namespace": "default"}, "spec": odd})
+
+    seen = read_live_snapshot(cluster)  # type: ignore[arg-type]
+
+    assert [(one.key, one.spec.tasks) for one in seen.reservations] == [("default/odd", ())]
 
 
 def test_a_draining_taint_of_a_plan_that_is_gone_is_taken_off() -> None:

@@ -12,12 +12,14 @@ from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, PROBE_LABEL, QU
 from berth_core.names import DEFAULT_NAMESPACE, priority_class_name
 from berth_core.objects import (
     Affinity,
+    Container,
     LabelSelectorRequirement,
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
     Pod,
     PodTemplate,
+    ResourceRequirements,
     Toleration,
 )
 from berth_core.pod_requests import effective_requests
@@ -67,6 +69,9 @@ HEAVY = {
     "overhead": task(cpu="1", memory="1Gi", overhead={"cpu": "250m", "memory": "120Mi"}),
     "an extended resource": task(cpu="1", memory="1Gi", requests={"nvidia.com/gpu": "2"}),
     "huge pages": task(cpu="1", memory="1Gi", requests={"hugepages-2Mi": "64Mi"}),
+    "limits alone": task(
+        containers=[Container(name="main", resources=ResourceRequirements(limits={"cpu": "2", "nvidia.com/gpu": "1"}))]
+    ),
     "nothing": task(cpu=None, memory=None),
 }
 
@@ -75,6 +80,11 @@ HEAVY = {
 def test_a_placeholder_asks_for_what_the_pod_asks_for(of: ReservationTask) -> None:
     built = msgspec.convert(build(of), Pod)
     assert effective_requests(built.spec) == effective_requests(of.template.spec)
+
+
+def test_a_placeholder_asks_for_the_limits_of_a_container_without_requests() -> None:
+    resources = build(HEAVY["limits alone"])["spec"]["containers"][0]["resources"]
+    assert resources == {"requests": {"cpu": "2", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
 
 
 def test_what_cannot_be_overcommitted_is_also_the_limit() -> None:

@@ -15,7 +15,7 @@ from berth_core.migration_plans import MigrationPlan
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, ObjectMeta, Pod
 from berth_core.pod_requests import effective_requests
-from berth_core.reservations import Reservation, ReservationSpec, ReservationStatus
+from berth_core.reservations import Reservation, ReservationSpec
 from berth_core.workloads import Workload
 from berth_kube.client import KubeClient
 from berth_kube.decoding import T
@@ -107,20 +107,11 @@ def _workloads(client: KubeClient) -> tuple[Workload, ...]:
 
 def _reservation(body: dict[str, Any]) -> Reservation:
     """Decode a Reservation; one that cannot be read has no tasks, and no status if that is what does not fit."""
+    found = Reservation.read(body)
     try:
-        found = Reservation.from_api(body)
         expires_at(found.spec, parse_timestamp(found.metadata.creation_timestamp or ""))
         for task in found.spec.tasks:
             effective_requests(task.template.spec)
-    except (msgspec.ValidationError, InputError):
-        return _unreadable(body)
+    except InputError:
+        return msgspec.structs.replace(found, spec=ReservationSpec(tasks=()))
     return found
-
-
-def _unreadable(body: dict[str, Any]) -> Reservation:
-    try:
-        status = msgspec.convert(body.get("status") or {}, ReservationStatus)
-    except msgspec.ValidationError:
-        status = ReservationStatus()
-    metadata = msgspec.convert(body["metadata"], ObjectMeta)
-    return Reservation(metadata=metadata, spec=ReservationSpec(tasks=()), status=status)
