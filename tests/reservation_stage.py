@@ -161,6 +161,7 @@ def stage(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[Stage]:
         made = make_stage(sandbox, client, f"stage-{zlib.crc32(request.node.nodeid.encode()):08x}")
         try:
             yield made
+            made.require_rest()  # the invariants hold at the end of every test, whatever it was about
         finally:
             made.clear()
 

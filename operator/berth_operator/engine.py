@@ -26,6 +26,7 @@ from berth_operator.actions import Action, AssignSlot, Probe
 from berth_operator.allowances import Allowances
 from berth_operator.announcements import Announcer
 from berth_operator.cache import Cache, GuardableNode
+from berth_operator.clock_watch import ClockWatch
 from berth_operator.cluster_rules import ClusterRules
 from berth_operator.guards import GuardKeeper
 from berth_operator.observation import Observation
@@ -257,10 +258,14 @@ class Engine:
     def _lead(self) -> None:
         """Win the lease whenever it is free; sweep when it is won, when keys were dropped, and regularly.
 
-        Without it the picture is compared regularly, too: the webhook answers from it.
+        Without it the picture is compared regularly, too: the webhook answers from it. When the clock was set all is
+        looked at, for what is due was reckoned by another time.
         """
         last_sweep = last_look = time.monotonic()
+        clock_watch = ClockWatch(self._clock)
         while not self._retired.wait(_LEADER_TICK_SECONDS):
+            if clock_watch.was_set():
+                self._dropped.set()
             if not self._lease.held():
                 self._cache.begin_anew()
                 last_sweep = -math.inf

@@ -1,6 +1,6 @@
 """Owns the fixtures that the cluster tests of the operator share."""
 
-from outages import outages
+from outages import early_outages, outages
 from reservation_stage import operator, stage
 
-__all__ = ["operator", "outages", "stage"]
+__all__ = ["early_outages", "operator", "outages", "stage"]

@@ -72,7 +72,7 @@ def begin(stage: Stage) -> None:
 def test_set_forward_what_is_due_by_it_expires_and_stays_so(hands: Hands, stage: Stage) -> None:
     begin(stage)
     hands.shift(HOUR)
-    ended = stage.wait_for(ReservationPhase.FAILED, seconds=25)
+    ended = stage.wait_for(ReservationPhase.FAILED, seconds=10)
     assert ended.status.state is not None
     assert ended.status.state.reason == ReservationReason.EXPIRED
 

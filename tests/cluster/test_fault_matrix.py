@@ -267,6 +267,10 @@ FORGERIES: Final = {
     "the conditions": Forgery({"conditions": []}),
     "the slots": Forgery({"slots": []}),
     "a slot's node": Forgery({"slots": [{"task": "main", "index": 0, "state": "Held", "node": "elsewhere"}]}),
+    "that a slot was taken": Forgery(
+        {"slots": [{"task": "main", "index": 0, "state": "Taken", "node": "elsewhere"}], "succeeded": 1}
+    ),
+    "that all is over": Forgery({"state": {"phase": "Failed", "reason": "Forged", "message": "forged"}}),
     "numbers in a hand-over": Forgery({"available": 7, "failed": 3}, in_a_hand_over=True),
     "the phase in a hand-over": Forgery({"state": {"phase": "Pending"}}, in_a_hand_over=True),
 }
