@@ -232,7 +232,10 @@ class Performer:
 
     def _validate(self, reservation: Reservation) -> None:
         """Have a new Reservation judged, by the API server and by what its namespace may hold."""
-        self._cache.put_verdict(reservation.metadata.uid, self._validator.judge(reservation))
+        uid = reservation.metadata.uid
+        self._cache.put_verdict(uid, self._validator.judge(reservation))
+        if self._cache.reservation(uid) is None:
+            self._validator.forget(uid)  # that it is gone was heard before it was counted in
 
     def _create_placeholder(
         self,
@@ -339,7 +342,7 @@ class Performer:
         self._patch_pod(pod, pod_patches.build_release(pod))
 
     def _patch_pod(self, pod: Pod, operations: pod_patches.Operations) -> None:
-        """Patch an owner pod; one that is gone, or is another by now, is forgotten."""
+        """Patch a pod in a hand-over; one that is gone is forgotten."""
         if not operations:
             return
         try:

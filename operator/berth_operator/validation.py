@@ -41,6 +41,10 @@ class Validator:
             self._why_unknown_class(reservation) or self._why_invalid(reservation) or self._why_forbidden(reservation)
         )
 
+    def forget(self, uid: str) -> None:
+        """Count a Reservation out again that is gone."""
+        self._allowances.forget(uid)
+
     def _why_unknown_class(self, reservation: Reservation) -> Verdict | None:
         for task in reservation.spec.tasks:
             try:

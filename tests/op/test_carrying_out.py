@@ -31,6 +31,7 @@ from berth_operator.actions import (
     Ungate,
     Validate,
 )
+from berth_operator.limits import LimitSettings
 from berth_operator.performer import LeaseLostError
 from builders import as_api, task
 from fake_api import error
@@ -147,6 +148,20 @@ def test_a_validation_that_could_not_be_made_is_made_again(desk: Desk) -> None:
     seen = desk.cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.validated is False
+
+
+def test_a_reservation_that_is_gone_when_it_is_judged_takes_nothing_from_its_namespace(desk: Desk) -> None:
+    most = LimitSettings().default.slots
+    assert most is not None
+    gone, other = (place(replicas=most, name=name, uid=f"uid-{name}") for name in ("gone", "other"))
+    for one in (gone, other):
+        desk.know(of=one)
+    desk.cache.remove_reservation("uid-gone")
+    desk.perform(Validate(), of=gone)
+    desk.perform(Validate(), of=other)
+    seen = desk.cache.observe("uid-other")
+    assert seen is not None
+    assert (seen.validated, seen.verdict) == (True, None)
 
 
 def gate(body: dict[str, Any]) -> dict[str, Any]:
