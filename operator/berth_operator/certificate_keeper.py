@@ -5,6 +5,7 @@ It does not own when which certificate is renewed (`berth_operator.certificates`
 
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -75,5 +76,5 @@ def _hosts(settings: OperatorSettings) -> tuple[str, ...]:
     service, namespace = settings.webhook.service, settings.placeholders.namespace
     if service:
         return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
-    host = settings.webhook.url.removeprefix("https://").split("/")[0].rsplit(":", 1)[0]
+    host = urlsplit(settings.webhook.url).hostname
     return tuple(sorted({host or settings.webhook.host, "127.0.0.1", "localhost"}))

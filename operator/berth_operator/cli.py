@@ -6,12 +6,13 @@ It does not own what the settings mean: `berth_operator.settings` does.
 import asyncio
 import sys
 from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 import click
 import kopf
 
 from berth_core.clock import SystemClock
-from berth_core.durations import parse_duration
+from berth_core.durations import DurationError, parse_duration
 from berth_core.errors import BerthError, InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import ClientSettings, KubeClient, connect
@@ -152,18 +153,16 @@ def _end(error: BerthError) -> NoReturn:
 
 
 def read_settings(options: dict[str, Any]) -> OperatorSettings:
-    """Return the settings that the options ask for; raises InputError naming the option."""
+    """Return the settings that the options ask for; raises InputError naming the option, or the setting behind it."""
     health_host, health_port = parse_address("--health-address", options["health_address"])
-    if options["webhook_url"] and not options["webhook_url"].startswith("https://"):
-        raise InputError("--webhook-url", options["webhook_url"], "an address that begins with https://")
     return OperatorSettings(
         placeholders=PlaceholderSettings(namespace=options["namespace"], image=options["image"]),
         webhook=WebhookSettings(
             host=options["webhook_host"],
             port=options["webhook_port"],
-            url=options["webhook_url"],
+            url=read_base_address("--webhook-url", options["webhook_url"]),
             service=options["webhook_service"],
-            certificate_seconds=parse_duration(options["certificate_life"]).total_seconds(),
+            certificate_seconds=read_seconds("--certificate-life", options["certificate_life"]),
             drain_seconds=options["drain_seconds"],
         ),
         handover=HandoverSettings(at_once=options["handovers_at_once"]),
@@ -177,6 +176,25 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
         health_host=health_host,
         health_port=health_port,
     )
+
+
+def read_base_address(option: str, text: str) -> str:
+    """Return an address that names a host and is called by TLS, or ""; raises InputError naming the option."""
+    try:
+        is_usable = not text or (text.startswith("https://") and bool(urlsplit(text).hostname))
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise InputError(option, text, "an address that begins with https:// and names a host")
+    return text
+
+
+def read_seconds(option: str, text: str) -> float:
+    """Return a duration in seconds; raises InputError naming the option."""
+    try:
+        return parse_duration(text).total_seconds()
+    except DurationError as error:
+        raise InputError(option, text, error.expected) from error
 
 
 def read_limits(options: dict[str, Any]) -> LimitSettings:

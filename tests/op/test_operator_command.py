@@ -33,6 +33,12 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
         ("--webhook-url", "http://berth"),
         "expected an address that begins with https://",
     ),
+    "a webhook address without a host": (("--webhook-url", "https://"), "and names a host"),
+    "a webhook address with half a bracket": (("--webhook-url", "https://[::1"), "--webhook-url is 'https://[::1'"),
+    "a life that is no duration": (
+        ("--certificate-life", "a year"),
+        "--certificate-life is 'a year'; expected a duration",
+    ),
     "a port that is none": (("--webhook-port", "70000"), "70000"),
     "no worker": (("--workers", "0"), "workers is '0'; expected a number above 0"),
     "a negative retention": (("--retention", "-1"), "expected 0 or more seconds"),

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from cryptography import x509
 
 from berth_core.errors import InputError
 from berth_core.names import WEBHOOK_SECRET
@@ -253,6 +254,24 @@ def test_the_certificate_is_made_once_and_kept() -> None:
     again = CertificateKeeper(api.as_client(), SETTINGS)
     assert again.refresh(NOON)
     assert again.bundle == keeper.bundle
+
+
+ADDRESSES: dict[str, tuple[WebhookSettings, str]] = {
+    "where it listens": (WebhookSettings(host="10.0.0.7"), "10.0.0.7"),
+    "a host with a port": (WebhookSettings(url="https://berth.example:9443"), "berth.example"),
+    "an IPv6 address": (WebhookSettings(url="https://[fd00::7]:9443"), "fd00::7"),
+    "a Service": (WebhookSettings(service="berth-webhook"), "berth-webhook.berth-system.svc"),
+}
+
+
+@pytest.mark.parametrize(("webhook", "want"), ADDRESSES.values(), ids=ADDRESSES.keys())
+def test_the_certificate_names_how_the_webhook_is_called(webhook: WebhookSettings, want: str) -> None:
+    keeper = CertificateKeeper(FakeApi().as_client(), OperatorSettings(webhook=webhook))
+    keeper.refresh(NOON)
+    assert keeper.bundle is not None
+    leaf = x509.load_pem_x509_certificate(keeper.bundle.certificate)
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert want in {str(name.value) for name in names}
 
 
 def test_of_two_replicas_that_begin_at_once_one_takes_the_certificate_of_the_other() -> None:
