@@ -193,7 +193,7 @@ def _runs_without_us(pod: Pod) -> bool:
 
 def _kin_of(pod: Pod) -> Kinship:
     """Return what tells the pods that may take one another's places, as `MoveProgress.kin` does."""
-    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+    owner = pod.controller
     if owner is None:
         return (pod.metadata.namespace, pod.metadata.uid)
     return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from berth_core.resources import CPU, MEMORY, ResourceAmounts
+from berth_core.resources import CPU, MEMORY, ResourceAmounts, format_amount
 from berth_descheduler.plan_quality import usual_shapes
 from berth_descheduler.planner import Fragmentation, Plan
 from berth_descheduler.refusals import RefusalReason, Refused, RefusedKind
@@ -33,7 +33,7 @@ def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[s
     ]
     for name in shown_resources(plan):
         rows.append((f"{name} requested of nodes in use", [_used_share(state, name) for state in states]))
-        rows.append((f"largest free {name}", [_quantity(name, max(0, one.largest_free(name))) for one in states]))
+        rows.append((f"largest free {name}", [format_amount(name, max(0, one.largest_free(name))) for one in states]))
     for shape in usual_shapes(plan):
         asked = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
         rows.append((f"room for pods of {asked}", [str(state.fits(shape)) for state in states]))
@@ -96,7 +96,3 @@ def _used_share(fragmentation: Fragmentation, name: str) -> str:
 
 def _total(amounts: Iterable[ResourceAmounts], name: str) -> int:
     return sum(one.get(name) for one in amounts)
-
-
-def _quantity(name: str, amount: int) -> str:
-    return ResourceAmounts({name: amount}).to_quantities().get(name, "0")

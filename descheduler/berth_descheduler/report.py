@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.migration_plans import PlannedMove
-from berth_core.resources import ResourceAmounts
+from berth_core.resources import format_amount
 from berth_descheduler.plan_quality import describe_cost, describe_quality, describe_room, describe_shapes
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
 from berth_descheduler.plugins.defragmentation import StrategyName
@@ -110,11 +110,11 @@ def _describe_fragmentation(fragmentation: Fragmentation) -> dict[str, Any]:
 
 def _describe_resource(fragmentation: Fragmentation, name: str) -> dict[str, Any]:
     return {
-        "allocatable": _quantity(name, fragmentation.allocatable.get(name)),
-        "requested": _quantity(name, fragmentation.requested.get(name)),
+        "allocatable": format_amount(name, fragmentation.allocatable.get(name)),
+        "requested": format_amount(name, fragmentation.requested.get(name)),
         "utilisation": _rounded(fragmentation.utilisation(name)),
-        "free": _quantity(name, fragmentation.free(name)),
-        "largest_free": _quantity(name, max(0, fragmentation.largest_free(name))),
+        "free": format_amount(name, fragmentation.free(name)),
+        "largest_free": format_amount(name, max(0, fragmentation.largest_free(name))),
     }
 
 
@@ -133,10 +133,6 @@ def _describe_refused(refused: Refused) -> dict[str, Any]:
         **{name: str(value) for name, value in named if value},
         "message": refused.message,
     }
-
-
-def _quantity(name: str, amount: int) -> str:
-    return ResourceAmounts({name: amount}).to_quantities().get(name, "0")
 
 
 def _rounded(share: Fraction) -> float:

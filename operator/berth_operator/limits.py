@@ -11,7 +11,7 @@ from berth_core.errors import InputError
 from berth_core.objects import PodSpec
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, Slot, SlotState
-from berth_core.resources import ResourceAmounts
+from berth_core.resources import ResourceAmounts, format_amount
 
 SLOTS: Final = "slots"
 SHARE: Final = "share"
@@ -152,15 +152,15 @@ def why_over_limit(
     if limit.slots is not None and held.slots + asked.slots > limit.slots:
         left = max(0, limit.slots - held.slots)
         return f"{subject} {limit.slots} slots together, {left} are left and {asked.slots} are asked for (limit slots)"
+    together = held.requests.plus(asked.requests)
     for name, wanted in asked.requests.items():
-        if not wanted:
-            continue
         for allowed, told in _bounds(name, limit, cluster):
-            if held.requests.get(name) + wanted > allowed:
+            if together.get(name) > allowed:
                 left = max(0, allowed - held.requests.get(name))
+                may_hold, is_left, is_asked = (format_amount(name, amount) for amount in (allowed, left, wanted))
                 return (
-                    f"{subject} {_show(name, allowed)} of {name} together{told}, {_show(name, left)} is left and "
-                    f"{_show(name, wanted)} is asked for (limit {SHARE if told else name})"
+                    f"{subject} {may_hold} of {name} together{told}, {is_left} is left and {is_asked} is asked for "
+                    f"(limit {SHARE if told else name})"
                 )
     return ""
 
@@ -170,10 +170,5 @@ def _bounds(name: str, limit: NamespaceLimit, cluster: ResourceAmounts) -> list[
     bounds = [(limit.amounts[name], "")] if name in limit.amounts else []
     if limit.share_percent is not None and cluster.get(name):
         share = int(cluster.get(name) * limit.share_percent / _WHOLE_PERCENT)
-        bounds.append((share, f", {limit.share_percent:g} % of the cluster's {_show(name, cluster.get(name))}"))
+        bounds.append((share, f", {limit.share_percent:g} % of the cluster's {format_amount(name, cluster.get(name))}"))
     return bounds
-
-
-def _show(name: str, amount: int) -> str:
-    """Return an amount as a quantity."""
-    return ResourceAmounts({name: amount}).to_quantities().get(name, "0")

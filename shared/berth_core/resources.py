@@ -103,7 +103,7 @@ class ResourceAmounts:
 
     def to_quantities(self) -> dict[str, str]:
         """Return the amounts as quantities, sorted by name; reading them gives the same amounts."""
-        return {name: _quantity(name, amount) for name, amount in self.items()}
+        return {name: format_amount(name, amount) for name, amount in self.items()}
 
     def __getitem__(self, name: str) -> int:
         return self.amounts.get(name, 0)
@@ -132,6 +132,17 @@ class ResourceAmounts:
 _EMPTY: Final = ResourceAmounts()
 
 
+def format_amount(name: str, amount: int) -> str:
+    """Return the amount of one resource as the shortest usual quantity."""
+    if name == CPU:
+        return f"{amount}m" if amount % _MILLI else str(amount // _MILLI)
+    if amount and (name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX)):
+        for unit, size in _BINARY_UNITS:
+            if amount % size == 0:
+                return f"{amount // size}{unit}"
+    return str(amount)
+
+
 def _amount(name: str, raw: RawQuantity) -> int:
     """Return one quantity as an amount; raises `QuantityError` with the resource as its field."""
     try:
@@ -148,14 +159,3 @@ def _cached_amount(raw: RawQuantity, *, in_millis: bool) -> int:
     """Return one quantity as thousandths or as whole units, rounded away from zero."""
     quantity = parse_quantity(str(raw))
     return quantity.milli() if in_millis else quantity.value()
-
-
-def _quantity(name: str, amount: int) -> str:
-    """Return one amount as the shortest usual quantity."""
-    if name == CPU:
-        return f"{amount}m" if amount % _MILLI else str(amount // _MILLI)
-    if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX):
-        for unit, size in _BINARY_UNITS:
-            if amount % size == 0:
-                return f"{amount // size}{unit}"
-    return str(amount)

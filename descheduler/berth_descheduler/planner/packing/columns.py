@@ -237,8 +237,3 @@ def _count_there(
     listed = (row >= 0) & may[pod_node]
     cells = np.bincount(row[listed] * nodes + pod_node[listed], minlength=len(rows) * nodes)
     return cells.reshape(len(rows), nodes).astype(np.int32)
-
-
-def pods_of_kind(columns: Columns, kind: int, node: int, pods: Sequence[PodIndex]) -> list[PodIndex]:
-    """Return those of a node's pods that are of a kind and may be moved."""
-    return [pod for pod in pods if columns.pod_kind[pod] == kind and columns.pod_node[pod] == node]
