@@ -1,6 +1,6 @@
 """Owns what a Reservation must be beyond what the API server's schema can say.
 
-It does not own whether the API server would take its pods: `berth_operator.performer` asks.
+It does not own whether the API server would take its pods: `berth_operator.validation` asks.
 """
 
 from berth_core.reservations import Reservation, ReservationReason

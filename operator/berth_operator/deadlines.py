@@ -1,5 +1,6 @@
 """Owns until when the kubelet lets a placeholder run, and what to do where that is not what its Reservation says.
 
+It does not make the successor: `berth_operator.reconcile` decides on it, `berth_operator.performer` creates it.
 The API server lets nobody put `activeDeadlineSeconds` off: a placeholder whose Reservation was extended is succeeded by
 another one in time. Where it was shortened the deadline is brought forward.
 """

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from berth_core.errors import BerthError
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, SlotState
@@ -58,7 +59,7 @@ class Seeker:
         try:
             selector = "status.phase=Pending,spec.nodeName="
             listed = self._client.list(PODS, field_selector=selector, label_selector=f"!{RESERVATION_LABEL}", type=Pod)
-        except BaseException:
+        except BerthError:
             with self._lock:
                 self._asking |= asking
             raise
