@@ -11,7 +11,7 @@ from typing import Final
 
 from berth_sandbox.builds import build_programs
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.go_modules import CONTROL_PLANE, KUBECTL
+from berth_sandbox.go_modules import CONTROL_PLANE, HELM, KUBECTL, GoModule
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
@@ -31,10 +31,19 @@ def find_binaries(progress: Callable[[str], None], environ: Mapping[str, str] = 
 
 def find_kubectl(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Path:
     """Return kubectl: the one on the PATH, in KUBEBUILDER_ASSETS, or built."""
-    on_path = shutil.which("kubectl", path=environ.get("PATH", ""))
+    return _find_tool(KUBECTL, "kubectl", progress, environ)
+
+
+def find_helm(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Path:
+    """Return helm: the one on the PATH, in KUBEBUILDER_ASSETS, or built."""
+    return _find_tool(HELM, "helm", progress, environ)
+
+
+def _find_tool(module: GoModule, name: str, progress: Callable[[str], None], environ: Mapping[str, str]) -> Path:
+    on_path = shutil.which(name, path=environ.get("PATH", ""))
     if on_path is not None:
         return Path(on_path)
-    return _given("kubectl", environ) or build_programs(KUBECTL, progress)["kubectl"]
+    return _given(name, environ) or build_programs(module, progress)[name]
 
 
 def _given(name: str, environ: Mapping[str, str]) -> Path | None:

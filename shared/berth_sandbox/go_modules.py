@@ -15,6 +15,7 @@ from berth_sandbox.go_toolchain import Version, parse_version
 
 _HASH_LENGTH: Final = 10
 _KUBERNETES_VERSION: Final = "k8s.io/component-base/version"
+_HELM_VERSION: Final = "helm.sh/helm/v4/internal/version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class GoModule:
         """Return the linker's flags: no debug information, and the version that the programs report."""
         version = self.program_version()
         flags = ["-s", "-w"]
+        if self.name == "helm":
+            flags.append(f"-X {_HELM_VERSION}.version={version}")
         if self.name == "kube":
             major, minor, _ = version.removeprefix("v").split(".", 2)
             named = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
@@ -81,6 +84,8 @@ KUBERNETES: Final = GoModule(
 KUBECTL: Final = GoModule("kube", "k8s.io/kubernetes", (Program("kubectl", "k8s.io/kubernetes/cmd/kubectl"),))
 ETCD: Final = GoModule("etcd", "go.etcd.io/etcd/server/v3", (Program("etcd", "go.etcd.io/etcd/server/v3"),))
 KWOK: Final = GoModule("kwok", "sigs.k8s.io/kwok", (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),))
+HELM: Final = GoModule("helm", "helm.sh/helm/v4", (Program("helm", "helm.sh/helm/v4/cmd/helm"),))
+"""Not part of a sandbox: who tests the chart asks for it."""
 
 CONTROL_PLANE: Final = (ETCD, KUBERNETES, KWOK)
 

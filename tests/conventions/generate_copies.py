@@ -22,16 +22,61 @@ _CHART_README: Final = """\
 Installs the operator, the descheduler, their rights and the CRDs of Berth into one namespace. One Berth serves the
 whole cluster: do not install it twice.
 
-    helm install berth helm/berth --namespace berth-system --create-namespace --set image.repository=<your image>
+The images are not published yet. Build them at the top of the repository, and push them where your nodes find them:
 
-Helm does not update CRDs: before `helm upgrade`, run `kubectl apply --server-side -f crds/`.
+    docker build -f operator/Dockerfile -t registry.example/team/berth-operator:{version} .
+    docker build -f descheduler/Dockerfile -t registry.example/team/berth-descheduler:{version} .
+
+    helm install berth helm/berth --namespace berth-system --create-namespace --set image.prefix=registry.example/team
 
 Everything that runs in the namespace passes the `restricted` Pod Security level, so hold it to that:
 
     kubectl label namespace berth-system pod-security.kubernetes.io/enforce=restricted
 
-The operator makes and renews the certificate of its webhook itself, and registers the webhook only while a Reservation
-is live; `helm uninstall` leaves no webhook behind if no Reservation is live then.
+The services run as user 65532 on a root that nobody can write to, with the rights of `files/*-rules.yaml` and no
+others. Network policies let them reach the API server and the name service only, and are on by default; they need the
+port of your API servers if it is an uncommon one.
+
+## Settings
+
+`operator.options` and `descheduler.options` are the options of the two programs under their own names:
+`maxMoves` is `--max-moves`, a list gives an option several times. What is not there is not for a service in a cluster.
+Unknown values and wrong types are refused by `values.schema.json`.
+
+## Upgrade
+
+Helm does not update CRDs. Before `helm upgrade`:
+
+    kubectl apply --server-side --force-conflicts -f helm/berth/crds/
+
+The operators are replaced one after the other, and a place that is held stays held. A new descheduler goes on with what
+the old one was at.
+
+## Uninstall
+
+The operator makes and renews the certificate of its webhook itself, registers the webhook only while a Reservation is
+live, and makes priority classes for the pods that hold places. It clears all of that away when no Reservation is live.
+So end them while it still runs:
+
+    kubectl delete migrationplans --all
+    kubectl delete reservations --all --all-namespaces
+    kubectl wait --for=delete mutatingwebhookconfiguration/berth-handover --timeout=60s
+    kubectl wait --for=delete priorityclass --selector app.kubernetes.io/managed-by=berth-operator --timeout=60s
+    helm uninstall berth --namespace berth-system
+    kubectl delete namespace berth-system
+    kubectl delete --filename helm/berth/crds/
+
+Helm itself removes everything that it installed, but for the CRDs; with the namespace go the certificate's Secret and
+the Leases. Without an operator the registration of a webhook does no harm but delay: pods of the namespaces that had a
+live Reservation are created five seconds later. `kubectl delete mutatingwebhookconfiguration berth-handover` ends
+that, and `berth doctor` finds what else is left and says how to mend it.
+
+## Monitoring
+
+`monitoring/alerts.yaml` and `monitoring/dashboard.json` are what `monitoring.rules` and `monitoring.dashboard` install.
+The metrics are explained with the programs.
+
+## Values
 
 | Value | Default | Meaning |
 |---|---|---|
@@ -75,7 +120,8 @@ def chart_readme(values_text: str) -> str:
         f"| `{key}` | `{json.dumps(_value(values, key))}` | {description} |"
         for key, description in _descriptions(values_text.splitlines())
     ]
-    return _CHART_README.format(command=_COMMAND, rows="\n".join(rows))
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    return _CHART_README.format(command=_COMMAND, version=chart["appVersion"], rows="\n".join(rows))
 
 
 def copies() -> dict[Path, str]:

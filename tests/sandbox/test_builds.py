@@ -3,18 +3,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from berth_sandbox import builds
-from berth_sandbox.binaries import find_binaries, find_kubectl
+from berth_sandbox.binaries import find_binaries, find_helm, find_kubectl
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.go_modules import ETCD, KUBERNETES
 from sandbox.fake_go import FakeGo
 
 UseGo = Callable[..., FakeGo]
+FindTool = Callable[[Callable[[str], None], Mapping[str, str]], Path]
 
 
 @pytest.fixture
@@ -137,11 +138,12 @@ def test_a_folder_of_programs_that_does_not_exist_is_said_so() -> None:
         find_binaries(say_nothing, {"KUBEBUILDER_ASSETS": "/does/not/exist"})
 
 
-def test_kubectl_is_taken_from_the_path_or_built(use_go: UseGo, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("find", "name"), [(find_kubectl, "kubectl"), (find_helm, "helm")])
+def test_a_tool_is_taken_from_the_path_or_built(use_go: UseGo, tmp_path: Path, find: FindTool, name: str) -> None:
     go = use_go()
-    assert find_kubectl(say_nothing, {"PATH": str(tmp_path)}).name == "kubectl"
+    assert find(say_nothing, {"PATH": str(tmp_path)}).name == name
     assert len(go.calls("build")) == 1
-    mine = tmp_path / "kubectl"
+    mine = tmp_path / name
     mine.touch(mode=0o755)
-    assert find_kubectl(say_nothing, {"PATH": str(tmp_path)}) == mine
+    assert find(say_nothing, {"PATH": str(tmp_path)}) == mine
     assert len(go.calls("build")) == 1

@@ -3,9 +3,18 @@ from pathlib import Path
 
 import pytest
 
-from berth_sandbox.go_modules import CONTROL_PLANE, ETCD, KUBECTL, KUBERNETES, KWOK, GoModule, build_compile_command
+from berth_sandbox.go_modules import (
+    CONTROL_PLANE,
+    ETCD,
+    HELM,
+    KUBECTL,
+    KUBERNETES,
+    KWOK,
+    GoModule,
+    build_compile_command,
+)
 
-MODULES = (*CONTROL_PLANE, KUBECTL)
+MODULES = (*CONTROL_PLANE, KUBECTL, HELM)
 
 
 def test_kubernetes_is_of_one_release_throughout() -> None:
@@ -33,7 +42,7 @@ def test_every_required_module_has_its_checksum(module: GoModule) -> None:
     assert wanted <= sums
 
 
-@pytest.mark.parametrize("module", [ETCD, KWOK, KUBERNETES], ids=lambda module: module.name)
+@pytest.mark.parametrize("module", [ETCD, HELM, KWOK, KUBERNETES], ids=lambda module: module.name)
 def test_a_build_changes_neither_go_mod_nor_the_users_flags(module: GoModule) -> None:
     command = build_compile_command(Path("/go"), module, module.programs, Path("/out"))
     assert "-mod=readonly" in command
@@ -50,6 +59,10 @@ def test_several_programs_are_built_into_a_folder_and_a_single_one_under_its_nam
 
 def test_kubernetes_reports_its_version() -> None:
     assert f"version.gitVersion={KUBERNETES.program_version()}" in KUBERNETES.linker_flags()
+
+
+def test_helm_reports_its_version() -> None:
+    assert f"internal/version.version={HELM.program_version()}" in HELM.linker_flags()
 
 
 def test_each_platform_and_set_of_dependencies_has_a_cache_of_its_own() -> None:

@@ -14,26 +14,132 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
+{{- /* The image of one service; the context is a list: root, name of the service. */ -}}
 {{- define "berth.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $root := index . 0 -}}
+{{- $service := get $root.Values (index . 1) -}}
+{{- with $root.Values.image.prefix }}{{ . }}/{{ end }}{{ $service.image }}
+{{- if $service.digest }}@{{ $service.digest }}{{ else }}:{{ $root.Values.image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{- /* What the restricted Pod Security Standard asks of a pod. */ -}}
-{{- define "berth.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- /*
+Arguments from options that are named as the program's own: a list is an option given several times, a map one with
+NAME:VALUE, true one without a value; false and empty ones are left to the program. The context is the map of options.
+*/ -}}
+{{- define "berth.arguments" -}}
+{{- range $key, $value := . }}
+{{- $option := printf "--%s" (kebabcase $key) }}
+{{- if kindIs "bool" $value }}
+{{- if $value }}
+- {{ $option }}
+{{- end }}
+{{- else if kindIs "slice" $value }}
+{{- range $value }}
+- {{ printf "%s=%s" $option (include "berth.text" .) | quote }}
+{{- end }}
+{{- else if kindIs "map" $value }}
+{{- range $name, $text := $value }}
+- {{ printf "%s=%s:%s" $option $name $text | quote }}
+{{- end }}
+{{- else if ne (include "berth.text" $value) "" }}
+- {{ printf "%s=%s" $option (include "berth.text" $value) | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 
-{{- /* What the restricted Pod Security Standard asks of a container, and a root that nobody can write to. */ -}}
-{{- define "berth.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- /* A text as it is; a number in full, for large ones would else be written with an exponent. */ -}}
+{{- define "berth.text" -}}
+{{- if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end }}
+{{- end }}
+
+{{- /* What of a pod both services share; the context is a list: root, name of the service. */ -}}
+{{- define "berth.pod" -}}
+{{- $root := index . 0 -}}
+{{- $service := get $root.Values (index . 1) -}}
+serviceAccountName: berth-{{ index . 1 }}
+automountServiceAccountToken: true
+# Variables that describe Services are named like the programs' own.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . | quote }}
+  {{- end }}
+{{- end }}
+{{- with $service.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with $service.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $service.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $service.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumes:
+  - name: scratch
+    emptyDir:
+      sizeLimit: 16Mi
+{{- end }}
+
+{{- /* What of a container both services share; the context is a list: root, name of the service. */ -}}
+{{- define "berth.container" -}}
+{{- $root := index . 0 -}}
+{{- $service := get $root.Values (index . 1) -}}
+image: {{ include "berth.image" . | quote }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+command: [berth-{{ index . 1 }}]
+resources:
+  {{- toYaml $service.resources | nindent 2 }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  runAsNonRoot: true
+  capabilities:
+    drop: [ALL]
+volumeMounts:
+  - name: scratch
+    mountPath: /tmp
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: health
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: health
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: 2
+{{- end }}
+
+{{- /* Labels and annotations of the pods of one service; the context is a list: root, name of the service. */ -}}
+{{- define "berth.podMetadata" -}}
+{{- $service := get (index . 0).Values (index . 1) -}}
+labels:
+  {{- include "berth.selector" . | nindent 2 }}
+  {{- with $service.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $service.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- /* Roles and bindings of one service; the context is a list: root, name of the service, file with its rules. */ -}}

@@ -1,0 +1,93 @@
+"""Owns what the chart's tests share: helm, and a control plane with nothing of Berth on it."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CRDS,
+    MIGRATION_PLANS,
+    NAMESPACES,
+    RESERVATIONS,
+    SERVICE_ACCOUNTS,
+)
+from berth_sandbox.binaries import find_helm
+from berth_sandbox.bootstrap import BERTH_ACCOUNTS
+from berth_sandbox.errors import SandboxUnavailableError
+from berth_sandbox.sandbox import Sandbox
+from chart.charted import Helm, served
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import eventually, is_gone
+
+RESTRICTED = "restricted"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build helm, if there is none, before the first test begins; where that fails, the tests say so."""
+    wanted = any("helm" in getattr(item, "fixturenames", ()) for item in session.items)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if wanted and reporter is not None and not session.config.option.collectonly:
+        with suppress(SandboxUnavailableError):
+            find_helm(reporter.write_line)
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(find_helm(print), tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def bare_sandbox() -> Iterator[Sandbox]:
+    """Yield a control plane without Berth, which knows the kinds of the Prometheus operator."""
+    with Sandbox.start(progress=print) as started:
+        refuse_other_contexts(started.context)
+        with started.connect() as client:
+            remove_berth(client)
+            for kind in yaml.safe_load_all(Path(__file__).with_name("prometheus_kinds.yaml").read_text()):
+                client.create(CRDS, kind)
+            make_restricted_namespace(client)
+            eventually(
+                "the kinds are served", lambda: {"ServiceMonitor", "PrometheusRule"} <= kinds(client), seconds=20
+            )
+        yield started
+
+
+@pytest.fixture
+def client(bare_sandbox: Sandbox) -> Iterator[KubeClient]:
+    with bare_sandbox.connect() as connected:
+        yield connected
+
+
+def kinds(client: KubeClient) -> set[str]:
+    return {resource.kind for resource in served(client)}
+
+
+def make_restricted_namespace(client: KubeClient) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RESTRICTED, "labels": labels}}
+    client.create(NAMESPACES, body)
+    eventually(
+        "pods can be made",
+        lambda: not is_gone(client, SERVICE_ACCOUNTS, "default", RESTRICTED),
+        seconds=20,
+    )
+
+
+def remove_berth(client: KubeClient) -> None:
+    """Take away what a sandbox is started with, so that the chart installs it."""
+    for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
+        for account in BERTH_ACCOUNTS:
+            client.delete(resource, account)
+    for resource in (RESERVATIONS, MIGRATION_PLANS):
+        client.delete(CRDS, f"{resource.plural}.{resource.group}")
+    with suppress(NotFoundError):
+        client.delete(NAMESPACES, DEFAULT_NAMESPACE)
+    eventually("Berth's namespace is gone", lambda: is_gone(client, NAMESPACES, DEFAULT_NAMESPACE), seconds=30)

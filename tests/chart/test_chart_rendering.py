@@ -1,0 +1,270 @@
+"""What helm makes of the chart: it accepts what is right, refuses what is not, and starts the programs as asked."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from berth_descheduler.run_options import cycle_settings, run_planner_settings
+from berth_descheduler.service import read_service_settings, serve
+from berth_operator.cli import main as operator
+from berth_operator.cli import read_settings
+from chart.charted import SERVICES, Helm, HelmError, Manifest, container, find, options
+from chart.value_sets import EVERYTHING, MAKE_ROOM, REFUSED, VALUE_SETS
+from conventions.generate_copies import CHART
+
+COMMANDS: dict[str, click.Command] = {"operator": operator, "descheduler": serve}
+DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SET_BY_THE_CHART = {
+    "operator": {"--namespace", "--webhook-service", "--webhook-host", "--health-address"},
+    "descheduler": {"--namespace", "--health-address"},
+}
+NOT_FOR_A_SERVICE = {
+    "operator": {"--kubeconfig", "--context", "--identity"},
+    "descheduler": {"--kubeconfig", "--context", "--once", "--exact"},
+}
+"""A pod has its account and its name; `--once` ends, and `--exact` is what goes without saying."""
+
+FREE_MAPS = {"resources", "labels"}
+LEFT_AS_IT_IS = {
+    ("operator", "image"),
+    ("descheduler", "image"),
+    ("descheduler", "digest"),
+    ("descheduler", "enabled"),
+    ("networkPolicy", "enabled"),
+    *(("descheduler", "options", key) for key in MAKE_ROOM),
+}
+
+
+def parameters(service: str) -> dict[str, click.Option]:
+    """Return the options of a program by each of their names."""
+    found = (option for option in COMMANDS[service].params if isinstance(option, click.Option))
+    return {name: option for option in found for name in (*option.opts, *option.secondary_opts)}
+
+
+def kebab(key: str) -> str:
+    return "--" + "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def parse(service: str, arguments: list[str]) -> dict[str, Any]:
+    """Return the options as the program itself reads them."""
+    return COMMANDS[service].make_context(service, list(arguments)).params
+
+
+@pytest.fixture(scope="module")
+def renderings(helm: Helm) -> dict[str, list[Manifest]]:
+    return {name: helm.render(values) for name, values in VALUE_SETS.items()}
+
+
+def test_helm_finds_no_fault_with_the_chart(helm: Helm) -> None:
+    helm.run("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_the_schema_refuses(helm: Helm, case: str) -> None:
+    values, named = REFUSED[case]
+    with pytest.raises(HelmError, match=named):
+        helm.render(values)
+
+
+def leaves(values: dict[str, Any], *parents: str) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value and key not in FREE_MAPS:
+            yield from leaves(value, *parents, key)
+        else:
+            yield (*parents, key)
+
+
+def at(values: dict[str, Any], path: tuple[str, ...]) -> object:
+    found: Any = values
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def test_the_table_has_every_value_otherwise_than_by_default() -> None:
+    same = {path for path in leaves(DEFAULTS) if at(EVERYTHING, path) in (None, at(DEFAULTS, path))}
+    assert same == LEFT_AS_IT_IS
+
+
+def without(values: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    head, *rest = path
+    kept = {key: value for key, value in values.items() if rest or key != head}
+    return {**kept, head: without(values[head], tuple(rest))} if rest else kept
+
+
+def test_every_value_but_an_option_makes_a_difference(helm: Helm) -> None:
+    everything = helm.render(EVERYTHING)
+    asked = [path for path in leaves(DEFAULTS) if path not in LEFT_AS_IT_IS and "options" not in path]
+    with ThreadPoolExecutor(2) as pool:
+        rendered = pool.map(lambda path: helm.render(without(EVERYTHING, path)), asked)
+    assert not [path for path, manifests in zip(asked, rendered, strict=True) if manifests == everything]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_option_of_a_program_is_reachable_and_no_other(service: str) -> None:
+    named = {kebab(key) for key in DEFAULTS[service]["options"]}
+    known = {name for name in parameters(service) if name not in {"--help", "-h"}}
+    assert named | SET_BY_THE_CHART[service] | NOT_FOR_A_SERVICE[service] == known
+    assert not named & (SET_BY_THE_CHART[service] | NOT_FOR_A_SERVICE[service])
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_stands_in_the_values_is_what_the_program_would_do_by_itself(service: str) -> None:
+    given = {"interval": "30m"} if service == "descheduler" else {}
+    arguments = [f"--{name}={value}" for name, value in given.items()]
+    by_itself = parse(service, arguments)
+    context = COMMANDS[service].make_context(service, list(arguments))
+    for key, value in DEFAULTS[service]["options"].items():
+        option = parameters(service)[kebab(key)]
+        if key != "noExact" and value not in ("", [], {}):
+            assert by_itself[str(option.name)] == option.type_cast_value(context, str(value)), key
+
+
+@pytest.mark.parametrize("case", VALUE_SETS)
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_program_understands_what_it_is_started_with(
+    renderings: dict[str, list[Manifest]], case: str, service: str
+) -> None:
+    if case == "no descheduler" and service == "descheduler":
+        assert not [m for m in renderings[case] if m["kind"] == "Deployment" and "desch" in m["metadata"]["name"]]
+        return
+    read = parse(service, container(renderings[case], service)["args"])
+    if service == "operator":
+        read_settings(read)
+    else:
+        read_service_settings(read)
+        run_planner_settings(read)
+        cycle_settings(read, trigger="Interval")
+
+
+def as_given(value: Any) -> list[str]:  # noqa: ANN401 - a chart's value is anything
+    """Return what an option is to be given for a value: once or several times, nothing for a switch."""
+    match value:
+        case True:
+            return [""]
+        case list():
+            return [str(one) for one in value]
+        case dict():
+            return [f"{name}:{text}" for name, text in value.items()]
+        case _:
+            return [str(value)]
+
+
+@pytest.mark.parametrize(
+    ("service", "case", "asked"),
+    [
+        ("operator", "every value", EVERYTHING["operator"]["options"]),
+        ("descheduler", "every value", EVERYTHING["descheduler"]["options"]),
+        ("descheduler", "room for what waits", MAKE_ROOM),
+    ],
+)
+def test_each_option_gets_the_value_that_was_asked_for(
+    renderings: dict[str, list[Manifest]], service: str, case: str, asked: dict[str, Any]
+) -> None:
+    given = options(renderings[case], service)
+    wanted = {kebab(key): as_given(value) for key, value in asked.items()}
+    assert {name: given.get(name) for name in wanted} == wanted
+
+
+def test_the_webhook_is_reached_by_its_service_unless_an_address_is_named(
+    renderings: dict[str, list[Manifest]],
+) -> None:
+    assert options(renderings["the defaults"], "operator")["--webhook-service"] == ["berth-webhook"]
+    assert "--webhook-service" not in options(renderings["every value"], "operator")
+
+
+@pytest.mark.parametrize("case", VALUE_SETS)
+def test_every_object_is_labelled_and_in_the_releases_namespace(
+    renderings: dict[str, list[Manifest]], case: str
+) -> None:
+    for manifest in renderings[case]:
+        metadata = manifest["metadata"]
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "berth"
+        cluster_wide = manifest["kind"].startswith("ClusterRole")
+        assert metadata.get("namespace") == (None if cluster_wide else "default"), manifest["kind"]
+
+
+@pytest.mark.parametrize("case", VALUE_SETS)
+def test_what_selects_pods_selects_those_that_are_made(renderings: dict[str, list[Manifest]], case: str) -> None:
+    manifests = renderings[case]
+    pods = [m["spec"]["template"] for m in manifests if m["kind"] == "Deployment"]
+    placeholders = {"metadata": {"labels": {"berth.volcano.sh/placeholder": "true"}}}
+    for manifest in manifests:
+        match manifest["kind"]:
+            case "Service":
+                labels, ports = manifest["spec"]["selector"], manifest["spec"]["ports"]
+            case "PodDisruptionBudget" | "Deployment":
+                labels, ports = manifest["spec"]["selector"]["matchLabels"], []
+            case "NetworkPolicy":
+                labels, ports = manifest["spec"]["podSelector"]["matchLabels"], []
+            case _:
+                continue
+        chosen = [pod for pod in (*pods, placeholders) if labels.items() <= pod["metadata"]["labels"].items()]
+        assert len(chosen) == 1, manifest["metadata"]["name"]
+        for port in ports:
+            assert port["targetPort"] in [p["name"] for p in chosen[0]["spec"]["containers"][0]["ports"]]
+
+
+def test_a_monitor_finds_the_metrics_of_both_services(renderings: dict[str, list[Manifest]]) -> None:
+    monitor = find(renderings["every value"], "ServiceMonitor", "berth")["spec"]
+    found = [
+        manifest
+        for manifest in renderings["every value"]
+        if manifest["kind"] == "Service"
+        and monitor["selector"]["matchLabels"].items() <= manifest["metadata"]["labels"].items()
+    ]
+    assert {manifest["metadata"]["name"] for manifest in found} == {"berth-operator", "berth-descheduler"}
+    assert all(port["name"] == monitor["endpoints"][0]["port"] for m in found for port in m["spec"]["ports"])
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted"),
+    {"the defaults": 1, "every value": 1, "one operator": 0}.items(),
+    ids=["the defaults", "every value", "one operator"],
+)
+def test_several_operators_go_one_after_the_other(
+    renderings: dict[str, list[Manifest]], case: str, wanted: int
+) -> None:
+    budgets = [m["spec"] for m in renderings[case] if m["kind"] == "PodDisruptionBudget"]
+    assert [budget["maxUnavailable"] for budget in budgets] == [1] * wanted
+    rollout = find(renderings[case], "Deployment", "berth-operator")["spec"]
+    assert rollout["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    spread = rollout["template"]["spec"]["topologySpreadConstraints"]
+    assert [s["labelSelector"]["matchLabels"] for s in spread] == [rollout["selector"]["matchLabels"]]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_operator_has_time_to_end_what_it_is_at(renderings: dict[str, list[Manifest]], service: str) -> None:
+    spec = find(renderings["every value"], "Deployment", f"berth-{service}")["spec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] == {"operator": 33, "descheduler": 600}[service]
+
+
+def test_an_image_is_named_by_digest_or_tag(renderings: dict[str, list[Manifest]]) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert container(renderings["the defaults"], "operator")["image"] == f"berth-operator:{version}"
+    everything = renderings["every value"]
+    assert container(everything, "operator")["image"] == "registry.example/team/berth-operator@sha256:" + "0" * 64
+    assert container(everything, "descheduler")["image"] == "registry.example/team/berth-descheduler:1.2.3"
+
+
+def test_no_variable_of_a_service_looks_like_an_option(renderings: dict[str, list[Manifest]]) -> None:
+    for service in SERVICES:
+        spec = find(renderings["the defaults"], "Deployment", f"berth-{service}")["spec"]["template"]["spec"]
+        assert spec["enableServiceLinks"] is False
+
+
+def test_what_is_off_by_default_is_not_there(renderings: dict[str, list[Manifest]]) -> None:
+    kinds = {manifest["kind"] for manifest in renderings["the defaults"]}
+    assert not kinds & {"ServiceMonitor", "PrometheusRule", "ConfigMap"}
+    assert "NetworkPolicy" in kinds
+    assert "NetworkPolicy" not in {manifest["kind"] for manifest in renderings["no network policies"]}
+
+
+def test_the_dashboard_is_installed_as_it_stands_in_its_file(renderings: dict[str, list[Manifest]]) -> None:
+    data = find(renderings["every value"], "ConfigMap", "berth-dashboard")["data"]
+    assert json.loads(data["berth.json"]) == json.loads((CHART / "monitoring" / "dashboard.json").read_text())

@@ -1,0 +1,128 @@
+"""Owns the table of values with which the chart is rendered, each named by what is special about it.
+
+It does not own what every rendering must be.
+"""
+
+from typing import Any, Final
+
+EVERYTHING: Final[dict[str, Any]] = {
+    "image": {"prefix": "registry.example/team", "tag": "1.2.3", "pullPolicy": "Always", "pullSecrets": ["a", "b"]},
+    "operator": {
+        "digest": "sha256:" + "0" * 64,
+        "replicas": 3,
+        "options": {
+            "image": "pause:1",
+            "webhookPort": 10443,
+            "webhookUrl": "https://berth.example:10443",
+            "certificateLife": "1h30m",
+            "drainSeconds": 2.5,
+            "retention": 2592000,
+            "unschedulableSeconds": 0,
+            "handoversAtOnce": 7,
+            "limit": "slots=none,share=none",
+            "namespaceLimit": {"team-a": "slots=50,share=10%", "team-b": "cpu=64"},
+            "guardedPriorityClasses": "precious",
+            "leaseSeconds": 20,
+            "sweepSeconds": 7.5,
+            "workers": 3,
+            "logLevel": "debug",
+        },
+        "healthPort": 18080,
+        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
+        "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}},
+        "priorityClassName": "system-cluster-critical",
+        "nodeSelector": {"pool": "system"},
+        "affinity": {"podAntiAffinity": {}},
+        "tolerations": [{"key": "system", "operator": "Exists"}],
+        "podLabels": {"team": "a"},
+        "podAnnotations": {"note": "b"},
+    },
+    "descheduler": {
+        "options": {
+            "interval": "1h",
+            "resourceType": "memory",
+            "lowThreshold": [45, "memory=45"],
+            "defragmentThreshold": [70],
+            "protectionThreshold": ["cpu=90"],
+            "numberOfNodes": 3,
+            "maxMoves": 2000000,
+            "timeLimit": "none",
+            "noExact": True,
+            "seed": -1,
+            "perController": 2,
+            "perWave": 5,
+            "includeNamespace": ["a", "b"],
+            "coolDown": "10m",
+            "approve": True,
+            "approvalTimeout": "1h",
+            "reserveTimeout": "61s",
+            "evictTimeout": "121s",
+            "landTimeout": "122s",
+            "readyTimeout": "123s",
+            "reservationTtl": "20m",
+            "leaseSeconds": 30,
+            "maxFailedShare": 1,
+            "logLevel": "warning",
+        },
+        "healthPort": 18081,
+        "terminationGraceSeconds": 600,
+        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
+        "resources": {"limits": {"memory": "2Gi"}},
+        "priorityClassName": "system-cluster-critical",
+        "nodeSelector": {"pool": "system"},
+        "affinity": {"nodeAffinity": {}},
+        "tolerations": [{"operator": "Exists"}],
+        "podLabels": {"team": "a"},
+        "podAnnotations": {"note": "b"},
+    },
+    "networkPolicy": {"apiServerPorts": [7443], "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]},
+    "monitoring": {
+        "serviceMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}},
+        "rules": {"enabled": True, "longestCycleAgeSeconds": 2592000, "labels": {"release": "prometheus"}},
+        "dashboard": {"enabled": True, "labels": {"folder": "berth"}},
+    },
+}
+"""Every value, and none as it is by default, but for what would leave something out or does not go with the rest."""
+
+MAKE_ROOM: Final[dict[str, Any]] = {
+    "strategy": "make-room",
+    "shape": ["cpu=12,memory=48Gi,count=3", "cpu=1,count=2"],
+    "pod": ["ml/trainer-0"],
+    "excludeNamespace": ["c", "d"],
+}
+
+VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
+    "the defaults": {},
+    "every value": EVERYTHING,
+    "room for what waits": {"descheduler": {"options": MAKE_ROOM}},
+    "one operator": {"operator": {"replicas": 1}},
+    "no descheduler": {"descheduler": {"enabled": False}, "monitoring": EVERYTHING["monitoring"]},
+    "no network policies": {"networkPolicy": {"enabled": False}},
+    "empty maps": {
+        "operator": {"resources": {}, "options": {"limit": "", "image": "", "guardedPriorityClasses": ""}},
+        "descheduler": {"resources": {}},
+        "monitoring": {"dashboard": {"enabled": True, "labels": {}}},
+    },
+    "a part of another chart": {"global": {"anything": 1}},
+}
+
+REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "an unknown value": ({"operators": {}}, "operators"),
+    "an unknown value of a service": ({"operator": {"replica": 2}}, "replica"),
+    "an option that the program has not": ({"descheduler": {"options": {"once": True}}}, "once"),
+    "an option of the other program": ({"operator": {"options": {"maxMoves": 1}}}, "maxMoves"),
+    "no operator at all": ({"operator": {"replicas": 0}}, "replicas"),
+    "a number as text": ({"operator": {"replicas": "2"}}, "replicas"),
+    "a text as number": ({"image": {"tag": 1}}, "tag"),
+    "a list as text": ({"descheduler": {"options": {"includeNamespace": "a,b"}}}, "includeNamespace"),
+    "a switch as text": ({"descheduler": {"enabled": "yes"}}, "enabled"),
+    "a duration without a unit": ({"descheduler": {"options": {"interval": "30"}}}, "interval"),
+    "an unknown strategy": ({"descheduler": {"options": {"strategy": "hope"}}}, "strategy"),
+    "an unknown level": ({"operator": {"options": {"logLevel": "loud"}}}, "logLevel"),
+    "a port beyond all ports": ({"operator": {"healthPort": 70000}}, "healthPort"),
+    "a webhook without TLS": ({"operator": {"options": {"webhookUrl": "http://x"}}}, "webhookUrl"),
+    "a digest that is none": ({"operator": {"digest": "latest"}}, "digest"),
+    "a share above one": ({"descheduler": {"options": {"maxFailedShare": 2}}}, "maxFailedShare"),
+    "a misspelt resource": ({"operator": {"resources": {"request": {}}}}, "request"),
+    "a label that is no text": ({"operator": {"podLabels": {"a": 1}}}, "podLabels"),
+}
