@@ -6,6 +6,7 @@ It does not own what is told of a Reservation: `berth_operator.statuses` does.
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,7 @@ from berth_operator import log_keys
 
 _KEPT: Final = 10_000
 _LOOK_SECONDS: Final = 0.5
+_BUSY_PAUSE_SECONDS: Final = 0.2
 _LAST_WORDS_SECONDS: Final = 2.0
 
 log = structlog.get_logger(__name__)
@@ -34,10 +36,14 @@ class Announcement:
 
 
 class Announcer:
-    """Writes one event after the other; where thousands wait already, the next one is left out. Thread-safe."""
+    """Writes one event after the other; where thousands wait already, the next one is left out. Thread-safe.
 
-    def __init__(self, client: KubeClient) -> None:
+    While much is to be done it writes few a second.
+    """
+
+    def __init__(self, client: KubeClient, is_busy: Callable[[], bool] = lambda: False) -> None:
         self._client = client
+        self._is_busy = is_busy
         self._waiting: queue.Queue[Announcement] = queue.Queue(_KEPT)
 
     def tell(self, announcement: Announcement) -> None:
@@ -50,7 +56,8 @@ class Announcer:
     def run(self, stop: threading.Event) -> None:
         """Write events until stopped, and then for two seconds what is left."""
         while not stop.is_set():
-            self.write_next(wait_seconds=_LOOK_SECONDS)
+            if self.write_next(wait_seconds=_LOOK_SECONDS) and self._is_busy():
+                stop.wait(_BUSY_PAUSE_SECONDS)
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while time.monotonic() < deadline and self.write_next():
             pass

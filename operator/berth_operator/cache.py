@@ -8,13 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 
 import msgspec
 
 from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import NodeSpec, ObjectMeta, Pod
-from berth_core.reservations import ConditionType, Reservation, ReservationReason, ReservationStatus, SlotState
+from berth_core.reservations import Reservation, ReservationReason, ReservationStatus, SlotState
 from berth_operator.assignments import Assignment
 from berth_operator.cluster_rules import NodeOffer
 from berth_operator.findings import Findings
@@ -23,6 +22,7 @@ from berth_operator.holders import by_slot
 from berth_operator.observation import Guard, Observation, ProbeResult, Verdict, has_started
 from berth_operator.own_statuses import OwnStatuses
 from berth_operator.pod_shelf import PodShelf, reservation_uid
+from berth_operator.proof_book import ProofBook
 from berth_operator.readable import why_unreadable
 from berth_operator.surveys import build_survey
 from berth_operator.versions import Graves, is_newer, version_number, version_of
@@ -63,9 +63,7 @@ class Cache:
         self._nodes: dict[str, GuardableNode] = {}
         self._guarded_since: dict[str, float] = {}
         self._started_since: dict[str, float] = {}
-        self._probes: dict[str, ProbeResult] = {}
-        self._probed_at: dict[str, float] = {}
-        self._path: ProbeResult | None = None
+        self._proofs = ProofBook()
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
         self._findings = Findings()
@@ -154,8 +152,7 @@ class Cache:
                 del self._by_namespace[known.metadata.namespace][uid]
                 self._index_live(known, live=False)
             self._tell_end(uid)
-            self._probes.pop(uid, None)
-            self._probed_at.pop(uid, None)
+            self._proofs.forget(uid)
             self._verdicts.pop(uid, None)
             self._validated.discard(uid)
             self._findings.search_again(uid)
@@ -419,17 +416,18 @@ class Cache:
         """Keep how the last proof of a Reservation's path ended, and how many have failed in a row."""
         with self._lock:
             if uid in self._reservations:
-                known = self._probes.get(uid)
-                failures = 0 if result.gated else (known.failures if known else 0) + 1
-                self._probes[uid] = replace(result, failures=failures)
-                self._probed_at[uid] = time.monotonic()
+                self._proofs.put(uid, result)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def put_shared_proof(self, probed: Reservation, registered: AbstractSet[str]) -> None:
+        """Keep that a Reservation's probe came back gated while the webhook was registered for some namespaces."""
+        with self._lock:
+            self._proofs.put_shared(probed, registered)
 
     def put_path(self, result: ProbeResult | None) -> None:
         """Keep whether the path that all Reservations share works, None where it is not known; looks at all again."""
         with self._lock:
-            changed = (result and result.gated) != (self._path and self._path.gated)
-            self._path = result
+            changed = self._proofs.put_path(result)
             concerned = [uid for uid, one in self._reservations.items() if is_live(one) and one.status.slots]
         if changed and result is not None:
             for uid in concerned:
@@ -438,23 +436,13 @@ class Cache:
     def path(self) -> ProbeResult | None:
         """Return whether the path that all Reservations share works, None where it is not known."""
         with self._lock:
-            return self._path
+            return self._proofs.path
 
-    def _proof(self, reservation: Reservation) -> ProbeResult | None:
-        """Return whether a Reservation's hand-over is proven; an earlier process's proof counts if the path works."""
-        uid = reservation.metadata.uid
-        if self._path is not None and not self._path.gated:
-            return self._path
-        prior = reservation.condition(ConditionType.HANDOVER_READY)
-        if self._path is not None and prior:
-            self._probes.setdefault(uid, ProbeResult(gated=True, message=self._path.message))
-        return self._probes.get(uid)
-
-    def _aged_proof(self, reservation: Reservation, now: float) -> ProbeResult | None:
-        """Return the proof of a Reservation with its age."""
-        proof = self._proof(reservation)
-        made = self._probed_at.get(reservation.metadata.uid)
-        return proof if proof is None or proof.gated or made is None else replace(proof, age_seconds=now - made)
+    def unproven(self) -> tuple[Reservation, ...]:
+        """Return the live Reservations of which it is not known whether a pod would be gated for them."""
+        with self._lock:
+            known = self._reservations.values()
+            return tuple(one for one in known if is_live(one) and self._proofs.proof_of(one) is None)
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Keep that a Reservation's templates were put to the API server, and what it refused."""
@@ -513,7 +501,7 @@ class Cache:
                 surveys=self._findings.surveys(targets | _pins(reservation)),
                 waiting=tuple(p for p in self._findings.waiting(uid) if self._owners.get(p.metadata.uid) is None),
                 searched=self._findings.searched(uid),
-                probe=self._aged_proof(reservation, now),
+                probe=self._proofs.aged_proof_of(reservation, now),
             )
 
     def belongings(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
@@ -525,6 +513,15 @@ class Cache:
         """Return the uids of all Reservations that are known or that a pod names."""
         with self._lock:
             return {*self._reservations, *self._placeholders.named(), *self._owners.named()}
+
+    def has_all_its_pods(self, uid: str) -> bool:
+        """Tell whether a live Reservation has a placeholder for each slot that its status says is held."""
+        with self._lock:
+            reservation = self._reservations.get(uid)
+            if reservation is None:
+                return False
+            held = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
+            return is_live(reservation) and held == len(self._placeholders.of(uid)) > 0
 
     def count_slots(self) -> dict[SlotState, int]:
         """Return how many slots of all known Reservations are in which state."""

@@ -46,7 +46,10 @@ class OrphanKeeper:
 
     def release_stray_gates(self) -> None:
         """Take our gate off pods that carry it without the label, which no Reservation will ever look at."""
-        waiting = self._client.list(PODS, field_selector="status.phase=Pending", type=Pod).items
+        unlabelled = f"!{RESERVATION_LABEL}"
+        waiting = self._client.list(
+            PODS, field_selector="status.phase=Pending", label_selector=unlabelled, type=Pod
+        ).items
         strays = [pod for pod in waiting if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
         self._try_all(self._performer.release, [pod for pod in strays if not pod.is_terminating])
 

@@ -69,6 +69,12 @@ class Pacing:
             LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + _PATIENCE_PER_LATENESS * self._late_seconds()
         )
 
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether so much is to be done that what nobody acts on comes later."""
+        with self._lock:
+            return len(self._since) > _MANY_ON_THE_WAY or self._late_seconds() > _BEHIND_SECONDS
+
     def may_prove(self, uid: str) -> bool:
         """Tell whether the path of a Reservation may be proven now; none is put off for more than 30 seconds."""
         now, late = time.monotonic(), self._late_seconds() > _BEHIND_SECONDS

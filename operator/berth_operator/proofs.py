@@ -2,10 +2,11 @@
 
 It does not own what is written of it (`berth_operator.conditions`) nor the answer (`berth_operator.admission`).
 
-Each Reservation is proven once, for its path has parts of its own: its namespace in the webhook's registration, its
-slot known to whoever answers. What all share, that the API server reaches the webhook and trusts it, is proven every
-two seconds by the probe of one of them, taken in turn. A probe that fails is repeated with the registration mended;
-failing again it stands for all, until probes come back gated again.
+Each Reservation is proven once, for its path has parts of its own: its namespace in the webhook's registration, and
+that whoever answers has heard of it. As replicas hear of Reservations in order, a probe for one speaks for all that are
+no newer and whose namespaces were registered. What all share, that the API server reaches the webhook and trusts it, is
+proven every two seconds by the probe of the newest that is not proven yet, else of each in turn. A probe that fails is
+repeated with the registration mended; failing again it stands for all, until probes come back gated again.
 """
 
 import bisect
@@ -26,11 +27,14 @@ from berth_operator import log_keys, manifests, metrics
 from berth_operator.cache import Cache, is_live
 from berth_operator.observation import ProbeResult, holds_our_gate
 from berth_operator.settings import PlaceholderSettings
+from berth_operator.versions import version_of
 from berth_operator.webhook_scope import WebhookScope
 
 _PROVE_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 0.3
 """Until the next probe while the last one failed, or while one that came back gated is the first again."""
+_UNPROVEN_SECONDS: Final = 0.5
+"""Until the next probe while Reservations are not proven yet: it speaks for all of them at once."""
 _HEARD_SECONDS: Final = 0.1
 _TRIES: Final = 2
 """So many probes in a row decide that the path is broken, or works again."""
@@ -94,7 +98,7 @@ class Prover:
                 self._stop.wait(_DOUBT_SECONDS)
                 continue
             self.prove_path()
-            self._hurry.wait(_PROVE_SECONDS if self._is_settled() else _DOUBT_SECONDS)
+            self._hurry.wait(self._pause_seconds())
             self._hurry.clear()
 
     def forget(self) -> None:
@@ -105,7 +109,7 @@ class Prover:
 
     def prove_path(self) -> None:
         """Probe for the next Reservation in turn, and decide for all where so many probes in a row say the same."""
-        reservation = self._next()
+        reservation = self._newest_unproven() or self._next()
         if reservation is None:
             return
         try:
@@ -123,6 +127,12 @@ class Prover:
             self._decide(ProbeResult(gated=True, message=GATED, of_path=True))
         elif self._in_a_row >= _TRIES and (known is None or known.gated is not gated):
             self._decide(ProbeResult(gated=gated, message=GATED if gated else text or NOT_GATED, of_path=True))
+
+    def _pause_seconds(self) -> float:
+        """Return for how long nothing is to be proven: shorter while there are Reservations that are not yet."""
+        if not self._is_settled():
+            return _DOUBT_SECONDS
+        return _UNPROVEN_SECONDS if self._newest_unproven() is not None else _PROVE_SECONDS
 
     def _is_settled(self) -> bool:
         """Tell whether the last probes agree with what is known of the path."""
@@ -147,14 +157,26 @@ class Prover:
         except BerthError as error:
             log.warning(log_keys.ACTION_FAILED, **{log_keys.KEY_ACTION: "register", log_keys.KEY_ERROR: str(error)})
 
+    def _newest_unproven(self) -> Reservation | None:
+        """Return the Reservation whose probe speaks for most of those that are not proven, None where all are.
+
+        Those whose namespace is not registered yet wait until it is.
+        """
+        registered = self._scope.registered
+        waiting = (one for one in self._cache.unproven() if one.metadata.namespace in registered)
+        return max(waiting, key=lambda one: version_of(one.metadata), default=None)
+
     def _next(self) -> Reservation | None:
-        """Return the next Reservation in turn that has a slot to hand over, None where there is none."""
-        offering = {r.metadata.uid: r for r in self._cache.reservations() if is_live(r) and _offers_slot(r)}
-        if not offering:
+        """Return the next live Reservation in turn, of those with a slot to hand over if any has; None without one.
+
+        Those that have none yet are to find the proof fresh when they have.
+        """
+        live = {r.metadata.uid: r for r in self._cache.reservations() if is_live(r)}
+        if not live:
             return None
-        uids = sorted(offering)
+        uids = sorted(uid for uid, one in live.items() if _offers_slot(one)) or sorted(live)
         self._last_uid = uids[bisect.bisect_right(uids, self._last_uid) % len(uids)]
-        return offering[self._last_uid]
+        return live[self._last_uid]
 
     def _probe_later(self, reservation: Reservation) -> bool:
         """Probe once more when another replica has had the time to hear of the Reservation."""
@@ -163,9 +185,13 @@ class Prover:
 
     def _probe(self, reservation: Reservation) -> bool:
         """Tell whether a dry-run pod comes back gated for a Reservation."""
+        registered = self._scope.registered
         body = manifests.build_probe(reservation, self._settings)
         pod = self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, type=Pod)
-        return holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
+        gated = holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
+        if gated:
+            self._cache.put_shared_proof(reservation, registered)
+        return gated
 
 
 def _offers_slot(reservation: Reservation) -> bool:

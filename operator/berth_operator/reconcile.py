@@ -198,13 +198,16 @@ def _let_go(owner: Pod, node: str) -> list[Action]:
     return [] if owner.status.nominated_node_name == node else [Nominate(owner, node)]
 
 
-def _close(seen: Observation, view: SlotView) -> list[Action]:
-    """Return what is left to do for a slot that is taken, lost or given back."""
+def _close(seen: Observation, view: SlotView, *, for_nobody: bool = False) -> list[Action]:
+    """Return what is left to do for a slot that is taken, lost or given back.
+
+    A place `for_nobody` is given back at once: no owner is to find it empty, and a kubelet is not waited for.
+    """
     actions = _drop_successor(view)
     if view.owner is not None:
         actions.append(Finish(view.owner) if has_started(view.owner) else Release(view.owner))
     if view.placeholder is not None:
-        at_once = view.placeholder.spec.node_name in seen.missing_nodes
+        at_once = for_nobody or view.placeholder.spec.node_name in seen.missing_nodes
         if at_once or not view.placeholder.is_terminating:
             actions.append(DeletePlaceholder(view.placeholder, at_once))
     return actions
@@ -260,8 +263,10 @@ def _wind_up(seen: Observation, views: tuple[SlotView, ...], settings: OperatorS
         match view.slot.state:
             case SlotState.HANDING_OVER:
                 actions += _hand_over(seen, view, settings)
-            case SlotState.TAKEN | SlotState.LOST | SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:
+            case SlotState.TAKEN | SlotState.LOST:
                 actions += _close(seen, view)
+            case SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:
+                actions += _close(seen, view, for_nobody=True)
     return actions
 
 

@@ -22,6 +22,8 @@ from berth_operator.work_queue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0
 """Between two looks, however many Reservations ask for one."""
+_MOST_NAMESPACES: Final = 5
+_WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 
 
 class Seeker:
@@ -57,17 +59,26 @@ class Seeker:
         if not known:
             return
         try:
-            selector = "status.phase=Pending,spec.nodeName="
-            listed = self._client.list(PODS, field_selector=selector, label_selector=f"!{RESERVATION_LABEL}", type=Pod)
+            waiting = self._list_waiting({reservation.metadata.namespace for reservation in known})
         except BerthError:
             with self._lock:
                 self._asking |= asking
             raise
-        found, unjudged = share_out(known, listed.items)
+        found, unjudged = share_out(known, waiting)
         for reservation in known:
             self._cache.put_waiting(reservation.metadata.uid, found.get(reservation.metadata.uid, ()))
         for uid in unjudged:
             self.ask(uid)
+
+    def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
+        """Return the pods without a node of some namespaces; of all at once where one by one would be too many."""
+        places = sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
+        unsent = f"!{RESERVATION_LABEL}"
+        listings = (
+            self._client.list(PODS, namespace=place, field_selector=_WITHOUT_NODE, label_selector=unsent, type=Pod)
+            for place in places
+        )
+        return tuple(pod for listing in listings for pod in listing.items)
 
 
 def share_out(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], set[str]]:

@@ -247,6 +247,12 @@ def _taken_text(views: tuple[SlotView, ...]) -> str:
             return f"all {len(views)} slots were taken by their owners"
 
 
+def has_just_expired(reservation: Reservation, status: ReservationStatus) -> bool:
+    """Tell whether a status is the first to say that the time of a Reservation is up."""
+    state = status.state
+    return not reservation.phase.terminal and state is not None and state.reason == ReservationReason.EXPIRED
+
+
 def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:
     """Return (type, reason, message) of the event for a change of phase, None where the phase is as before.
 

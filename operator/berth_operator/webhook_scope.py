@@ -46,14 +46,21 @@ class WebhookScope:
             if self._written is None or namespace not in _covered(self._written):
                 self._write(self._live_namespaces() | {namespace})
 
-    def reconcile(self) -> None:
-        """Bring the registration in line with the live Reservations."""
+    @property
+    def registered(self) -> frozenset[str]:
+        """Return the namespaces that are covered, as far as is known."""
         with self._lock:
-            namespaces = self._live_namespaces()
+            return frozenset(_covered(self._written)) if self._written is not None else frozenset()
+
+    def reconcile(self) -> bool:
+        """Bring the registration in line with the live Reservations; tell whether it had to be changed."""
+        with self._lock:
+            before, namespaces = self._written, self._live_namespaces()
             if namespaces:
                 self._write(namespaces)
             else:
                 self._remove()
+            return self._written != before
 
     def refresh(self) -> None:
         """Compare with what the API server holds, whatever was written before."""

@@ -80,11 +80,14 @@ def make_namespace(client: KubeClient, name: str = NAMESPACE) -> None:
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
-def add_nodes(sandbox: Sandbox, count: int, cpu: str) -> None:
+def add_nodes(sandbox: Sandbox, count: int, cpu: str, *, pool: str = "") -> None:
+    """Add nodes; those of a pool are for pods that select and tolerate it."""
+    taints = ({"key": "pool", "value": pool, "effect": "NoSchedule"},) if pool else ()
+    shape = NodeShape(cpu=cpu, memory="256Gi", pods=250, labels={"pool": pool} if pool else {}, taints=taints)
     with sandbox.connect() as client:
-        shape = NodeShape(cpu=cpu, memory="256Gi", pods=250)
-        in_parallel(lambda i: client.create(NODES, build_node(f"node-{i:04d}", shape)), range(count))
-        wait(lambda: len(ready_nodes(client)) >= count, seconds=120)
+        before = len(ready_nodes(client))
+        in_parallel(lambda i: client.create(NODES, build_node(f"{pool or 'node'}-{i:04d}", shape)), range(count))
+        wait(lambda: len(ready_nodes(client)) >= before + count, seconds=120)
 
 
 def ready_nodes(client: KubeClient) -> list[str]:
@@ -176,11 +179,14 @@ class BindingTimes:
 
     free: dict[str, float] = field(default_factory=dict)
     bound: dict[str, float] = field(default_factory=dict)
+    on_free: Callable[[str], object] = lambda _name: None
 
     def see(self, pod: Pod) -> None:
         """Take in one version of a pod."""
         name, now = pod.metadata.name, time.monotonic()
         if not any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates):
+            if name not in self.free:
+                self.on_free(name)
             self.free.setdefault(name, now)
         if pod.spec.node_name:
             self.bound.setdefault(name, now)
@@ -191,9 +197,11 @@ class BindingTimes:
 
 
 @contextmanager
-def watched_bindings(sandbox: Sandbox, app: str) -> Iterator[BindingTimes]:
-    """Yield the times of the pods of one app, kept by a watch."""
-    times, stop, listed = BindingTimes(), threading.Event(), threading.Event()
+def watched_bindings(
+    sandbox: Sandbox, app: str, on_free: Callable[[str], object] = lambda _name: None
+) -> Iterator[BindingTimes]:
+    """Yield the times of the pods of one app, kept by a watch, which tells of each pod that is first seen ungated."""
+    times, stop, listed = BindingTimes(on_free=on_free), threading.Event(), threading.Event()
 
     def follow() -> None:
         with connect(kubeconfig=str(sandbox.kubeconfig)) as client:

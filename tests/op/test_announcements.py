@@ -35,6 +35,25 @@ def test_events_are_written_in_order_until_stopped() -> None:
     assert reasons(api) == ["Pending", "Available", "Succeeded"]
 
 
+def test_few_events_are_written_while_much_is_to_be_done() -> None:
+    api, stop = FakeApi(), threading.Event()
+    announcer = Announcer(api.as_client(), lambda: True)
+    for reason in ("Pending", "Available", "Succeeded"):
+        announcer.tell(saying(reason))
+    pauses: list[float | None] = []
+
+    def wait(timeout: float | None = None) -> bool:
+        pauses.append(timeout)
+        if len(pauses) == 2:
+            stop.set()
+        return stop.is_set()
+
+    stop.wait = wait  # type: ignore[method-assign]
+    announcer.run(stop)
+    assert pauses == [0.2, 0.2]
+    assert len(reasons(api)) == 3  # the last one is written on leaving
+
+
 def test_an_event_that_cannot_be_written_keeps_no_other_back() -> None:
     api = FakeApi()
     announcer = Announcer(api.as_client())

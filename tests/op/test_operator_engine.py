@@ -8,7 +8,7 @@ import pytest
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import API_VERSION, KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
-from berth_kube.resources import NODES, RESERVATIONS
+from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_operator.actions import AssignSlot
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.engine import Engine
@@ -110,6 +110,26 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
         engine.start()
     assert not engine.healthy
     engine.stop()
+
+
+def test_places_of_the_expired_are_released_before_any_status_is_written() -> None:
+    api = FakeApi()
+    engine, cache, queue = build_engine(api)
+    engine._lease.held = lambda: True  # type: ignore[method-assign]
+    doomed = place(slot(SlotState.HELD), created="2026-11-21T11:00:00Z", ttl="1s")
+    api.put(RESERVATIONS, as_api(doomed, api_version=API_VERSION, kind=KIND))
+    api.put(PODS, as_api(placeholder(), api_version="v1", kind="Pod"))
+    cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
+    cache.put_reservation(doomed)
+    cache.put_placeholder(placeholder())
+    engine._reconcile(PLACE_KEY)
+    assert [call.split()[:2] for call in api.calls] == [["delete", "pods"]]
+    assert PLACE_KEY in queue._due
+
+    cache.remove_placeholder(placeholder())
+    engine._reconcile(PLACE_KEY)
+    stored = api.get(RESERVATIONS, "place", namespace="default")
+    assert stored["status"]["state"]["reason"] == "Expired"
 
 
 def test_no_more_slots_change_hands_at_once_than_are_allowed() -> None:

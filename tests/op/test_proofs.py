@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
@@ -136,6 +137,17 @@ def test_reservations_are_probed_for_in_turn_and_only_those_that_hold_a_slot(ben
     assert asked == [probe_name(uid) for uid in ("a", "b", PLACE_UID, "a")]
 
 
+def test_the_path_is_proven_also_while_no_reservation_holds_a_slot_yet() -> None:
+    bench = Bench()
+    bench.cache.put_reservation(place(slot(SlotState.PENDING)))
+    for _ in range(2):
+        bench.prover.prove_path()
+    assert bench.prover.proven
+    bench.is_up = False
+    bench.prover.prove_path()
+    assert not bench.prover.proven
+
+
 def test_what_an_earlier_process_proved_counts_once_the_path_works() -> None:
     bench = Bench()
     bench.cache.put_reservation(proven(place(slot(SlotState.HELD))))
@@ -144,11 +156,63 @@ def test_what_an_earlier_process_proved_counts_once_the_path_works() -> None:
     assert bench.gated() is True
 
 
-def test_what_was_never_proven_is_not_proven_by_the_path(bench: Bench) -> None:
-    bench.cache.put_reservation(place(slot(SlotState.HELD), name="other", uid="other"))
-    bench.prover.prove(place(slot(SlotState.HELD)))
+def at(version: str, name: str, **rest: Any) -> Reservation:  # noqa: ANN401 - a builder passes on what the case says
+    made = place(slot(SlotState.PENDING), name=name, uid=name, **rest)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, resource_version=version))
+
+
+SHARED = {
+    "one that is older": (at("5", "other"), True),
+    "one that is newer, and may not have been heard of": (at("9", "other"), None),
+    "one in a namespace for which the webhook was not registered": (at("5", "other", namespace="elsewhere"), None),
+}
+
+
+@pytest.mark.parametrize(("other", "want"), SHARED.values(), ids=SHARED.keys())
+def test_a_probe_that_comes_back_gated_speaks_for(other: Reservation, want: bool | None) -> None:  # noqa: FBT001
+    bench = Bench()
+    bench.cache.put_reservation(at("7", "probed"))
+    bench.scope.reconcile()
+    bench.prover.prove_path()
+    bench.cache.put_reservation(other)
+    assert bench.gated("other") is want
+
+
+def test_a_probe_that_fails_speaks_for_nobody() -> None:
+    bench = Bench(is_up=False)
+    for one in (at("7", "probed"), at("5", "other")):
+        bench.cache.put_reservation(one)
+    bench.scope.reconcile()
     bench.prover.prove_path()
     assert bench.gated("other") is None
+
+
+def test_what_is_proven_stays_so_when_the_reservation_changes(bench: Bench) -> None:
+    bench.cache.put_reservation(at("7", "other"))
+    bench.scope.reconcile()
+    bench.prover.prove_path()
+    assert bench.gated("other")
+    bench.cache.put_reservation(at("9", "other"))
+    assert bench.gated("other")
+
+
+def test_the_newest_reservation_that_is_not_proven_is_probed_for_first(bench: Bench) -> None:
+    for one in (at("5", "older"), at("9", "newest"), at("99", "elsewhere", namespace="elsewhere")):
+        bench.cache.put_reservation(one)
+    bench.scope.ensure("default")
+    bench.api.calls.clear()
+    bench.cache.remove_reservation("elsewhere")
+    bench.prover.prove_path()
+    assert [call.split()[-1] for call in bench.api.calls] == [probe_name("newest")]
+
+
+def test_a_proof_is_asked_for_again_soon_while_a_reservation_lacks_it(bench: Bench) -> None:
+    bench.scope.reconcile()
+    bench.prover.prove_path()
+    assert bench.gated()
+    assert bench.prover._pause_seconds() == 2.0
+    bench.cache.put_reservation(at("9", "new"))
+    assert bench.prover._pause_seconds() == 0.5
 
 
 def test_a_replica_that_lost_the_lease_knows_nothing_of_the_path(bench: Bench) -> None:
