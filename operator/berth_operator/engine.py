@@ -1,8 +1,10 @@
-"""Owns the running operator: watches that fill the cache, workers that reconcile, the lease, the regular sweep.
+"""Owns the running operator: its threads, workers that reconcile, the lease, the regular sweep.
 
-It decides nothing (`berth_operator.reconcile`) and does nothing itself (`berth_operator.performer`).
+It decides nothing (`berth_operator.reconcile`) and does nothing itself (`berth_operator.performer`); what it goes by
+comes from `berth_operator.watches`.
 """
 
+import itertools
 import math
 import threading
 import time
@@ -13,14 +15,12 @@ import structlog
 
 from berth_core.clock import Clock
 from berth_core.errors import BerthError, RetryableError
-from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN, PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN
 from berth_core.names import OPERATOR_LEASE, OPERATOR_RENEWALS
-from berth_core.objects import Pod, PriorityClass
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
-from berth_kube.resources import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
-from berth_kube.watching import Bookmark, Changed, Listed, Removed
+from berth_kube.resources import NODES
 from berth_operator import log_keys, metrics
 from berth_operator.actions import Action, AssignSlot, DeletePlaceholder, Probe
 from berth_operator.allowances import Allowances
@@ -35,13 +35,13 @@ from berth_operator.pacing import Pacing
 from berth_operator.performer import Performer
 from berth_operator.priorities import Priorities
 from berth_operator.proofs import Prover
-from berth_operator.quotas import ResourceQuota
 from berth_operator.reconcile import Decision, decide
 from berth_operator.seeker import Seeker
 from berth_operator.settings import OperatorSettings
 from berth_operator.statuses import has_just_expired
 from berth_operator.sweep import Sweep, list_reservations
 from berth_operator.validation import Validator
+from berth_operator.watches import Watches
 from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import Key, KeyKind, WorkQueue
 
@@ -78,62 +78,66 @@ class Engine:
         self._clock = clock
         self._rules = ClusterRules()
         self._priorities = Priorities(client, self._rules)
-        allowances = Allowances(settings.limits, self._rules)
-        cache.on_reservation(allowances.note, allowances.forget)
         self._prover = Prover(client, cache, scope, settings.placeholders)
         self._pacing = Pacing(lambda: queue.late_seconds)
         self._announcer = Announcer(client, lambda: self._pacing.is_busy)
-        self._performer = Performer(
-            client,
-            cache,
-            self._prover,
-            settings,
-            priorities=self._priorities,
-            validator=Validator(client, self._priorities, allowances, settings.placeholders),
-            announcer=self._announcer,
-            clock=clock,
-            leads=lambda: self.leading,
-        )
+        self._performer = self._build_performer()
         self._orphans = OrphanKeeper(client, cache, self._performer)
         self._guards = GuardKeeper(client, cache, settings.handover)
         self._seeker = Seeker(client, cache, queue.add)
         self._sweep = Sweep(client, cache, scope, self._priorities, queue.add)
         self._stop = threading.Event()
+        self._watches = Watches(client, cache, self._rules, settings.placeholders.namespace, self._stop)
         self._retired = threading.Event()
         self._started = threading.Event()
-        self._synced = [threading.Event() for _ in range(5)]
         self._failure: BerthError | None = None
         self._failures: dict[Key, int] = {}
         self._freed: set[str] = set()
         """Uids of Reservations whose time is up and whose places were released, but whose status does not say so."""
         self._dropped = threading.Event()
         self._led = False
-        self._lease = LeaseHolder(
-            client,
-            settings.placeholders.namespace,
-            OPERATOR_LEASE,
-            settings.identity,
-            duration_seconds=settings.lease_seconds,
-        )
-        self._lease.publish(self._notes, renewals=OPERATOR_RENEWALS)
-        self._prover.on_change(self._lease.renew_soon)
+        self._lease = self._build_lease()
         self._watchers: list[threading.Thread] = []
         self._actors: list[threading.Thread] = []
+
+    def _build_performer(self) -> Performer:
+        """Return who acts; what Reservations hold is counted from now on."""
+        allowances = Allowances(self._settings.limits, self._rules)
+        self._cache.on_reservation(allowances.note, allowances.forget)
+        return Performer(
+            self._client,
+            self._cache,
+            self._prover,
+            self._settings,
+            priorities=self._priorities,
+            validator=Validator(self._client, self._priorities, allowances, self._settings.placeholders),
+            announcer=self._announcer,
+            clock=self._clock,
+            leads=lambda: self.leading,
+        )
+
+    def _build_lease(self) -> LeaseHolder:
+        """Return the lease, which tells whether the hand-over path is proven as soon as that changes."""
+        lease = LeaseHolder(
+            self._client,
+            self._settings.placeholders.namespace,
+            OPERATOR_LEASE,
+            self._settings.identity,
+            duration_seconds=self._settings.lease_seconds,
+        )
+        lease.publish(self._notes, renewals=OPERATOR_RENEWALS)
+        self._prover.on_change(lease.renew_soon)
+        return lease
 
     def start(self) -> None:
         """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
         self._lease.look()
         list_reservations(self._client, self._cache)
-        own = self._settings.placeholders.namespace
-        self._spawn("placeholders", lambda: self._follow_placeholders(own), self._watchers)
-        self._spawn("owners", self._follow_owners, self._watchers)
-        self._spawn("nodes", self._follow_nodes, self._watchers)
-        self._spawn("priority-classes", self._follow_priority_classes, self._watchers)
-        self._spawn("quotas", self._follow_quotas, self._watchers)
-        deadline = time.monotonic() + _SYNC_SECONDS
-        for event in self._synced:
-            if not event.wait(max(0.0, deadline - time.monotonic())):
-                raise RetryableError(f"the cluster's pods and nodes could not be listed within {_SYNC_SECONDS:g} s")
+        for name, follow in self._watches.by_name().items():
+            self._spawn(name, follow, self._watchers)
+        missing = self._watches.wait_for_lists(_SYNC_SECONDS)
+        if missing:
+            raise RetryableError(f"could not be listed within {_SYNC_SECONDS:g} s: {', '.join(missing)}")
         if self._failure is not None:
             raise self._failure
         self._spawn("leader", self._lead, self._actors)
@@ -196,65 +200,7 @@ class Engine:
         except BerthError as error:
             self._failure = error
             log.error(log_keys.THREAD_ENDED, **{log_keys.KEY_ERROR: str(error)})  # noqa: TRY400 - it says all
-            for event in self._synced:
-                event.set()
-
-    # --- watches
-
-    def _follow_placeholders(self, namespace: str) -> None:
-        for item in self._client.watch(
-            PODS, namespace=namespace, label_selector=PLACEHOLDER_LABEL, type=Pod, stop=self._stop
-        ):
-            match item:
-                case Listed(items, version):
-                    self._cache.replace_placeholders(items, version)
-                    self._synced[0].set()
-                case Changed(pod):
-                    self._cache.put_placeholder(pod)
-                case Removed(pod):
-                    self._cache.remove_placeholder(pod)
-                case Bookmark():
-                    pass
-
-    def _follow_owners(self) -> None:
-        selector = f"{RESERVATION_LABEL},!{PLACEHOLDER_LABEL}"
-        for item in self._client.watch(PODS, label_selector=selector, type=Pod, stop=self._stop):
-            match item:
-                case Listed(items, version):
-                    self._cache.replace_owners(items, version)
-                    self._synced[1].set()
-                case Changed(pod):
-                    self._cache.put_owner(pod)
-                case Removed(pod):
-                    self._cache.remove_owner(pod, for_good=False)
-                case Bookmark():
-                    pass
-
-    def _follow_nodes(self) -> None:
-        for item in self._client.watch(NODES, type=GuardableNode, stop=self._stop):
-            match item:
-                case Listed(items, version):
-                    self._rules.nodes.replace(items)
-                    self._cache.replace_nodes(items, version)
-                    self._synced[2].set()
-                case Changed(node):
-                    self._rules.nodes.put(node)
-                    self._cache.put_node(node)
-                case Removed(node):
-                    self._rules.nodes.forget(node.metadata.name)
-                    self._cache.remove_node(node)
-                case Bookmark():
-                    pass
-
-    def _follow_priority_classes(self) -> None:
-        for item in self._client.watch(PRIORITY_CLASSES, type=PriorityClass, stop=self._stop):
-            self._rules.classes.take(item)
-            self._synced[3].set()
-
-    def _follow_quotas(self) -> None:
-        for item in self._client.watch(RESOURCE_QUOTAS, type=ResourceQuota, stop=self._stop):
-            self._rules.quotas.take(item)
-            self._synced[4].set()
+            self._watches.give_up()
 
     # --- leading
 
@@ -402,10 +348,9 @@ class Engine:
         due = actions
         if any(isinstance(action, Probe) for action in actions) and not self._pacing.may_prove(key.name):
             due = tuple(action for action in actions if not isinstance(action, Probe))
-        assigned = [action for action in due if isinstance(action, AssignSlot)]
-        if assigned:
-            room = max(0, self._settings.handover.at_once - self._cache.handovers())
-            due = tuple(action for action in due if action not in assigned[room:])
+        if any(isinstance(action, AssignSlot) for action in due):
+            numbers, room = itertools.count(), self._settings.handover.at_once - self._cache.handovers()
+            due = tuple(action for action in due if not isinstance(action, AssignSlot) or next(numbers) < room)
         if len(due) < len(actions):
             self._queue.add(key, _LATER_SECONDS)
         return due
