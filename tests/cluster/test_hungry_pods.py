@@ -70,14 +70,18 @@ def test_hungry_pods_get_nothing_where_their_priority_beside_the_owners_is(stage
     assert overbooked_nodes(stage.client) == []
 
 
-def test_pods_of_higher_priority_wait_until_a_hand_over_is_done(proxy: FaultProxy, stage: Stage) -> None:
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_pods_of_higher_priority_wait_until_a_hand_over_is_done(
+    proxy: FaultProxy, stage: Stage, scheduler: str
+) -> None:
+    # One scheduler at a time: two that preempt the owner afterwards over-book the node by themselves.
     stage.reserve(nodes=[stage.nodes[0]])
     stage.wait_until_proven()
     fill_the_other_node(stage)
     with held(proxy, HoldPlan(deletes_the_placeholder, FaultKind.PAUSE)) as hold:
         stage.create_pod("owner")
         assert hold.reached.wait(20)
-        hungry = create_hungry_pods(stage, HIGH)
+        hungry = create_hungry_pods(stage, HIGH, (scheduler,))
         wait_until_refused(stage, hungry)
 
     taken = stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
@@ -87,7 +91,7 @@ def test_pods_of_higher_priority_wait_until_a_hand_over_is_done(proxy: FaultProx
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_pods_of_higher_priority_preempt_a_place_that_is_only_held(stage: Stage, scheduler: str) -> None:
-    # One scheduler at a time: two that preempt at once over-book the node by themselves.
+    # One scheduler at a time, for the same reason.
     stage.reserve(nodes=[stage.nodes[0]])
     stage.wait_until_proven()
     fill_the_other_node(stage)
