@@ -3,6 +3,8 @@
 It does not own the properties.
 """
 
+import random
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -294,3 +296,9 @@ def _tight_pod(draw: st.DrawFn, name: str, on: str, cores: int) -> Pod:
         affinity=draw(affinities()) if constrained else None,
         spread=draw(spreads()) if constrained else (),
     )
+
+
+def in_another_order(snapshot: Snapshot, chance: random.Random) -> Snapshot:
+    """Return a snapshot of the same objects, each kind of them shuffled."""
+    named = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
+    return Snapshot(**{name: tuple(chance.sample(found, len(found))) for name, found in named.items()})
