@@ -9,6 +9,7 @@ from typing import Final
 
 from rich.text import Text
 
+from berth_descheduler.plan_figures import requested_share
 from berth_descheduler.planner import Fragmentation, NodeUsage
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -48,12 +49,7 @@ def _draw_nodes(text: Text, nodes: Sequence[NodeUsage], resource: str) -> None:
     if all(node.pods == 0 for node in nodes):
         text.append(_EMPTY, style="bright_blue")
         return
-    share = _share(nodes, resource)
+    share = requested_share(nodes, resource)
     level = max(0, min(len(_BARS) - 1, int(share * len(_BARS))))
     style = next((style for limit, style in _STYLES if share <= limit), "magenta")
     text.append(_BARS[level], style=style)
-
-
-def _share(nodes: Sequence[NodeUsage], resource: str) -> Fraction:
-    have = sum(node.allocatable.get(resource) for node in nodes)
-    return Fraction(sum(node.requested.get(resource) for node in nodes), have) if have else Fraction(0)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from berth_core.resources import CPU, MEMORY, ResourceAmounts, format_amount
+from berth_core.resources import CPU, MEMORY, format_amount
 from berth_descheduler.plan_quality import usual_shapes
-from berth_descheduler.planner import Fragmentation, Plan
+from berth_descheduler.planner import Fragmentation, NodeUsage, Plan
 from berth_descheduler.refusals import RefusalReason, Refused, RefusedKind
 
 _LISTED_ROOMS: Final = 3
@@ -73,6 +73,13 @@ def name_refused(refused: Refused) -> str:
     return f"{refused.namespace}/{refused.name}".lstrip("/")
 
 
+def requested_share(nodes: Iterable[NodeUsage], resource: str) -> Fraction:
+    """Return the share of what some nodes have of a resource that is requested; 0 where they have none."""
+    listed = tuple(nodes)
+    have = sum(node.allocatable.get(resource) for node in listed)
+    return Fraction(sum(node.requested.get(resource) for node in listed), have) if have else Fraction(0)
+
+
 def percent(share: Fraction) -> str:
     """Return a share in percent."""
     return f"{float(100 * share):.1f} %"
@@ -89,10 +96,4 @@ def _used_nodes(fragmentation: Fragmentation) -> int:
 
 def _used_share(fragmentation: Fragmentation, name: str) -> str:
     """Return the share of a resource that is requested on the nodes that have pods, in percent."""
-    used = [node for node in fragmentation.nodes if node.pods]
-    have = _total((node.allocatable for node in used), name)
-    return percent(Fraction(_total((node.requested for node in used), name), have) if have else Fraction(0))
-
-
-def _total(amounts: Iterable[ResourceAmounts], name: str) -> int:
-    return sum(one.get(name) for one in amounts)
+    return percent(requested_share((node for node in fragmentation.nodes if node.pods), name))

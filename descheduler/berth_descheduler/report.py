@@ -12,6 +12,7 @@ import msgspec
 
 from berth_core.migration_plans import PlannedMove
 from berth_core.resources import format_amount
+from berth_descheduler.plan_figures import count
 from berth_descheduler.plan_quality import describe_cost, describe_quality, describe_room, describe_shapes
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
 from berth_descheduler.plugins.defragmentation import StrategyName
@@ -54,10 +55,10 @@ def summarise_plan(plan: Plan) -> str:
         return _summarise_room(plan)
     if not plan.moves:
         limit = plan.settings.max_moves
-        within = "" if limit is None else f" within {_count(limit, 'move')}"
+        within = "" if limit is None else f" within {count(limit, 'move')}"
         return f"Nothing to move: none of the {nodes} nodes can be emptied by these rules{within}."
-    moves, waves = _count(len(plan.moves), "move"), _count(plan.waves, "wave")
-    freed = f"{len(plan.freed_nodes)} of {_count(nodes, 'node')}"
+    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
+    freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
     return f"{moves} in {waves} free {freed}; {len(plan.after.empty_nodes)} are empty then."
 
 
@@ -66,12 +67,12 @@ def _summarise_room(plan: Plan) -> str:
     if not plan.room:
         return "Nothing waits for room."
     fitted, wanted = sum(room.fitted for room in plan.room), [room.wanted for room in plan.room]
-    what = plan.room[0].name if len(plan.room) == 1 else _count(len(plan.room), "kind") + " of pods"
+    what = plan.room[0].name if len(plan.room) == 1 else count(len(plan.room), "kind") + " of pods"
     of = "" if None in wanted else f" of {sum(count or 0 for count in wanted)}"
     if not plan.moves:
         return f"Nothing to move: {fitted}{of} fit as it is ({what})."
-    waves = _count(plan.waves, "wave")
-    return f"{_count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
+    waves = count(plan.waves, "wave")
+    return f"{count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
 
 
 def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
@@ -137,7 +138,3 @@ def _describe_refused(refused: Refused) -> dict[str, Any]:
 
 def _rounded(share: Fraction) -> float:
     return float(round(share, _DECIMALS))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

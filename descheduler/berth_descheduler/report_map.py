@@ -10,8 +10,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-from berth_core.resources import ResourceAmounts
-from berth_descheduler.plan_figures import count
+from berth_descheduler.plan_figures import count, requested_share
 from berth_descheduler.planner import Fragmentation, NodeUsage
 
 _MOST_CELLS: Final = 400
@@ -97,14 +96,9 @@ def draw_maps(states: Mapping[str, Fragmentation], resource: str) -> NodeMaps:
     return NodeMaps(resource, each, tuple(maps), _count_bands(fragmentations, resource))
 
 
-def share_of(node: NodeUsage, resource: str) -> Fraction:
-    """Return the share of a node's resource that is requested; 0 where it has none."""
-    return _share([node], resource)
-
-
 def _ordered_names(states: Sequence[Fragmentation], resource: str) -> list[str]:
     """Return all nodes, the fullest of the first state first; those that came later at the end."""
-    first = sorted(states[0].nodes, key=lambda node: (node.pods == 0, -share_of(node, resource), node.name))
+    first = sorted(states[0].nodes, key=lambda node: (node.pods == 0, -requested_share([node], resource), node.name))
     return list(dict.fromkeys(node.name for state in ([*first], *(one.nodes for one in states[1:])) for node in state))
 
 
@@ -121,7 +115,7 @@ def _draw(
 def _cell(group: Sequence[str], by_name: Mapping[str, NodeUsage], had_pods: set[str], resource: str) -> Cell:
     nodes = [by_name[name] for name in group if name in by_name]
     freed = sum(node.pods == 0 and node.name in had_pods for node in nodes)
-    band, share = _band(nodes, resource), _share(nodes, resource)
+    band, share = _band(nodes, resource), requested_share(nodes, resource)
     level = 0 if band in {Band.EMPTY, Band.GONE} else max(1, min(_LEVELS, -(-share * _LEVELS // 1)))
     return Cell(band, int(level), bool(freed) and 2 * freed >= len(group), _title(group, nodes, freed, resource))
 
@@ -130,7 +124,7 @@ def _title(group: Sequence[str], nodes: Sequence[NodeUsage], freed: int, resourc
     name = group[0] if len(group) == 1 else f"{len(group)} nodes such as {group[0]}"
     if not nodes:
         return f"{name}: not there"
-    used = f"{_percent(_share(nodes, resource))} {resource}, {count(sum(node.pods for node in nodes), 'pod')}"
+    used = f"{_percent(requested_share(nodes, resource))} {resource}, {count(sum(node.pods for node in nodes), 'pod')}"
     said = f", {freed} freed" if len(group) > 1 else ", freed"
     return f"{name}: {used}{said if freed else ''}"
 
@@ -151,17 +145,8 @@ def _band(nodes: Sequence[NodeUsage], resource: str) -> Band:
         return Band.GONE
     if all(node.pods == 0 for node in nodes):
         return Band.EMPTY
-    share = _share(nodes, resource)
+    share = requested_share(nodes, resource)
     return next((band for limit, band in _LIMITS if share <= limit), Band.OVER)
-
-
-def _share(nodes: Sequence[NodeUsage], resource: str) -> Fraction:
-    have = _total((node.allocatable for node in nodes), resource)
-    return Fraction(_total((node.requested for node in nodes), resource), have) if have else Fraction(0)
-
-
-def _total(amounts: Iterable[ResourceAmounts], resource: str) -> int:
-    return sum(one.get(resource) for one in amounts)
 
 
 def _percent(share: Fraction) -> str:

@@ -22,12 +22,13 @@ from berth_descheduler.plan_figures import (
     group_refusals,
     name_refused,
     percent,
+    requested_share,
 )
 from berth_descheduler.plan_quality import cost_in_words, counted_by, judge
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade
 from berth_descheduler.planner.quality import Prover
 from berth_descheduler.report import describe_settings, summarise_plan
-from berth_descheduler.report_map import NodeMaps, draw_maps, share_of
+from berth_descheduler.report_map import NodeMaps, draw_maps
 from berth_descheduler.settings import CycleSettings
 
 LISTED_MOVES: Final = 5_000
@@ -334,7 +335,7 @@ def _changed_nodes(plan: Plan, last: Fragmentation) -> tuple[tuple[str, ...], ..
 
 
 def _used(node: NodeUsage, resource: str) -> str:
-    return percent(share_of(node, resource)) if node.pods else "empty"
+    return percent(requested_share([node], resource)) if node.pods else "empty"
 
 
 def _fragmentation_table(plan: Plan, states: Mapping[str, Fragmentation]) -> Table:

@@ -116,10 +116,6 @@ class Snapshot:
         """Return the nodes by name."""
         return {node.metadata.name: node for node in self.nodes}
 
-    def allocatable_of(self, node: Node) -> ResourceAmounts:
-        """Return what a node of this snapshot has for pods."""
-        return self.allocatable[node.metadata.name]
-
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
         """Return the pods that hold a part of a node: bound to it and not ended."""
         return self._pods_by_node.get(node_name, ())

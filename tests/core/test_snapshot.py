@@ -126,8 +126,8 @@ def test_kinds_that_nobody_looks_at_are_skipped() -> None:
 
 def test_amounts_are_there_for_every_pod_and_node() -> None:
     snapshot = Snapshot.from_api(everything())
-    first, second = snapshot.nodes_by_name["node-a"], snapshot.pods[1]
-    assert snapshot.allocatable_of(first) == ResourceAmounts({"cpu": 16000, "memory": 64 << 30, "pods": 110})
+    second = snapshot.pods[1]
+    assert snapshot.allocatable["node-a"] == ResourceAmounts({"cpu": 16000, "memory": 64 << 30, "pods": 110})
     assert snapshot.requests[second.key] == ResourceAmounts({"cpu": 1000, "memory": 1 << 30})
     assert set(snapshot.requests) == {one.key for one in snapshot.pods}
     assert set(snapshot.allocatable) == {"node-a", "node-b"}

@@ -38,7 +38,7 @@ def test_no_generated_node_is_overfull() -> None:
     snapshot.check()
     for node in snapshot.nodes:
         used = [snapshot.requests[pod.key] for pod in snapshot.pods_on(node.metadata.name)]
-        free = snapshot.allocatable_of(node)
+        free = snapshot.allocatable[node.metadata.name]
         for amounts in used:
             free = free.minus(amounts)
         assert free.get("cpu") >= 0

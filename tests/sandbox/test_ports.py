@@ -36,6 +36,7 @@ def test_a_component_can_listen_while_its_port_is_still_reserved() -> None:
         reservation.release()
         client.connect((LOOPBACK, reservation.ports.api_server))
         accepted, _ = listening.accept()
+        assert accepted.getsockname() == (LOOPBACK, reservation.ports.api_server)
         accepted.close()
 
 
