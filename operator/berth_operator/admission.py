@@ -15,7 +15,7 @@ import msgspec
 from berth_core.errors import InputError
 from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.objects import Pod
-from berth_operator.cache import Cache, is_live
+from berth_operator.cache import Cache
 from berth_operator.manifests import handover_gate
 from berth_operator.observation import holds_our_gate
 from berth_operator.openings import Openings
@@ -103,7 +103,7 @@ class Admission:
     def _knows(self, uid: str, version: str) -> bool:
         """Tell whether this replica has heard of a Reservation in that version, and it is live."""
         reservation = self._cache.reservation(uid)
-        return reservation is not None and is_live(reservation) and self._cache.knows_reservation(uid, version)
+        return reservation is not None and reservation.is_live and self._cache.knows_reservation(uid, version)
 
     def _gate_if_owner(self, request: AdmissionRequest, pod: Pod) -> Answer:
         with self._lock:

@@ -55,10 +55,9 @@ class Allowances:
     def note(self, reservation: Reservation) -> None:
         """Take in a version of a Reservation: what it holds may be less by now, or nothing any more."""
         uid = reservation.metadata.uid
-        over = reservation.phase.terminal or bool(reservation.metadata.deletion_timestamp)
         with self._lock:
             known = self._entries.get(uid)
-            if over:
+            if not reservation.is_live:
                 self._put(uid, None)
             elif known is None:
                 self._put(uid, self._measure(reservation) if _holds_anything(reservation) else None)

@@ -103,10 +103,10 @@ class Cache:
         self._reservations[uid] = reservation
         self._by_namespace.setdefault(reservation.metadata.namespace, {})[uid] = reservation
         self._tell_version(reservation)
-        self._index_live(reservation, live=is_live(reservation))
+        self._index_live(reservation, live=reservation.is_live)
         if _holds_more(reservation, known):
             self._findings.search_again(uid)
-        return known is None or is_live(known) != is_live(reservation)
+        return known is None or known.is_live != reservation.is_live
 
     @property
     def reign(self) -> int:
@@ -428,7 +428,7 @@ class Cache:
         """Keep whether the path that all Reservations share works, None where it is not known; looks at all again."""
         with self._lock:
             changed = self._proofs.put_path(result)
-            concerned = [uid for uid, one in self._reservations.items() if is_live(one) and one.status.slots]
+            concerned = [uid for uid, one in self._reservations.items() if one.is_live and one.status.slots]
         if changed and result is not None:
             for uid in concerned:
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
@@ -442,7 +442,7 @@ class Cache:
         """Return the live Reservations of which it is not known whether a pod would be gated for them."""
         with self._lock:
             known = self._reservations.values()
-            return tuple(one for one in known if is_live(one) and self._proofs.proof_of(one) is None)
+            return tuple(one for one in known if one.is_live and self._proofs.proof_of(one) is None)
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Keep that a Reservation's templates were put to the API server, and what it refused."""
@@ -521,7 +521,7 @@ class Cache:
             if reservation is None:
                 return False
             held = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
-            return is_live(reservation) and held == len(self._placeholders.of(uid)) > 0
+            return reservation.is_live and held == len(self._placeholders.of(uid)) > 0
 
     def count_slots(self) -> dict[SlotState, int]:
         """Return how many slots of all known Reservations are in which state."""
@@ -544,11 +544,6 @@ class Cache:
 
 def _tell_nobody(_what: object) -> None:
     """Do nothing: nobody has asked to be told."""
-
-
-def is_live(reservation: Reservation) -> bool:
-    """Tell whether a Reservation is neither finished nor being deleted."""
-    return not reservation.phase.terminal and not reservation.metadata.deletion_timestamp
 
 
 def _put_all(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, SlotState
-from berth_operator.cache import Cache, is_live
+from berth_operator.cache import Cache
 from berth_operator.fitting import choose_task
 from berth_operator.owner_index import age_order
 
@@ -28,7 +28,7 @@ class Openings:
     def find(self, pod: Pod, *, besides: str = "") -> Reservation | None:
         """Return the oldest live Reservation, but not that of a uid, with a slot left over that the pod may take."""
         known = self._cache.reservations_in(pod.metadata.namespace)
-        candidates = [r for r in known if is_live(r) and r.metadata.uid != besides]
+        candidates = [r for r in known if r.is_live and r.metadata.uid != besides]
         return next((r for r in sorted(candidates, key=age_order) if self.has_slot_for(r, pod)), None)
 
     def has_slot_for(self, reservation: Reservation, pod: Pod) -> bool:

@@ -24,7 +24,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import KubeError
 from berth_kube.resources import PODS
 from berth_operator import log_keys, manifests, metrics
-from berth_operator.cache import Cache, is_live
+from berth_operator.cache import Cache
 from berth_operator.observation import ProbeResult, holds_our_gate
 from berth_operator.settings import PlaceholderSettings
 from berth_operator.versions import version_of
@@ -171,7 +171,7 @@ class Prover:
 
         Those that have none yet are to find the proof fresh when they have.
         """
-        live = {r.metadata.uid: r for r in self._cache.reservations() if is_live(r)}
+        live = {r.metadata.uid: r for r in self._cache.reservations() if r.is_live}
         if not live:
             return None
         uids = sorted(uid for uid, one in live.items() if _offers_slot(one)) or sorted(live)

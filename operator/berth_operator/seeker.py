@@ -15,7 +15,7 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
-from berth_operator.cache import Cache, is_live
+from berth_operator.cache import Cache
 from berth_operator.fitting import choose_task
 from berth_operator.owner_index import OwnerIndex
 from berth_operator.work_queue import WAITING_KEY, Key
@@ -47,7 +47,7 @@ class Seeker:
     def ask_for_all(self) -> None:
         """Have waiting pods looked for, for every Reservation that has a slot to give."""
         for reservation in self._cache.reservations():
-            if is_live(reservation) and any(slot.state is SlotState.HELD for slot in reservation.status.slots):
+            if reservation.is_live and any(slot.state is SlotState.HELD for slot in reservation.status.slots):
                 self.ask(reservation.metadata.uid)
 
     def look(self) -> None:
@@ -55,7 +55,7 @@ class Seeker:
         with self._lock:
             asking, self._asking = self._asking, set()
             self._looked_at = time.monotonic()
-        known = [r for r in map(self._cache.reservation, asking) if r is not None and is_live(r)]
+        known = [r for r in map(self._cache.reservation, asking) if r is not None and r.is_live]
         if not known:
             return
         try:

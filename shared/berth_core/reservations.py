@@ -201,6 +201,11 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         return self.status.state.phase if self.status.state else ReservationPhase.PENDING
 
     @property
+    def is_live(self) -> bool:
+        """Tell whether the Reservation is neither finished nor being deleted."""
+        return not self.phase.terminal and self.metadata.deletion_timestamp is None
+
+    @property
     def key(self) -> str:
         """Return `namespace/name`, for people."""
         return f"{self.metadata.namespace}/{self.metadata.name}"

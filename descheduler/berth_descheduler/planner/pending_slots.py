@@ -22,7 +22,7 @@ _OVER = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 def pending_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return a pod, nominated to its node, for each place that is promised there and that no pod holds."""
-    live = [one for one in snapshot.reservations if not one.phase.terminal and not one.metadata.deletion_timestamp]
+    live = [one for one in snapshot.reservations if one.is_live]
     if not live:
         return ()
     placeholders = {pod.metadata.name for pod in snapshot.pods if PLACEHOLDER_LABEL in pod.metadata.labels}

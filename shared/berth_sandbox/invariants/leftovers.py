@@ -23,7 +23,7 @@ from berth_core.migration_plans import PlanPhase
 from berth_core.names import WEBHOOK_CONFIGURATION
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, Slot, SlotState
-from berth_sandbox.invariants.state import ClusterState, is_live
+from berth_sandbox.invariants.state import ClusterState
 from berth_sandbox.invariants.violations import Invariant, Violation
 
 
@@ -67,7 +67,7 @@ def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
 
 def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> Iterator[Violation]:
     """Yield the gated pods of one Reservation for which no held slot is there; the oldest get what there is."""
-    if reservation is None or not is_live(reservation):
+    if reservation is None or not reservation.is_live:
         free, why = 0, f"Reservation {uid or '(none named)'} is not live"
     else:
         free = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
@@ -80,7 +80,7 @@ def _label_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation
     """Yield a pod that is not gated and carries the label though its Reservation is over."""
     if RESERVATION_LABEL not in pod.metadata.labels or _is_gated(pod) or _is_taking_a_slot(pod, reservation):
         return
-    if reservation is None or not is_live(reservation):
+    if reservation is None or not reservation.is_live:
         detail = f"Reservation {_reservation_uid(pod) or '(none named)'} is not live"
         yield Violation(Invariant.LABEL_LEFT, f"pod {pod.key}", detail)
 
@@ -108,7 +108,7 @@ def _placeholder_left(pod: Pod, reservation: Reservation | None) -> Iterator[Vio
     slot = _slot_of(pod, reservation)
     if slot is not None and slot.state is SlotState.HANDING_OVER:
         return
-    if reservation is None or not is_live(reservation):
+    if reservation is None or not reservation.is_live:
         detail = f"Reservation {_reservation_uid(pod) or '(none named)'} is not live"
         yield Violation(Invariant.PLACEHOLDER_LEFT, target, detail)
     elif reservation.status.slots and (slot is None or slot.state in {SlotState.TAKEN, SlotState.LOST}):

@@ -61,12 +61,7 @@ class ClusterState:
     @property
     def live_reservations(self) -> tuple[Reservation, ...]:
         """Return the Reservations that are neither finished nor being deleted."""
-        return tuple(r for r in self.reservations if is_live(r))
-
-
-def is_live(reservation: Reservation) -> bool:
-    """Tell whether a Reservation is neither finished nor being deleted."""
-    return not reservation.phase.terminal and not reservation.metadata.deletion_timestamp
+        return tuple(r for r in self.reservations if r.is_live)
 
 
 def read_state(client: KubeClient, *, own_namespace: str = DEFAULT_NAMESPACE) -> ClusterState:

@@ -126,14 +126,13 @@ def _expiry(reservation: Reservation) -> datetime | None:
 def _wrong_numbers(reservation: Reservation) -> Iterator[str]:
     """Yield the numbers and names that do not follow from the slots."""
     status, counts, over = reservation.status, _count(reservation), reservation.phase.terminal
-    settled = counts.total() - sum(counts[state] for state in SlotState if state is not SlotState.PENDING)
     by_task: dict[str, Counter[str]] = {}
     for slot in status.slots:
         by_task.setdefault(slot.task, Counter())[slot.state.value] += 1
     expiry = _expiry(reservation)
     nodes = {slot.node for slot in status.slots if slot.node}
     claims = {
-        "pending": (status.pending, 0 if over else settled),
+        "pending": (status.pending, 0 if over else counts[SlotState.PENDING]),
         "available": (status.available, (0 if over else counts[SlotState.HELD]) + counts[SlotState.HANDING_OVER]),
         "succeeded": (status.succeeded, counts[SlotState.TAKEN]),
         "failed": (status.failed, counts[SlotState.LOST]),
