@@ -330,12 +330,13 @@ class Engine:
             self._queue.add(key, decision.wake_seconds)
 
     def _frees_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
-        """Release what an expired Reservation holds, and tell whether its status waits until all others have, too.
+        """Release what an expired Reservation holds while much is to be done; tell whether its status waits for others.
 
-        When it ends was told long before, in its status.
+        Places come before statuses then: when it ends was told long before, in its status.
         """
         frees = any(isinstance(action, DeletePlaceholder) for action in decision.actions)
-        if not frees or key.name in self._freed or not has_just_expired(seen.reservation, decision.status):
+        is_first = key.name not in self._freed and has_just_expired(seen.reservation, decision.status)
+        if not (frees and is_first and self._pacing.is_busy):
             self._freed.discard(key.name)
             return False
         self._performer.perform(seen.reservation, decision.actions)
