@@ -102,7 +102,7 @@ def apply_strictly(client: KubeClient, manifest: Manifest) -> None:
     path = resource_of(manifest).path(metadata["name"], namespace=metadata.get("namespace"))
     call = Call("apply", f"{manifest['kind']} {metadata['name']}")
     request = Request(call, "PATCH", path, _STRICTLY, msgspec.json.encode(manifest), _APPLY)
-    client.send(request, Repeatable.ALWAYS)
+    client.send(request, Repeatable.UNLESS_ACTED)
 
 
 def served(client: KubeClient) -> Iterator[Resource]:

@@ -1,0 +1,120 @@
+"""Owns a release of the chart on a sandbox: installed by helm, its services run as its Deployments say.
+
+It does not own the chart's values: each test has its own.
+"""
+
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_kube.client import KubeClient
+from berth_kube.resources import DEPLOYMENTS, NAMESPACES
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.services import ServiceProcess
+from chart.charted import RELEASE, SERVICES, Helm, Values, container
+from cluster_objects import eventually, is_gone
+from conventions.generate_copies import CHART
+from service_processes import script
+
+POD_NAME: Final = "berth-pod-0"
+
+
+@dataclass(frozen=True)
+class Release:
+    """Berth as helm installed it."""
+
+    helm: Helm
+    sandbox: Sandbox
+
+    def install(self, values: Values) -> None:
+        self._run("install", RELEASE, str(CHART), "--create-namespace", values=values)
+
+    def upgrade(self, values: Values) -> None:
+        self._run("upgrade", RELEASE, str(CHART), "--reset-values", values=values)
+
+    def uninstall(self) -> None:
+        self._run("uninstall", RELEASE, "--wait")
+
+    def exists(self) -> bool:
+        return RELEASE in self._run("list", "--short")
+
+    def _run(self, *arguments: str, values: Values | None = None) -> str:
+        cluster = ("--kubeconfig", str(self.sandbox.kubeconfig), "--namespace", DEFAULT_NAMESPACE)
+        return self.helm.run(*arguments, *cluster, values=values)
+
+
+@contextmanager
+def installed(helm: Helm, sandbox: Sandbox, client: KubeClient, values: Values) -> Iterator[Release]:
+    """Yield a release; at the end nothing of it is left but the CRDs."""
+    eventually("the namespace is gone", lambda: is_gone(client, NAMESPACES, DEFAULT_NAMESPACE), seconds=60)
+    release = Release(helm, sandbox)
+    release.install(values)
+    try:
+        yield release
+    finally:
+        if release.exists():
+            release.uninstall()
+        if not is_gone(client, NAMESPACES, DEFAULT_NAMESPACE):
+            client.delete(NAMESPACES, DEFAULT_NAMESPACE)
+
+
+def command_of(deployment: dict[str, Any], kubeconfig: Path) -> list[str]:
+    """Return the command of a Deployment's container with its variables; what a pod has besides is its account."""
+    main = container([deployment], deployment["metadata"]["name"].removeprefix("berth-"))
+    given = [f"{entry['name']}={_value(entry)}" for entry in main.get("env", [])]
+    program, *rest = main["command"]
+    return ["env", *given, f"KUBECONFIG={kubeconfig}", script(program), *rest, *main["args"]]
+
+
+def _value(entry: dict[str, Any]) -> str:
+    """Return the value of a variable as a kubelet finds it."""
+    if "valueFrom" not in entry:
+        return str(entry["value"])
+    assert entry["valueFrom"] == {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
+    return POD_NAME
+
+
+@contextmanager
+def running_services(sandbox: Sandbox, client: KubeClient, folder: Path) -> Iterator[dict[str, ServiceProcess]]:
+    """Yield both services, started as the Deployments say and under the accounts that these name."""
+    found: dict[str, ServiceProcess] = {}
+    with ExitStack() as stack:
+        for service in SERVICES:
+            deployment = client.get(DEPLOYMENTS, f"berth-{service}", namespace=DEFAULT_NAMESPACE)
+            account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+            kubeconfig = sandbox.service_account_kubeconfig(account)
+            process = ServiceProcess(command_of(deployment, kubeconfig), folder / f"berth-{service}.log")
+            found[service] = stack.enter_context(process)
+            wait_for_probes(deployment, process)
+        yield found
+
+
+def wait_for_probes(deployment: dict[str, Any], process: ServiceProcess) -> None:
+    """Wait until both probes of a Deployment are answered as a kubelet wants it."""
+    main = container([deployment], deployment["metadata"]["name"].removeprefix("berth-"))
+    ports = {port["name"]: port["containerPort"] for port in main["ports"]}
+    for probe in (main["livenessProbe"]["httpGet"], main["readinessProbe"]["httpGet"]):
+        eventually(
+            f"{probe['path']} is answered",
+            partial(_answers, ports[probe["port"]], probe["path"], process),
+            seconds=30,
+        )
+
+
+def _answers(port: int, path: str, process: ServiceProcess) -> bool:
+    process.require_running()
+    try:
+        return bool(read_page(port, path))
+    except OSError:
+        return False
+
+
+def read_page(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+        text: str = answer.read().decode()
+    return text

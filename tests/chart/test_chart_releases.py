@@ -1,0 +1,149 @@
+"""Installed by helm and started as its Deployments say, Berth moves a pod; uninstalled, it leaves nothing."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from berth_core.migration_plans import MoveState
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import Pod
+from berth_kube.client import KubeClient
+from berth_kube.resources import (
+    CRDS,
+    DEPLOYMENTS,
+    MIGRATION_PLANS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    RESERVATIONS,
+)
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.ports import free_port
+from berth_sandbox.sandbox import Sandbox
+from chart.charted import OWN_LABEL, Helm, existing, shown
+from chart.released import installed, read_page, running_services
+from chart.test_chart_monitoring import EXPRESSIONS, SELECTOR
+from chart.value_sets import EVERYTHING
+from cluster_objects import build_deployment, eventually, is_gone, make_namespace, pods
+from reservation_stage import delete_if_there
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+OWN_CRDS: Final = [f"{resource.plural}.{resource.group}" for resource in (RESERVATIONS, MIGRATION_PLANS)]
+STAGE: Final = {"stage": "chart"}
+OF_BERTH: Final = re.compile(r"[ /.]berth\b|volcano")
+
+
+def local_values() -> dict[str, Any]:
+    """Return the values with which the API server reaches this machine, and a cluster is emptied."""
+    webhook, operator, descheduler = free_port(), free_port(), free_port()
+    url = {"webhookPort": webhook, "webhookUrl": f"https://127.0.0.1:{webhook}"}
+    kept_away = {"nodeSelector": {"pool": "system"}}
+    limits = {"limit": "slots=none,share=none", "drainSeconds": 0.2, "leaseSeconds": 3}
+    planning = {"strategy": "consolidate", "interval": "1h", "timeLimit": 5, "reservationTtl": "5m"}
+    return {
+        "operator": {"healthPort": operator, "options": {**url, **limits}, **kept_away},
+        "descheduler": {"healthPort": descheduler, "options": planning, **kept_away},
+    }
+
+
+def spread_two_pods(sandbox: Sandbox, client: KubeClient) -> str:
+    """Make two nodes with a pod each, and return the pods' namespace."""
+    namespace = make_namespace(client, "to-move")
+    sandbox.add_nodes(2, NodeShape(cpu="4", memory="16Gi", labels=STAGE), prefix="chart-")
+    client.create(DEPLOYMENTS, build_deployment("app", replicas=2, cpu="1", nodeSelector=STAGE), namespace=namespace)
+    eventually("both run", lambda: len(running(client, namespace)) == 2, seconds=30)
+    assert len({pod.spec.node_name for pod in running(client, namespace)}) == 2
+    return namespace
+
+
+def running(client: KubeClient, namespace: str) -> list[Pod]:
+    return [pod for pod in pods(client, namespace) if pod.status.phase == "Running" and not pod.is_terminating]
+
+
+def delete_all_live(client: KubeClient) -> None:
+    """Take the first steps of an uninstallation, as the chart's page has them."""
+    for plan in client.list(MIGRATION_PLANS).items:
+        delete_if_there(client, MIGRATION_PLANS, plan["metadata"]["name"])
+    for reservation in client.list(RESERVATIONS).items:
+        metadata = reservation["metadata"]
+        delete_if_there(client, RESERVATIONS, metadata["name"], metadata["namespace"])
+    eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=60)
+    managed = "app.kubernetes.io/managed-by=berth-operator"
+    eventually("classes are gone", lambda: not client.list(PRIORITY_CLASSES, label_selector=managed).items, seconds=60)
+
+
+def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_nothing(
+    helm: Helm, bare_sandbox: Sandbox, client: KubeClient, tmp_path: Path
+) -> None:
+    before = existing(client)
+    values = local_values()
+    with installed(helm, bare_sandbox, client, values) as release:
+        namespace = spread_two_pods(bare_sandbox, client)
+        with running_services(bare_sandbox, client, tmp_path) as services:
+            health = values["descheduler"]["healthPort"]
+            eventually("a cycle has ended", lambda: "berth_cycles_total{" in read_page(health, "/metrics"), seconds=60)
+            metrics = {name: read_page(values[name]["healthPort"], "/metrics") for name in services}
+            (plan,) = client.list(MIGRATION_PLANS).items
+            delete_all_live(client)
+        logs = "\n".join(process.tail() for process in services.values())
+        assert [move["state"] for move in plan["status"]["moves"]] == [MoveState.LANDED], logs
+        assert len({pod.spec.node_name for pod in running(client, namespace)}) == 1
+        assert {name: process.exit_code for name, process in services.items()} == {"operator": 0, "descheduler": 0}
+        release.uninstall()
+    clear_stage(client, namespace)
+    for name in OWN_CRDS:
+        client.delete(CRDS, name)
+    eventually("nothing of Berth is left", lambda: not of_berth(existing(client) - before), seconds=60)
+    asked = {series for text in EXPRESSIONS.values() for series, _ in SELECTOR.findall(text)}
+    assert not asked - measured("\n".join(metrics.values()))
+
+
+def measured(page: str) -> set[str]:
+    """Return the series of a page of metrics, also those that have nothing to count yet."""
+    found = set()
+    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE):
+        found |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
+    return found
+
+
+def of_berth(objects: set[str]) -> set[str]:
+    return {name for name in objects if OF_BERTH.search(name)}
+
+
+def clear_stage(client: KubeClient, namespace: str) -> None:
+    client.delete(NAMESPACES, namespace)
+    eventually("the stage is empty", lambda: is_gone(client, NAMESPACES, namespace), seconds=60)
+    for node in client.list(NODES, label_selector="stage=chart").items:
+        client.delete(NODES, node["metadata"]["name"])
+
+
+def test_an_upgrade_makes_what_was_asked_for_and_removes_what_was_not(
+    helm: Helm, bare_sandbox: Sandbox, client: KubeClient
+) -> None:
+    steps: dict[str, dict[str, Any]] = {
+        "everything": EVERYTHING,
+        "little": {
+            "operator": {"replicas": 1},
+            "descheduler": {"enabled": False},
+            "networkPolicy": {"enabled": False},
+        },
+        "the defaults": {},
+    }
+    with installed(helm, bare_sandbox, client, {}) as release:
+        for name, values in steps.items():
+            release.upgrade(values)
+            wanted = {shown(manifest) for manifest in helm.render(values, namespace=DEFAULT_NAMESPACE)}
+            assert made_by_helm(client) == wanted, name
+        release.uninstall()
+        assert made_by_helm(client) == set()
+        assert not any(is_gone(client, CRDS, name) for name in OWN_CRDS)
+
+
+def made_by_helm(client: KubeClient) -> set[str]:
+    """Return what helm labelled, without what the controllers of the control plane derive from it."""
+    derived = ("EndpointSlice ", "Endpoints ", "Pod ", "ReplicaSet ", "PodMetrics ")
+    return {name for name in existing(client, OWN_LABEL) if not name.startswith(derived)}
