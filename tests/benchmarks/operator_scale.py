@@ -232,7 +232,7 @@ def measure_expiry(scene: Scene) -> None:
     slots = sum(r.spec.replicas for r in doomed)
     before, deleted = placeholders_left(scene.client), 'berth_operator_actions_total{action="DeletePlaceholder"'
     deleted_before = scene.count(re.escape(deleted))
-    at = datetime.now(UTC) + timedelta(seconds=10 + len(doomed) / 50)
+    at = datetime.now(UTC) + timedelta(seconds=10 + len(doomed) / 20)
     patch = {"spec": {"ttl": None, "expires": format_timestamp(at)}}
     in_parallel(lambda r: scene.client.merge_patch(RESERVATIONS, r.metadata.name, patch, namespace=NAMESPACE), doomed)
     early = (datetime.now(UTC) - at).total_seconds()

@@ -151,6 +151,17 @@ def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:
     }
 
 
+def test_a_sweep_begins_with_reservations_that_lack_a_placeholder(desk: Desk) -> None:
+    whole, lacking = place(slot(SlotState.HELD)), place(slot(SlotState.HELD), name="lacking", uid="lacking")
+    desk.know(placeholder(), of=whole)
+    desk.know(of=lacking)
+    for one in (whole, lacking):
+        desk.api.put(RESERVATIONS, as_api(one, api_version=API_VERSION, kind=KIND))
+    sweep(desk).run()
+    asked = [key.name for key in desk.queued if key.kind is KeyKind.RESERVATION]
+    assert asked[-2:] == ["lacking", PLACE_UID]
+
+
 def test_four_sweeps_look_at_every_known_reservation_once(desk: Desk) -> None:
     uids = [f"uid-{number}" for number in range(40)]
     for uid in uids:

@@ -475,6 +475,11 @@ def test_a_placeholder_of_a_lost_node_is_deleted_without_waiting_for_a_kubelet()
     assert decide_now(seen).actions == (DeletePlaceholder(placeholder(), at_once=True),)
 
 
+def test_a_place_that_is_given_back_to_nobody_is_so_without_waiting_for_a_kubelet() -> None:
+    seen = observe(place(slot(SlotState.HELD), ttl="10s"), placeholder())
+    assert decide_now(seen, seconds=10).actions == (DeletePlaceholder(placeholder(), at_once=True),)
+
+
 def test_nothing_is_released_before_the_lifetime_is_over() -> None:
     seen = observe(place(slot(SlotState.HELD), ttl="10s"), placeholder(), probe=PROVEN)
     decision = decide_now(seen, seconds=9.5)

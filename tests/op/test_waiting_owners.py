@@ -186,6 +186,21 @@ def search() -> Search:
     return Search()
 
 
+@pytest.mark.parametrize(("count", "lists"), [(2, 2), (6, 1)])
+def test_only_the_namespaces_of_those_that_asked_are_looked_through_if_they_are_few(
+    search: Search, count: int, lists: int
+) -> None:
+    for number in range(count):
+        search.know(holding(1, f"place-{number}", namespace=f"team-{number}"))
+        search.seeker.ask(f"uid-team-{number}-place-{number}")
+    search.know(hungry("a", namespace="team-1"))
+    search.seeker.look()
+    assert len([call for call in search.api.calls if call.startswith("list pods")]) == lists
+    seen = search.cache.observe("uid-team-1-place-1")
+    assert seen is not None
+    assert [one.metadata.name for one in seen.waiting] == ["a"]
+
+
 def test_one_look_serves_all_reservations_that_asked(search: Search) -> None:
     search.know(FIRST, SECOND, hungry("a"), hungry("b"))
     for name in ("first", "second"):
