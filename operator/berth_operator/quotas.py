@@ -219,7 +219,7 @@ def _says(part: ResourceRequirements, side: str, resource: str) -> bool:
 
 
 def _amount(name: str, raw: str) -> int:
-    """Return a quantity of a quota; one that cannot be read bounds nothing."""
+    """Return a quantity of a quota; 0 where it cannot be read, which no API server stores."""
     try:
         quantity = parse_quantity(str(raw))
     except InputError:
