@@ -50,9 +50,9 @@ def test_every_slot_goes_to_its_owner_although(
     assert operator.exit_code is None
     assert {fault.kind for _, fault in proxy.journal} - {FaultKind.NONE}, "something was disturbed"
     deadline = time.monotonic() + 30
-    while unsettled(stage) and time.monotonic() < deadline:
+    while (found := unsettled(stage)) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert unsettled(stage) == []
+    assert found == []
     assert overbooked_nodes(stage.client) == []
     # What could not be gated in time was scheduled as ever; its place is still held, and can be given back.
     for number in range(ROUNDS):
