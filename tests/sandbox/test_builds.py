@@ -110,7 +110,7 @@ def test_a_build_that_is_interrupted_ends_go_and_leaves_nothing(use_go: UseGo) -
 
 
 def test_several_who_need_the_same_programs_build_them_once(use_go: UseGo) -> None:
-    go = use_go(build_seconds=0.5)
+    go = use_go(build_seconds=2.0)
     said: list[str] = []
     threads = [threading.Thread(target=builds.build_programs, args=(ETCD, said.append)) for _ in range(3)]
     for thread in threads:
