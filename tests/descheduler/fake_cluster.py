@@ -176,7 +176,8 @@ class FakeCluster:
             key = (body["metadata"].get("namespace", ""), name)
             if key in self.objects[resource.plural]:
                 raise AlreadyExistsError(call("create", resource, name), failure(409, "exists"))
-            raw = self.add(resource, body)
+            metadata = {**body["metadata"], "creationTimestamp": format_timestamp(datetime.now(UTC))}
+            raw = self.add(resource, {**body, "metadata": metadata})
         if resource is RESERVATIONS:
             self.hold(raw)
         return decoded(raw, type)
