@@ -24,7 +24,7 @@ from berth_core.objects import (
     Volume,
 )
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits
 from berth_descheduler.planner.cluster import Cluster
 from berth_descheduler.planner.state import State
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
@@ -166,4 +166,20 @@ def api_items(snapshot: Snapshot) -> list[dict[str, Any]]:
         {"apiVersion": api_version, "kind": kind, **msgspec.to_builtins(one)}
         for field, (api_version, kind) in KINDS.items()
         for one in getattr(snapshot, field)
+    ]
+
+
+def moves_of(made: Plan) -> list[dict[str, Any]]:
+    """The moves as the replay reads them."""
+    return [msgspec.to_builtins(move) | {"wave": move.wave} for move in made.moves]
+
+
+def wrongly_moved(snapshot: Snapshot, made: Plan) -> list[str]:
+    """The moved pods that do not run, are being deleted, or that nothing would make again."""
+    pods = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pods}
+    moved = [pods[move.namespace, move.pod] for move in made.moves]
+    return [
+        one.metadata.name
+        for one in moved
+        if one.status.phase != "Running" or one.metadata.deletion_timestamp or not one.metadata.owner_references
     ]

@@ -460,6 +460,32 @@ def moved(present: Iterable[Present], moves: Iterable[Object]) -> list[Present]:
     ]
 
 
+def filled_above(items: list[Object], moves: Sequence[Object], percent: Fraction) -> list[str]:
+    """Name the targets of which the pods, after all moves, request more than a percentage of the cpu."""
+    where = {(move["namespace"], move["pod"]): move["target"] for move in moves}
+    return [
+        target
+        for target in sorted(set(where.values()))
+        if _requested_cpu(items, target, where) * 100 > percent * _allocatable_cpu(items, target)
+    ]
+
+
+def _requested_cpu(items: list[Object], node: str, where: dict[tuple[str, str], str]) -> Fraction:
+    there = [
+        one
+        for one in items
+        if one["kind"] == "Pod"
+        and one["status"]["phase"] not in ("Succeeded", "Failed")
+        and where.get((space(one), name(one)), one["spec"].get("nodeName")) == node
+    ]
+    return sum((requests(one).get("cpu", Fraction(0)) for one in there), Fraction(0))
+
+
+def _allocatable_cpu(items: list[Object], node: str) -> Fraction:
+    found = next(one for one in items if one["kind"] == "Node" and name(one) == node)
+    return amount(found["status"]["allocatable"]["cpu"])
+
+
 def _replay(world: World, moves: Sequence[Object], sources: set[str], after: Sequence[Object] = ()) -> Iterator[str]:
     """Yield what kube-scheduler would not do: with and without our taints, with and without what is not sure."""
     done = list(after)

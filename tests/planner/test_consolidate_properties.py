@@ -2,16 +2,15 @@
 
 import random
 
-import msgspec
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from berth_descheduler.refusals import RefusedKind
 from berth_descheduler.report import plan_to_json
-from planner.clusters import api_items, consolidating
+from planner.clusters import api_items, consolidating, moves_of, wrongly_moved
 from planner.random_clusters import clusters, in_another_order
 from planner.replay import replay_steps, replay_waves
 
@@ -26,10 +25,6 @@ ways = st.builds(
     per_wave=st.integers(1, 5),
     exact=st.booleans(),
 )
-
-
-def moves_of(made: Plan) -> list[dict[str, object]]:
-    return [msgspec.to_builtins(move) | {"wave": move.wave} for move in made.moves]
 
 
 @given(clusters(), ways)
@@ -61,12 +56,7 @@ def test_nodes_are_emptied_whole_and_the_plan_holds_on_its_own_snapshot(
 def test_only_pods_that_may_move_do_and_no_more_than_allowed(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
-    pods = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pods}
-    for move in made.moves:
-        found = pods[move.namespace, move.pod]
-        assert found.status.phase == "Running"
-        assert found.metadata.owner_references
-        assert found.metadata.deletion_timestamp is None
+    assert wrongly_moved(snapshot, made) == []
     assert how.max_moves is None or len(made.moves) <= how.max_moves
 
 

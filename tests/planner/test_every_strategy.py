@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -14,14 +13,14 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import Plan, PlannerSettings, plan, why_pods_stay
+from berth_descheduler.planner import PlannerSettings, plan, why_pods_stay
 from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.refusals import RefusalReason as Reason
 from berth_descheduler.refusals import RefusedKind
 from builders import NOON, bare_pod, node, owner, pod
-from planner.clusters import apart, api_items, consolidating, making_room, selector, settings, term
+from planner.clusters import apart, api_items, consolidating, making_room, moves_of, selector, settings, term
 from planner.random_clusters import clusters, in_another_order, tight_clusters
-from planner.replay import amount, forbidden_moves, name, replay_steps, replay_waves, requests
+from planner.replay import filled_above, forbidden_moves, replay_steps, replay_waves
 
 HOUR_AGO = "2026-11-21T11:00:00Z"
 thoroughly = hypothesis_settings(
@@ -62,10 +61,6 @@ rooms = st.builds(
 ).map(at_noon)
 snapshots = st.one_of(clusters(), tight_clusters())
 ways = st.one_of(by_thresholds, consolidations, rooms)
-
-
-def moves_of(made: Plan) -> list[dict[str, object]]:
-    return [msgspec.to_builtins(move) | {"wave": move.wave} for move in made.moves]
 
 
 @given(snapshots, ways)
@@ -124,20 +119,8 @@ def test_a_node_is_emptied_whole_or_gives_pods_only_to_take_others(snapshot: Sna
 def test_no_move_takes_a_node_above_its_protection_threshold(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
-    items = api_items(snapshot)
     limit = how.args.protection.get("cpu") or Fraction(100)
-    where = {(move.namespace, move.pod): move.target for move in made.moves}
-    for target in {move.target for move in made.moves}:
-        found = next(one for one in items if one["kind"] == "Node" and name(one) == target)
-        there = [
-            one
-            for one in items
-            if one["kind"] == "Pod"
-            and one["status"]["phase"] not in ("Succeeded", "Failed")
-            and where.get((one["metadata"]["namespace"], name(one)), one["spec"].get("nodeName")) == target
-        ]
-        used = sum((requests(one).get("cpu", Fraction(0)) for one in there), Fraction(0))
-        assert used * 100 <= limit * amount(found["status"]["allocatable"]["cpu"])
+    assert filled_above(api_items(snapshot), moves_of(made), limit) == []
 
 
 @given(snapshots, ways)

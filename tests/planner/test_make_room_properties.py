@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from berth_descheduler.report import plan_to_json
-from planner.clusters import api_items, making_room
+from planner.clusters import api_items, making_room, moves_of
 from planner.random_clusters import clusters
 from planner.replay import Present, World, moved, name, replay_steps, replay_waves, space
 
@@ -63,10 +63,6 @@ def unbound(pod: Pod) -> Pod:
         spec=msgspec.structs.replace(pod.spec, node_name="", containers=containers),
         status=msgspec.structs.replace(pod.status, phase="Pending", conditions=()),
     )
-
-
-def moves_of(made: Plan) -> list[dict[str, object]]:
-    return [msgspec.to_builtins(move) | {"wave": move.wave} for move in made.moves]
 
 
 @given(waiting_clusters(), ways)

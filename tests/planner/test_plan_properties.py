@@ -3,7 +3,6 @@
 import random
 from fractions import Fraction
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -11,12 +10,12 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from berth_descheduler.report import plan_to_json
 from builders import node, owner, pod
-from planner.clusters import api_items, settings
+from planner.clusters import api_items, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, in_another_order
-from planner.replay import amount, name, replay_steps, replay_waves, requests
+from planner.replay import filled_above, replay_steps, replay_waves
 
 thoroughly = hypothesis_settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -31,10 +30,6 @@ ways = st.builds(
     per_wave=st.integers(1, 5),
 )
 generous = settings(low=60, defragment=60, protection=100, per_controller=4)
-
-
-def moves_of(made: Plan) -> list[dict[str, object]]:
-    return [msgspec.to_builtins(move) | {"wave": move.wave} for move in made.moves]
 
 
 def emptying(pod: Pod) -> bool:
@@ -86,13 +81,13 @@ def test_only_running_pods_of_a_controller_move_and_no_more_than_allowed(
 ) -> None:
     made = plan(snapshot, how)
 
-    pods = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pods}
-    for move in made.moves:
-        found = pods[move.namespace, move.pod]
-        assert found.status.phase == "Running"
-        assert found.metadata.owner_references
-        assert found.metadata.deletion_timestamp is None
-        assert all(one.persistent_volume_claim is None or one.name != "lost" for one in found.spec.volumes)
+    assert wrongly_moved(snapshot, made) == []
+    bound_to_nothing = {
+        (one.metadata.namespace, one.metadata.name)
+        for one in snapshot.pods
+        if any(volume.name == "lost" for volume in one.spec.volumes)
+    }
+    assert bound_to_nothing.isdisjoint((move.namespace, move.pod) for move in made.moves)
     assert how.max_moves is None or len(made.moves) <= how.max_moves
 
 
@@ -101,20 +96,8 @@ def test_only_running_pods_of_a_controller_move_and_no_more_than_allowed(
 def test_no_target_ends_above_its_protection_threshold(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
-    items = api_items(snapshot)
-    where = {(move.namespace, move.pod): move.target for move in made.moves}
     limit = how.args.protection.get("cpu") or Fraction(0)
-    for target in {move.target for move in made.moves}:
-        node = next(one for one in items if one["kind"] == "Node" and name(one) == target)
-        there = [
-            one
-            for one in items
-            if one["kind"] == "Pod"
-            and one["status"]["phase"] not in ("Succeeded", "Failed")
-            and where.get((one["metadata"]["namespace"], name(one)), one["spec"].get("nodeName")) == target
-        ]
-        used = sum((requests(one).get("cpu", Fraction(0)) for one in there), Fraction(0))
-        assert used * 100 <= limit * amount(node["status"]["allocatable"]["cpu"])
+    assert filled_above(api_items(snapshot), moves_of(made), limit) == []
 
 
 @given(clusters(), ways, st.randoms(use_true_random=False))
