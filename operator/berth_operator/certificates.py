@@ -8,6 +8,7 @@ not announced for a while:
     1. the server certificate is in the last quarter of its life  -> a new one of the same authority
     2. the authority will not outlive two server certificates     -> a new one is announced beside the old one
     3. the new authority has been announced for a while           -> a server certificate of the new one
+    4. the server certificate ends before that, or has not begun  -> a server certificate of the first authority at once
 """
 
 import base64
@@ -32,6 +33,8 @@ from berth_core.names import WEBHOOK_SECRET
 _CHECKS_PER_LIFE: Final = 40
 _LONGEST_CHECK: Final = timedelta(minutes=1)
 _CHECKS_TO_SETTLE: Final = 5
+_LOOKS_TO_SPARE: Final = 2
+"""A server certificate that ends before so many looks are over is not relied on any more."""
 _LIVES_OF_AUTHORITY: Final = 5
 _BACKDATE: Final = timedelta(minutes=5)
 _SIGNS_CERTIFICATES: Final = x509.KeyUsage(
@@ -120,8 +123,8 @@ class CertificateBundle:
         return bundle if path and _read(bundle) is not None else None
 
     def is_valid(self, now: datetime) -> bool:
-        """Tell whether the server certificate has not ended yet."""
-        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc > now
+        """Tell whether the server certificate has begun and not ended yet."""
+        return _is_current(x509.load_pem_x509_certificate(self.certificate), now)
 
     def to_context(self) -> ssl.SSLContext:
         """Return a server context that speaks TLS 1.2 and later with this certificate."""
@@ -145,6 +148,10 @@ def renew(bundle: CertificateBundle | None, terms: CertificateTerms, now: dateti
     if bundle is None or parts is None:
         return _issue_anew(terms, now, path=bundle.path if bundle else secrets.token_urlsafe(_PATH_BYTES))
     return _renew_readable(bundle, parts, terms, now)
+
+
+def _is_current(certificate: x509.Certificate, now: datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +186,15 @@ def _renew_readable(
 ) -> CertificateBundle:
     """Return the bundle to use from now on in the place of one whose parts can all be read."""
     leaf, first = parts.leaf, parts.first
-    trusted = any(_signed_by(leaf, one) and one.not_valid_after_utc > now for one in parts.authorities)
-    serves = trusted and leaf.not_valid_after_utc > now and _names_all(leaf, terms)
-    if first.not_valid_after_utc - now < 2 * terms.life:
+    trusted = any(_signed_by(leaf, one) and _is_current(one, now) for one in parts.authorities)
+    left = leaf.not_valid_after_utc - now
+    outlasts_looks = leaf.not_valid_before_utc <= now and left > _LOOKS_TO_SPARE * terms.check_every
+    serves = trusted and outlasts_looks and _names_all(leaf, terms)
+    if first.not_valid_after_utc - now < 2 * terms.life or not _is_current(first, now):
         announced = _announce(bundle, parts, terms, now)
         return announced if serves else _issue(announced, terms, now)
     settled = now - (first.not_valid_before_utc + _BACKDATE) >= terms.settling
-    old = leaf.not_valid_after_utc - now <= terms.renew_before or not _signed_by(leaf, first)
+    old = left <= terms.renew_before or not _signed_by(leaf, first)
     return _issue(bundle, terms, now) if not serves or (old and settled) else bundle
 
 

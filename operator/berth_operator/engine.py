@@ -135,7 +135,8 @@ class Engine:
         list_reservations(self._client, self._cache)
         for name, follow in self._watches.by_name().items():
             self._spawn(name, follow, self._watchers)
-        missing = self._watches.wait_for_lists(_SYNC_SECONDS)
+        self._watches.wait_for_lists(_SYNC_SECONDS)
+        missing = self._watches.missing()
         if missing:
             raise RetryableError(f"could not be listed within {_SYNC_SECONDS:g} s: {', '.join(missing)}")
         if self._failure is not None:
@@ -180,13 +181,23 @@ class Engine:
     @property
     def healthy(self) -> bool:
         """Tell whether every thread is alive that is to be, also before all of them were started."""
-        actors = () if self._retired.is_set() else tuple(self._actors)
-        return not self._stop.is_set() and all(thread.is_alive() for thread in (*self._watchers, *actors))
+        return not self._stop.is_set() and not self._ended_threads()
 
-    @property
-    def serving(self) -> bool:
-        """Tell whether the picture of the cluster is complete and kept up."""
-        return self._started.is_set() and not self._retired.is_set() and self.healthy
+    def why_not_serving(self) -> str:
+        """Return why the picture of the cluster is not complete and kept up, "" where it is."""
+        if self._retired.is_set() or self._stop.is_set():
+            return "the operator is about to stop"
+        ended = self._ended_threads()
+        if ended:
+            return f"what is to go on has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
+        if not self._started.is_set():
+            return f"the picture of the cluster is not complete: {', '.join(self._watches.missing()) or 'Reservations'}"
+        return ""
+
+    def _ended_threads(self) -> tuple[str, ...]:
+        """Return the names of the threads that have ended and are not to."""
+        actors = () if self._retired.is_set() else tuple(self._actors)
+        return tuple(thread.name for thread in (*self._watchers, *actors) if not thread.is_alive())
 
     def _spawn(self, name: str, target: Callable[[], None], threads: list[threading.Thread]) -> None:
         thread = threading.Thread(target=lambda: self._run(target), name=name, daemon=True)

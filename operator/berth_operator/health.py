@@ -21,13 +21,13 @@ class HealthServer:
         port: int,
         *,
         healthy: Callable[[], bool],
-        ready: Callable[[], bool],
+        why_not_ready: Callable[[], tuple[str, ...]],
         leading: Callable[[], bool],
     ) -> None:
         self._host = host
         self.port = port
         self._healthy = healthy
-        self._ready = ready
+        self._why_not_ready = why_not_ready
         self._leading = leading
         self._runner: web.AppRunner | None = None
 
@@ -55,10 +55,12 @@ class HealthServer:
         return self._say(good=self._healthy())
 
     async def _readiness(self, _: web.Request) -> web.Response:
-        return self._say(good=self._ready())
+        return self._say(good=not self._why_not_ready())
 
     def _say(self, *, good: bool) -> web.Response:
-        body = {"healthy": self._healthy(), "ready": self._ready(), "leading": self._leading()}
+        """Answer with all that is known, also why pods may not be sent here."""
+        reasons = self._why_not_ready()
+        body = {"healthy": self._healthy(), "ready": not reasons, "leading": self._leading(), "waitsFor": list(reasons)}
         return web.json_response(body, status=200 if good else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:

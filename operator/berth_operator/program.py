@@ -50,7 +50,7 @@ class Program:
             settings.health_host,
             settings.health_port,
             healthy=lambda: self._engine.healthy,
-            ready=self._is_ready,
+            why_not_ready=self._why_not_ready,
             leading=lambda: self._engine.leading,
         )
         self._renewal: asyncio.Task[None] | None = None
@@ -79,9 +79,9 @@ class Program:
             },
         )
 
-    def _is_ready(self) -> bool:
-        """Tell whether pods may be sent here for admission."""
-        return self._engine.serving and self._webhook.is_serving(self._clock.now())
+    def _why_not_ready(self) -> tuple[str, ...]:
+        """Return why pods may not be sent here for admission, empty where they may."""
+        return tuple(filter(None, (self._engine.why_not_serving(), self._webhook.why_not_serving(self._clock.now()))))
 
     async def wind_down(self) -> None:
         """Stop acting and give the lease back, but answer reviews until the API server has heard that this one goes."""

@@ -47,12 +47,15 @@ class Watches:
             _QUOTAS: self._follow_quotas,
         }
 
-    def wait_for_lists(self, seconds: float) -> tuple[str, ...]:
-        """Wait until every collection was listed once; return the names of those that were not in time."""
+    def wait_for_lists(self, seconds: float) -> None:
+        """Wait until every collection was listed once, but no longer than some seconds."""
         deadline = time.monotonic() + seconds
-        return tuple(
-            name for name, event in self._listed.items() if not event.wait(max(0.0, deadline - time.monotonic()))
-        )
+        for event in self._listed.values():
+            event.wait(max(0.0, deadline - time.monotonic()))
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the names of the collections that were not listed yet."""
+        return tuple(name for name, event in self._listed.items() if not event.is_set())
 
     def give_up(self) -> None:
         """Let whoever waits for the lists go on: something has ended that is not to end."""

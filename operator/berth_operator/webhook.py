@@ -87,11 +87,15 @@ class WebhookServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def is_serving(self, now: datetime) -> bool:
-        """Tell whether calls that come from now on are answered under a valid certificate."""
+    def why_not_serving(self, now: datetime) -> str:
+        """Return why calls that come from now on are not answered under a valid certificate, "" where they are."""
+        if self._draining:
+            return "the webhook is about to stop"
+        if self._listener is None or not self._listener.is_serving():
+            return "the webhook does not listen"
         bundle = self._keeper.bundle
-        listening = self._listener is not None and self._listener.is_serving()
-        return listening and not self._draining and bundle is not None and bundle.is_valid(now)
+        is_valid = bundle is not None and bundle.is_valid(now)
+        return "" if is_valid else "the webhook's certificate is not valid at this time, another one is made"
 
     def reload_certificate(self) -> None:
         """Use the keeper's bundle for new connections; open ones go on."""

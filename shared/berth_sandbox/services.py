@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -85,11 +87,12 @@ class ServiceProcess:
     def wait_until_leading(self, health_port: int) -> None:
         """Wait until the operator says on its health port that it acts; raises `ServiceError`."""
         deadline = time.monotonic() + _READY_SECONDS
-        while not _is_leading(health_port):
+        while not (readiness := _read_readiness(health_port)).is_leading:
             self.require_running()
             if time.monotonic() > deadline:
                 raise ServiceError(
-                    f"{self._name} was not ready within {_READY_SECONDS:g} s; its log ends so:\n{self.tail()}"
+                    f"{self._name} was not ready within {_READY_SECONDS:g} s; /readyz says: {readiness.told}; "
+                    f"its log ends so:\n{self.tail()}"
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -106,12 +109,23 @@ class ServiceProcess:
         return self._log.stem
 
 
-def _is_leading(health_port: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Readiness:
+    """What a service says of itself on its health port."""
+
+    is_leading: bool
+    told: str
+
+
+def _read_readiness(health_port: int) -> _Readiness:
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{health_port}/readyz", timeout=1) as answer:
-            return b'"leading": true' in answer.read()
-    except OSError:
-        return False
+            told = answer.read().decode()
+            return _Readiness('"leading": true' in told, told)
+    except urllib.error.HTTPError as refusal:
+        return _Readiness(is_leading=False, told=refusal.read().decode(errors="replace"))
+    except OSError as error:
+        return _Readiness(is_leading=False, told=f"nothing ({error})")
 
 
 def _service_environment() -> dict[str, str]:

@@ -138,6 +138,32 @@ def test_over_all_of_time_what_is_served_is_trusted_by_what_was_announced_a_whil
         announced, bundle = bundle, after
 
 
+@pytest.mark.parametrize("old_life", [6, 60, 3600], ids="made to last {} s".format)
+@pytest.mark.parametrize("left_share", [0.9, 0.3, 0.2, 0.02], ids="{} of it left".format)
+def test_a_certificate_is_served_without_a_gap_where_new_ones_are_to_last_longer(
+    old_life: float, left_share: float
+) -> None:
+    short = CertificateTerms(HOSTS, timedelta(seconds=old_life))
+    now = NOON + short.life * (1 - left_share)
+    bundle = renew(renew(None, short, NOON), TERMS, now)
+    assert bundle.is_valid(now)
+    while now < NOON + 2 * short.life:
+        now += TERMS.check_every
+        assert bundle.is_valid(now), f"{now - NOON} after the first was made"
+        bundle = renew(bundle, TERMS, now)
+    assert leaf(bundle).not_valid_after_utc >= NOON + TERMS.life
+
+
+def test_what_was_made_by_a_clock_that_was_ahead_is_made_anew(bundle: CertificateBundle) -> None:
+    ahead = renew(None, TERMS, NOON + DAY)
+    assert not ahead.is_valid(NOON)
+    mended = renew(ahead, TERMS, NOON)
+    assert mended.is_valid(NOON)
+    assert authority(mended).not_valid_before_utc <= NOON
+    leaf(mended).verify_directly_issued_by(authority(mended))
+    assert mended.path == ahead.path != bundle.path
+
+
 def signed(of: CertificateBundle, by: x509.Certificate) -> bool:
     try:
         leaf(of).verify_directly_issued_by(by)

@@ -104,21 +104,22 @@ async def test_while_it_drains_each_answer_ends_its_connection() -> None:
             url = server.client_config()["url"]
             async with session.post(url, data=OWNER) as answer:
                 before = answer.headers.get("Connection")
-            assert server.is_serving(datetime.now(UTC))
+            assert server.why_not_serving(datetime.now(UTC)) == ""
             server.drain()
             async with session.post(url, data=OWNER) as answer:
                 assert answer.status == 200
                 after = answer.headers.get("Connection")
-            assert not server.is_serving(datetime.now(UTC))
+            assert server.why_not_serving(datetime.now(UTC)) == "the webhook is about to stop"
     assert (before, after) == (None, "close")
 
 
 @pytest.mark.asyncio
 async def test_a_server_whose_certificate_has_ended_is_not_ready() -> None:
     async with running_server() as (server, _):
-        assert server.is_serving(datetime.now(UTC))
-        assert not server.is_serving(datetime.now(UTC) + timedelta(days=366))
-    assert not server.is_serving(datetime.now(UTC))
+        assert server.why_not_serving(datetime.now(UTC)) == ""
+        assert "certificate is not valid" in server.why_not_serving(datetime.now(UTC) + timedelta(days=366))
+        assert "certificate is not valid" in server.why_not_serving(datetime.now(UTC) - timedelta(days=1))
+    assert server.why_not_serving(datetime.now(UTC)) == "the webhook does not listen"
 
 
 # --- callers that mean no good
