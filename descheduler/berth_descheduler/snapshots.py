@@ -91,6 +91,15 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
     )
 
 
+def read_capacity(client: KubeClient) -> Snapshot:
+    """Return the part of a snapshot that says what is free: nodes, pods and reservations; raises a `KubeError`."""
+    return Snapshot(
+        nodes=_list(client, NODES, Node),
+        pods=_list(client, PODS, Pod),
+        reservations=tuple(map(Reservation.read, _list(client, RESERVATIONS, dict))),
+    )
+
+
 def dump_cluster(client: KubeClient) -> bytes:
     """Return a `v1` List in JSON of what the planner looks at, as the API server has it without managed fields."""
     items = [item for resource in _WRITTEN for item in _raw_items(client, resource)]

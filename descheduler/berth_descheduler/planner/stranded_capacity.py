@@ -1,0 +1,208 @@
+"""Owns how many pods of a shape still fit, how much of what is free they cannot use, and what keeps it from them.
+
+It does not own how that is shown. What pods demand of one another (affinity, spread, ports) is left out: a shape is
+amounts, and the fields of a pod's spec that are about nodes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from berth_core.resources import PODS, ResourceAmounts
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.asked_shapes import AskedShape, node_shapes, usual_shapes
+from berth_descheduler.planner.cluster import Cluster, NodeIndex, PlacedPod, Presence
+from berth_descheduler.planner.placements import Profile, node_refusal
+from berth_descheduler.refusals import Refusal, RefusalReason
+
+_FINENESS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class StrandedPart:
+    """What is free on some nodes and of no use to a shape, all for one reason."""
+
+    reason: RefusalReason
+    resource: str
+    """Of which there is too little on these nodes, "" where the reason is another; `pods` are pod slots."""
+
+    nodes: int
+    amounts: ResourceAmounts
+    example: str
+    """One of the nodes."""
+
+    message: str
+    """What is said of that one, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRoom:
+    """How many pods of a shape fit, each on one node, and what becomes of all that is free."""
+
+    shape: AskedShape
+    fits: int
+    nodes: int
+    """Nodes that have room for at least one."""
+
+    free: ResourceAmounts
+    """Of what the shape asks for; over-booked nodes have none."""
+
+    stranded: ResourceAmounts
+    parts: tuple[StrandedPart, ...]
+    """They add up to what is stranded; the largest first."""
+
+    def share(self, resource: str) -> Fraction:
+        """Return how much of what is free of a resource the shape cannot use; 0 where nothing is free."""
+        free = self.free.get(resource)
+        return Fraction(self.stranded.get(resource), free) if free else Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceState:
+    """How much there is of a resource on all nodes together."""
+
+    name: str
+    allocatable: int
+    requested: int
+    free: int
+    """Over-booked nodes have none."""
+
+    largest_free: int
+    """The largest free piece on one node, whatever may go there."""
+
+    @property
+    def utilisation(self) -> Fraction:
+        """Return the share that is requested; 0 where there is none."""
+        return Fraction(self.requested, self.allocatable) if self.allocatable else Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """How fragmented a cluster is: its resources, and what some shapes find."""
+
+    nodes: int
+    empty_nodes: int
+    """Nodes without pods but DaemonSet and mirror pods."""
+
+    pods: int
+    resources: tuple[ResourceState, ...]
+    shapes: tuple[ShapeRoom, ...]
+
+
+def report_capacity(
+    snapshot: Snapshot, shapes: Sequence[AskedShape] = (), *, sizes_of_nodes: bool = False
+) -> CapacityReport:
+    """Return how fragmented a cluster is; of the snapshot only nodes, pods and reservations are looked at.
+
+    Without shapes, `asked_shapes` chooses them: what pods ask for, or `sizes_of_nodes`, which change less. Places that
+    are reserved or promised are not free.
+    """
+    cluster = Cluster.from_snapshot(snapshot)
+    free = [tuple(map(int.__sub__, have, used)) for have, used in zip(cluster.capacity, cluster.taken, strict=True)]
+    refusals = [node_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
+    asked = tuple(shapes) or (node_shapes(cluster) if sizes_of_nodes else usual_shapes(cluster))
+    counting = [_counts(placed) for placed in cluster.pods]
+    return CapacityReport(
+        nodes=len(cluster.nodes),
+        empty_nodes=sum(not any(counting[pod] for pod in pods) for pods in cluster.pods_on),
+        pods=sum(placed.presence is not Presence.EXPECTED for placed in cluster.pods),
+        resources=tuple(_resource_states(cluster, free)),
+        shapes=tuple(_measure(cluster, free, refusals, shape) for shape in asked),
+    )
+
+
+def _counts(placed: PlacedPod) -> bool:
+    """Tell whether a pod counts against its node being empty."""
+    return placed.presence is not Presence.EXPECTED and not (placed.pod.is_daemon or placed.pod.is_mirror)
+
+
+def _resource_states(cluster: Cluster, free: Sequence[Sequence[int]]) -> Iterator[ResourceState]:
+    for name, column in cluster.column.items():
+        allocatable = sum(row[column] for row in cluster.capacity)
+        if not allocatable:
+            continue
+        pieces = [max(0, row[column]) for row in free]
+        requested = sum(row[column] for row in cluster.taken)
+        yield ResourceState(name, allocatable, requested, sum(pieces), max(pieces, default=0))
+
+
+# --- one shape --------------------------------------------------------------------------------------------------------
+
+
+class _Tally:
+    """Adds up what nodes strand, by reason."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._amounts: dict[tuple[RefusalReason, str], list[int]] = {}
+        self._nodes: Counter[tuple[RefusalReason, str]] = Counter()
+        self._first: dict[tuple[RefusalReason, str], tuple[str, str]] = {}
+
+    def add(self, node: str, why: Refusal, rest: Sequence[int]) -> None:
+        """Count a node of which a rest is of no use; one without a rest strands nothing."""
+        if not any(rest):
+            return
+        key = (why.reason, why.resource)
+        sums = self._amounts.setdefault(key, [0] * len(rest))
+        for index, amount in enumerate(rest):
+            sums[index] += amount
+        self._nodes[key] += 1
+        self._first.setdefault(key, (node, why.message))
+
+    def parts(self, free: ResourceAmounts) -> tuple[StrandedPart, ...]:
+        """Return the sums, those with the largest share of what is free first."""
+        found = [
+            StrandedPart(*key, self._nodes[key], self._named(sums), *self._first[key])
+            for key, sums in self._amounts.items()
+        ]
+        found.sort(key=lambda part: (-_largest_share(part.amounts, free), part.reason, part.resource))
+        return tuple(found)
+
+    def total(self) -> ResourceAmounts:
+        """Return what is stranded in all."""
+        return ResourceAmounts.total(map(self._named, self._amounts.values()))
+
+    def _named(self, sums: Sequence[int]) -> ResourceAmounts:
+        return ResourceAmounts(dict(zip(self._names, sums, strict=True)))
+
+
+def _measure(
+    cluster: Cluster, free: Sequence[Sequence[int]], refusals: Sequence[Refusal | None], shape: AskedShape
+) -> ShapeRoom:
+    """Return how many pods of a shape fit; the cost is a few comparisons per node."""
+    names = [name for name, amount in shape.amounts.items() if amount > 0]
+    columns = [cluster.column.get(name) for name in names]
+    needs = [shape.amounts.get(name) for name in names]
+    slots = cluster.column[PODS]
+    profile = Profile(shape.ties, ())
+    tally = _Tally(names)
+    fits = nodes = 0
+    totals = [0] * len(names)
+    for node, row, closed in zip(cluster.nodes, free, refusals, strict=True):
+        pieces = [0 if column is None else max(0, row[column]) for column in columns]
+        totals = [total + piece for total, piece in zip(totals, pieces, strict=True)]
+        why = closed or profile.refusal(node)
+        count = 0 if why else min(max(0, row[slots]), *(have // need for have, need in zip(pieces, needs, strict=True)))
+        rest = [have - count * need for have, need in zip(pieces, needs, strict=True)]
+        tally.add(node.metadata.name, why or _shortage(names, needs, rest, max(0, row[slots]) - count), rest)
+        fits, nodes = fits + count, nodes + (count > 0)
+    all_free = ResourceAmounts(dict(zip(names, totals, strict=True)))
+    return ShapeRoom(shape, fits, nodes, all_free, tally.total(), tally.parts(all_free))
+
+
+def _shortage(names: Sequence[str], needs: Sequence[int], rest: Sequence[int], slots: int) -> Refusal:
+    """Return what keeps one more pod off a node: what is missing most, in proportion."""
+    lacking = [
+        (have * _FINENESS // need, name) for name, need, have in zip(names, needs, rest, strict=True) if have < need
+    ]
+    if slots == 0:
+        lacking.append((0, PODS))
+    _, worst = min(lacking)
+    what = "pod slots" if worst == PODS else worst
+    return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, f"not enough {what}", resource=worst)
+
+
+def _largest_share(amounts: ResourceAmounts, whole: ResourceAmounts) -> Fraction:
+    return max((Fraction(amount, whole.get(name)) for name, amount in amounts.items()), default=Fraction(0))
