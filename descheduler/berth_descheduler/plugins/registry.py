@@ -1,0 +1,96 @@
+"""Owns which plugins there are: Berth's own, and those of installed distributions, found by their entry points.
+
+It does not own what they do. A distribution's code is imported when a policy uses it and not before: one that cannot be
+imported, or whose name is taken, is an error of the policies that use it, and of no others.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, cast
+
+from berth_core.errors import InputError
+from berth_descheduler.plugins.protocols import PluginType
+
+ENTRY_POINT_GROUP: Final = "berth.plugins"
+_OWN: Final = "berth"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One plugin that can be named in a policy."""
+
+    name: str
+    origin: str
+    """The distribution that brings it, with its version."""
+
+    load: Callable[[], PluginType]
+    """May raise anything: it imports code of others."""
+
+
+class PluginRegistry:
+    """Makes plugins by their names."""
+
+    def __init__(self, registrations: Iterable[Registration]) -> None:
+        self._of_name: dict[str, list[Registration]] = {}
+        for one in registrations:
+            self._of_name.setdefault(one.name, []).append(one)
+
+    @classmethod
+    def discover(cls, own: Mapping[str, PluginType], found: Iterable[EntryPoint] | None = None) -> "PluginRegistry":
+        """Return a registry of Berth's own plugins and of those that are installed; imports nothing."""
+        points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
+        ours = (Registration(name, _OWN, _already_loaded(plugin)) for name, plugin in own.items())
+        return cls((*ours, *map(_registration, points)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all plugins, sorted."""
+        return tuple(sorted(self._of_name))
+
+    def origins(self, name: str) -> tuple[str, ...]:
+        """Return the distributions that bring a plugin of this name."""
+        return tuple(sorted(one.origin for one in self._of_name.get(name, ())))
+
+    def make(self, name: str, args: Mapping[str, Any]) -> object:
+        """Return a plugin with its arguments.
+
+        Raises `InputError` that names the field: `name` for a plugin that there is not or that cannot be used, with the
+        distribution to blame, and `args` or `args.FIELD` for an argument.
+        """
+        registration = self._the_one(name)
+        try:
+            plugin_type = registration.load()
+            parse = plugin_type.parse
+        except Exception as error:
+            raise InputError("name", name, f"a plugin that can be loaded: {_blame(registration, error)}") from error
+        try:
+            return parse(args)
+        except InputError as error:
+            raise error if error.field == "args" else error.within("args") from error
+        except Exception as error:
+            raise InputError("args", dict(args), f"what the plugin reads: {_blame(registration, error)}") from error
+
+    def _the_one(self, name: str) -> Registration:
+        found = self._of_name.get(name, [])
+        if not found:
+            raise InputError("name", name, f"one of the plugins there are: {', '.join(self.names)}")
+        if len(found) > 1:
+            raise InputError(
+                "name", name, f"a name that one distribution brings, not {' and '.join(self.origins(name))}"
+            )
+        return found[0]
+
+
+def _already_loaded(plugin: PluginType) -> Callable[[], PluginType]:
+    return lambda: plugin
+
+
+def _registration(point: EntryPoint) -> Registration:
+    dist = point.dist
+    origin = f"{dist.name} {dist.version}" if dist is not None else "an unknown distribution"
+    return Registration(point.name, origin, lambda: cast("PluginType", point.load()))
+
+
+def _blame(registration: Registration, error: Exception) -> str:
+    return f"{type(error).__name__} in {registration.origin}: {error}"
