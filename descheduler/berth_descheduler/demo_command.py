@@ -3,8 +3,6 @@
 It does not own the steps of the demo: those are in `berth_descheduler.demo`.
 """
 
-import json
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib.resources import as_file, files
@@ -16,6 +14,7 @@ from rich.table import Table
 from berth_core.clock import SystemClock
 from berth_descheduler.demo.narration import ConsoleNarrator
 from berth_descheduler.demo.run import PLANNER_SETTINGS, DemoResult, DemoRun, log_files, run_demo
+from berth_descheduler.described_output import Output, output_option, write_described
 from berth_descheduler.html_report import ReportFile, report_option
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.plan_tables import output_console, print_plan
@@ -36,15 +35,9 @@ _FAILED = 1
 @click.option("--nodes", type=click.IntRange(4, 1000), default=60, show_default=True, help="Nodes of 16 cpu and 64Gi.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides sizes and replicas of the workload.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up and say how to look around.")
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for machines.",
-)
+@output_option
 @report_option
-def demo_command(*, nodes: int, seed: int, keep: bool, output: str, report: ReportFile | None) -> int:
+def demo_command(*, nodes: int, seed: int, keep: bool, output: Output, report: ReportFile | None) -> int:
     """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify.
 
     Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end.
@@ -86,14 +79,14 @@ def build_demo_page(made: DemoRun) -> Page:
     return run_page(Outcome(Verdict.CARRIED_OUT, done), planned, occasion, measured=made.after)
 
 
-def _plan_only(output: str, report: ReportFile | None) -> int:
+def _plan_only(output: Output, report: ReportFile | None) -> int:
     """Show the plan for the snapshot that comes with the program."""
     with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
         snapshot = read_snapshot_file(str(path))
     found = plan(snapshot, PLANNER_SETTINGS)
     if report is not None:
         report.write(plan_page(found, Occasion(SystemClock().now(), "The bundled snapshot of the demo")))
-    if output == "json":
+    if output is not Output.TABLE:
         numbers = {
             "nodes": len(found.before.nodes),
             "freed_nodes": len(found.freed_nodes),
@@ -106,15 +99,15 @@ def _plan_only(output: str, report: ReportFile | None) -> int:
             "plan_only": True,
             "plan": describe_plan(found),
         }
-        sys.stdout.write(json.dumps(numbers) + "\n")
+        write_described(numbers, output, indent=None)
     else:
         print_plan(found, output_console())
     return 0
 
 
-def _print(result: DemoResult, output: str, console: Console) -> None:
-    if output == "json":
-        sys.stdout.write(json.dumps(asdict(result)) + "\n")
+def _print(result: DemoResult, output: Output, console: Console) -> None:
+    if output is not Output.TABLE:
+        write_described(asdict(result), output, indent=None)
         return
     table = Table(show_header=False, box=None)
     rows = (

@@ -5,8 +5,6 @@ It does not own what is looked for (`berth_sandbox.invariants`) nor the words (`
 Exit codes: 0 all is well; 1 something is not; 2 the input is wrong, or the cluster could not be looked at.
 """
 
-import json
-import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,6 +15,7 @@ from berth_core.clock import Clock, SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.command_options import cluster_options
+from berth_descheduler.described_output import Output, output_option, write_described
 from berth_descheduler.doctor_advice import ADVICE
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import NotFoundError
@@ -32,14 +31,8 @@ _CANNOT_LOOK: Final = 2
 @click.option(
     "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace: placeholders and Leases."
 )
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for machines.",
-)
-def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: str, output: str) -> int:
+@output_option
+def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: str, output: Output) -> int:
     """Look for what Berth should not have left behind, and explain what is found. Changes nothing.
 
     One look is enough where all is well. What may still pass by itself is watched until it has, or has stood for
@@ -56,12 +49,12 @@ def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: st
         click.echo(f"berth: {error}", err=True)
         return _CANNOT_LOOK
     seconds = clock.monotonic() - started
-    if output == "json":
+    if output is Output.TABLE:
+        print_findings(found, namespace, Console())
+    else:
         described = {"healthy": not found, "seconds": round(seconds, 1)}
         findings = [describe_finding(violation, namespace) for violation in found]
-        sys.stdout.write(json.dumps({**described, "findings": findings}, indent=2) + "\n")
-    else:
-        print_findings(found, namespace, Console())
+        write_described({**described, "findings": findings}, output)
     return _TROUBLE if found else 0
 
 

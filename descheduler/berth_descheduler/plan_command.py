@@ -3,7 +3,6 @@
 It does not own planning.
 """
 
-import sys
 from typing import Any
 
 import click
@@ -11,11 +10,12 @@ import click
 from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
 from berth_descheduler.command_options import cluster_options, planner_options, planner_settings
+from berth_descheduler.described_output import Output, output_option, write_described
 from berth_descheduler.html_report import ReportFile, report_option
 from berth_descheduler.option_errors import naming_options
 from berth_descheduler.plan_tables import output_console, print_plan
 from berth_descheduler.planner import ClockDeadline, plan, why_pods_stay
-from berth_descheduler.report import plan_to_json
+from berth_descheduler.report import describe_plan
 from berth_descheduler.report_page import Occasion, plan_page
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
@@ -26,14 +26,10 @@ from berth_kube.client import connect
 @cluster_options
 @planner_options
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
+@output_option
 @click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for machines.",
+    "--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason."
 )
-@click.option("--every-pod", is_flag=True, help="In JSON: name each pod that is not moved, with the reason.")
 @report_option
 def plan_command(  # noqa: PLR0913 - as many as it has options
     *,
@@ -41,7 +37,7 @@ def plan_command(  # noqa: PLR0913 - as many as it has options
     kubeconfig: str | None,
     context: str | None,
     at: str | None,
-    output: str,
+    output: Output,
     every_pod: bool,
     report: ReportFile | None,
     **options: Any,  # noqa: ANN401
@@ -54,10 +50,10 @@ def plan_command(  # noqa: PLR0913 - as many as it has options
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
         report.write(plan_page(found, Occasion(SystemClock().now(), cluster)))
-    if output == "json":
-        sys.stdout.write(plan_to_json(found, why_pods_stay(read, found) if every_pod else None))
-    else:
+    if output is Output.TABLE:
         print_plan(found, output_console())
+    else:
+        write_described(describe_plan(found, why_pods_stay(read, found) if every_pod else None), output)
 
 
 def _read(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:

@@ -3,7 +3,6 @@
 It does not own what is in it, which is the planner's, nor the tables for people (`plan_tables`).
 """
 
-import json
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
@@ -12,6 +11,7 @@ import msgspec
 
 from berth_core.migration_plans import PlannedMove
 from berth_core.resources import format_amount
+from berth_descheduler.described_output import to_json
 from berth_descheduler.plan_figures import count
 from berth_descheduler.plan_quality import describe_cost, describe_quality, describe_room, describe_shapes
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
@@ -23,15 +23,12 @@ _DECIMALS: Final = 4
 
 def plan_to_json(plan: Plan, staying: Sequence[Refused] | None = None) -> str:
     """Return a plan as JSON text, with the pods that stay if they are given; the same plan gives the same bytes."""
-    described = describe_plan(plan)
-    if staying is not None:
-        described["staying_pods"] = [_describe_refused(refused) for refused in staying]
-    return json.dumps(described, indent=2, ensure_ascii=False) + "\n"
+    return to_json(describe_plan(plan, staying))
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
-    """Return a plan in builtins, in a fixed order."""
-    return {
+def describe_plan(plan: Plan, staying: Sequence[Refused] | None = None) -> dict[str, Any]:
+    """Return a plan in builtins, in a fixed order, with the pods that stay if they are given."""
+    described = {
         "strategy": plan.settings.args.strategy.value,
         "settings": describe_settings(plan.settings),
         "summary": summarise_plan(plan),
@@ -46,6 +43,9 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "after": _describe_fragmentation(plan.after),
         "refused": [_describe_refused(refused) for refused in plan.refused],
     }
+    if staying is not None:
+        described["staying_pods"] = [_describe_refused(refused) for refused in staying]
+    return described
 
 
 def summarise_plan(plan: Plan) -> str:

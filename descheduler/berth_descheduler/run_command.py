@@ -3,8 +3,6 @@
 It does not own the cycle.
 """
 
-import json
-import sys
 from typing import Any, Final
 
 import click
@@ -16,6 +14,7 @@ from berth_core.errors import BerthError
 from berth_core.migration_plans import MoveState
 from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.described_output import Output, output_option, write_described
 from berth_descheduler.html_report import ReportFile, report_option
 from berth_descheduler.option_errors import naming_options
 from berth_descheduler.outcome import Outcome, Verdict
@@ -38,13 +37,7 @@ _FAILED: Final = 1
 @run_options
 @click.option("--dry-run", is_flag=True, help="Plan only: nothing is written to the cluster.")
 @click.option("--verbose", is_flag=True, help="Log every step to standard error.")
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for machines.",
-)
+@output_option
 @report_option
 def run_command(
     *,
@@ -52,7 +45,7 @@ def run_command(
     context: str | None,
     dry_run: bool,
     verbose: bool,
-    output: str,
+    output: Output,
     report: ReportFile | None,
     **options: Any,  # noqa: ANN401 - read once by the functions that declare them
 ) -> int:
@@ -69,10 +62,10 @@ def run_command(
     ):
         outcome = Cycle(Surroundings(client, SystemClock(), progress, stop), settings, planner).run()
         measured = _look_again(client, progress.found, outcome) if report is not None else None
-    if output == "json":
-        sys.stdout.write(json.dumps(outcome.to_mapping(), indent=2, ensure_ascii=False) + "\n")
-    else:
+    if output is Output.TABLE:
         print_outcome(outcome, Console())
+    else:
+        write_described(outcome.to_mapping(), output)
     if report is not None:
         occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
         report.write(run_page(outcome, progress.found, occasion, measured=measured, settings=settings))

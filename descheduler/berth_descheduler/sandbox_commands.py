@@ -3,12 +3,12 @@
 It does not own the sandbox: that is `berth_sandbox`.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
+from berth_descheduler.described_output import Output, output_option, write_described
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS
 from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
 from berth_sandbox.settings import SandboxSettings, ScoringStrategy
@@ -64,24 +64,18 @@ def down(name: str) -> None:
 
 
 @sandbox.command()
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for machines.",
-)
-def status(output: str) -> None:
+@output_option
+def status(output: Output) -> None:
     """Show the sandboxes that are up.
 
     Each with its nodes, its components and where its kubeconfig is.
     """
     described = [_describe(Sandbox.find(name)) for name in Sandbox.names()]
-    if output == "json":
-        click.echo(json.dumps(described, indent=2))
+    if output is not Output.TABLE:
+        write_described(described, output)
     elif not described:
         _say("no sandbox is up; `berth sandbox up` starts one")
-    for entry in described if output == "table" else ():
+    for entry in described if output is Output.TABLE else ():
         click.echo(f"{entry['name']}: {entry['state']}, {entry['readyNodes']} of {entry['nodes']} nodes ready")
         click.echo(f"  started     {entry['started']}, scoring {entry['scoring']}")
         click.echo(f"  kubeconfig  {entry['kubeconfig']}")

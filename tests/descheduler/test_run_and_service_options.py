@@ -101,7 +101,7 @@ def test_a_dry_run_changes_nothing(cluster: FakeCluster, capsys: pytest.CaptureF
         ("--max-failed-share", "1.5", "1.5 is not in the range 0<=x<=1"),
         ("--low-threshold", "lots", "--low-threshold is 'lots'; expected a percentage from 0 to 100"),
         ("--include-namespace", "nowhere", "--include-namespace is 'nowhere'; expected a namespace of the cluster"),
-        ("--output", "xml", "'xml' is not one of 'table', 'json'"),
+        ("--output", "xml", "'xml' is not one of 'table', 'json', 'yaml'"),
     ],
 )
 @pytest.mark.usefixtures("cluster")

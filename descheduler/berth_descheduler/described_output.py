@@ -1,0 +1,53 @@
+"""Owns `--output`: the option, and how what a command found is written for machines.
+
+It does not own what is written, nor the tables for people: each command has its own.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import click
+import yaml
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class Output(StrEnum):
+    """For whom a command writes."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def output_option(command: F) -> F:
+    """Add `--output`, whose value is an `Output`."""
+    return click.option(
+        "--output",
+        type=click.Choice([one.value for one in Output]),
+        default=Output.TABLE.value,
+        show_default=True,
+        callback=lambda _context, _parameter, value: Output(value),
+        help="For people (table) or for machines.",
+    )(command)
+
+
+def write_described(described: object, output: Output, *, indent: int | None = 2) -> None:
+    """Write builtins to standard output, in the order that they have; JSON without an indent is one line."""
+    sys.stdout.write(to_json(described, indent=indent) if output is Output.JSON else to_yaml(described))
+
+
+def to_json(described: object, *, indent: int | None = 2) -> str:
+    """Return builtins as JSON text; equal ones give the same bytes."""
+    return json.dumps(described, indent=indent, ensure_ascii=False) + "\n"
+
+
+def to_yaml(described: object) -> str:
+    """Return builtins as YAML text; equal ones give the same bytes."""
+    text: str = yaml.dump(json.loads(json.dumps(described)), Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
+    return text
