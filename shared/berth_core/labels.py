@@ -19,6 +19,9 @@ PROBE_LABEL: Final = f"{PREFIX}/probe"
 PLAN_LABEL: Final = f"{PREFIX}/plan"
 """On a Reservation made for a plan: the name of the MigrationPlan."""
 
+POLICY_LABEL: Final = f"{PREFIX}/policy"
+"""On a MigrationPlan made for a policy: the name of the DeschedulerPolicy, where it is short enough for a label."""
+
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY_OPERATOR: Final = "berth-operator"
 MANAGED_BY_DESCHEDULER: Final = "berth-descheduler"
@@ -46,6 +49,20 @@ HANDOVER_TAINT: Final = f"{PREFIX}/handover"
 
 DRAINING_TAINT: Final = f"{PREFIX}/draining"
 """NoSchedule taint on the source nodes of a running plan; value: the plan's name."""
+
+FREED_TAINT: Final = f"{PREFIX}/freed"
+"""PreferNoSchedule taint on a node that a plan freed, until it is needed; value: the plan's name."""
+
+FREED_ANNOTATION: Final = f"{PREFIX}/freed"
+"""On a node that a plan freed, as JSON: when, by which plan and policy, and which annotations were put on it for that."""
+
+ROOM_TAINT: Final = f"{PREFIX}/room"
+"""NoSchedule taint on the nodes where a running plan makes room; value: the plan's name.
+
+Only what belongs to the plan's Reservations tolerates it, and only with that value."""
+
+ROOM_ANNOTATION: Final = f"{PREFIX}/room"
+"""On a Reservation that waits for the room that a plan makes: the index of the room in `spec.rooms`."""
 
 VERSION_ANNOTATION: Final = f"{PREFIX}/reservation-version"
 """On a probe: the resourceVersion of the Reservation that whoever answers has to have heard of."""

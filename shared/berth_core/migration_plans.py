@@ -16,9 +16,18 @@ API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 KIND: Final = "MigrationPlan"
 
 
+class RunMode(StrEnum):
+    """How far a run goes by itself: a plan that is only shown, one that waits for approval, one that is carried out."""
+
+    PLAN = "Plan"
+    APPROVE = "Approve"
+    AUTO = "Auto"
+
+
 class PlanPhase(StrEnum):
     """Where a plan is in its life."""
 
+    REQUESTED = "Requested"
     PROPOSED = "Proposed"
     APPROVED = "Approved"
     RUNNING = "Running"
@@ -68,7 +77,10 @@ class MoveReason(StrEnum):
     EVICTION_BLOCKED = "EvictionBlocked"
     EVICTION_FORBIDDEN = "EvictionForbidden"
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"
+    SIBLING_NOT_READY = "SiblingNotReady"
+    PODS_WAITING = "PodsWaiting"
     PLAN_STOPPED = "PlanStopped"
+    ABORTED = "Aborted"
     INTERRUPTED = "Interrupted"
 
 
@@ -118,12 +130,17 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The plan itself; immutable but for `approved`."""
+    """The plan itself; only `approved` and `aborted` change, and a plan that was asked for gets its moves once."""
 
     policy: str = ""
     trigger: str = "Manual"
+    mode: RunMode | None = None
+    """None: of `berth run`, which carries it out itself."""
+    requested_by: str = ""
     objective: Objective = Objective()
     approved: bool = False
+    approve_before: str | None = None
+    aborted: bool = False
     moves: tuple[PlannedMove, ...] = ()
     predicted: Predicted | None = None
 
@@ -162,8 +179,11 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def phase(self) -> PlanPhase:
-        """Return the phase; a plan that nobody has taken up is Proposed."""
-        return self.status.phase or PlanPhase.PROPOSED
+        """Return the phase; one that nobody has taken up is Requested while it has no moves, else Proposed."""
+        if self.status.phase is not None:
+            return self.status.phase
+        asked_for = self.spec.mode is not None and self.spec.predicted is None and not self.spec.moves
+        return PlanPhase.REQUESTED if asked_for else PlanPhase.PROPOSED
 
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "MigrationPlan":

@@ -86,3 +86,6 @@ ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings
 
 RESERVATIONS: Final = Resource("batch.volcano.sh", "v1alpha1", "reservations", "Reservation")
 MIGRATION_PLANS: Final = Resource("berth.volcano.sh", "v1alpha1", "migrationplans", "MigrationPlan", namespaced=False)
+DESCHEDULER_POLICIES: Final = Resource(
+    "berth.volcano.sh", "v1alpha1", "deschedulerpolicies", "DeschedulerPolicy", namespaced=False
+)

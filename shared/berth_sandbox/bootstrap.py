@@ -19,6 +19,7 @@ from berth_kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CRDS,
+    DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
     NAMESPACES,
     RESERVATIONS,
@@ -73,6 +74,7 @@ def is_installed(client: KubeClient) -> bool:
     try:
         client.list(RESERVATIONS)
         client.list(MIGRATION_PLANS)
+        client.list(DESCHEDULER_POLICIES)
         for namespace in ("default", DEFAULT_NAMESPACE):
             client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
     except KubeError:

@@ -13,6 +13,7 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import (
     CRDS,
     DEPLOYMENTS,
+    DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -32,7 +33,9 @@ from reservation_stage import delete_if_there
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
-OWN_CRDS: Final = [f"{resource.plural}.{resource.group}" for resource in (RESERVATIONS, MIGRATION_PLANS)]
+OWN_CRDS: Final = [
+    f"{resource.plural}.{resource.group}" for resource in (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES)
+]
 STAGE: Final = {"stage": "chart"}
 OF_BERTH: Final = re.compile(r"[ /.]berth\b|volcano")
 

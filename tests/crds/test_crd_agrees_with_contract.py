@@ -6,7 +6,7 @@ import msgspec.inspect
 import pytest
 import yaml
 
-from berth_core import migration_plans, reservations
+from berth_core import migration_plans, policies, reservations
 from berth_core.objects import PodTemplate
 from conventions.tracked import ROOT
 
@@ -15,6 +15,8 @@ CONTRACTS: Final = {
     ("reservations", "status"): reservations.ReservationStatus,
     ("migrationplans", "spec"): migration_plans.MigrationPlanSpec,
     ("migrationplans", "status"): migration_plans.MigrationPlanStatus,
+    ("deschedulerpolicies", "spec"): policies.DeschedulerPolicySpec,
+    ("deschedulerpolicies", "status"): policies.DeschedulerPolicyStatus,
 }
 OPEN: Final = frozenset({PodTemplate})
 """Structs of which Berth reads a part, and the API server keeps all."""
@@ -107,7 +109,9 @@ def test_every_field_is_described(plural: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plural", "module"), [("reservations", reservations), ("migrationplans", migration_plans)], ids=["rsv", "mplan"]
+    ("plural", "module"),
+    [("reservations", reservations), ("migrationplans", migration_plans), ("deschedulerpolicies", policies)],
+    ids=["rsv", "mplan", "dpol"],
 )
 def test_a_crd_serves_the_version_of_its_contract(plural: str, module: ModuleType) -> None:
     spec = CRDS[plural]["spec"]

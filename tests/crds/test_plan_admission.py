@@ -14,7 +14,9 @@ from berth_core.migration_plans import (
     MigrationPlanSpec,
     Objective,
     PlannedMove,
+    PlanPhase,
     Predicted,
+    RunMode,
 )
 from berth_core.reservations import ObjectReference
 from plain_api import PlainApi
@@ -27,7 +29,10 @@ Store = Callable[[str, dict[str, Any]], str]
 
 SPEC: Final = MigrationPlanSpec(
     policy="nightly",
-    trigger="Schedule",
+    trigger="Cron",
+    mode=RunMode.APPROVE,
+    requested_by="ada",
+    approve_before="2030-01-01T00:00:00Z",
     objective=Objective(
         plugin="Other", strategy="Consolidate", args={"lowThresholds": {"cpu": 30}, "resourceType": "cpu"}
     ),
@@ -64,6 +69,7 @@ def test_an_empty_spec_says_what_it_means(api: PlainApi, stored: Store) -> None:
     assert MigrationPlan.from_api(body).spec == MigrationPlanSpec()
     assert body["spec"] == {
         "approved": False,
+        "aborted": False,
         "trigger": "Manual",
         "objective": {"plugin": "Defragmentation", "strategy": "Threshold"},
     }
@@ -107,6 +113,10 @@ REMOVED: Final = None
 IMMUTABLE: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "another policy": ({"policy": "hourly"}, "a plan's policy is immutable"),
     "no policy": ({"policy": REMOVED}, "a plan's policy is immutable"),
+    "another mode": ({"mode": "Auto"}, "a plan's mode is immutable"),
+    "no mode": ({"mode": REMOVED}, "a plan's mode is immutable"),
+    "another requester": ({"requestedBy": "eve"}, "a plan's requestedBy is immutable"),
+    "another end of the waiting": ({"approveBefore": "2031-01-01T00:00:00Z"}, "a plan's approveBefore is immutable"),
     "another trigger": ({"trigger": "Manual"}, "a plan's trigger is immutable"),
     "another strategy": ({"objective": {"strategy": "MakeRoom"}}, "a plan's objective is immutable"),
     "another argument": ({"objective": {"args": {"lowThresholds": {"cpu": 31}}}}, "a plan's objective is immutable"),
@@ -136,4 +146,58 @@ def test_approval_can_be_given_and_not_taken_back(api: PlainApi, stored: Store) 
     assert not given.refused, given.message
     taken_back = api.merge_patch(path, {"spec": {"approved": False}})
     assert taken_back.code == 422
-    assert "approved can be given, not taken back: delete the plan to abort it" in taken_back.message
+    assert "approved can be given, not taken back: abort the plan instead" in taken_back.message
+
+
+def test_an_abort_can_be_asked_for_and_not_taken_back(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, plan())
+    given = api.merge_patch(path, {"spec": {"aborted": True}})
+    assert not given.refused, given.message
+    taken_back = api.merge_patch(path, {"spec": {"aborted": False}})
+    assert taken_back.code == 422
+    assert "aborted can be given, not taken back: make a new plan" in taken_back.message
+
+
+def test_a_plan_that_is_only_shown_cannot_be_approved(api: PlainApi, stored: Store) -> None:
+    answer = api.merge_patch(stored(PLANS, plan({"mode": "Plan"})), {"spec": {"approved": True}})
+    assert answer.code == 422
+    assert "never carried out: run the policy again in the mode Approve" in answer.message
+
+
+def requested() -> dict[str, Any]:
+    """Return a plan that was asked for."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "spec": {"policy": "nightly", "mode": "Approve"}}
+
+
+FOUND: Final[dict[str, Any]] = {
+    "objective": msgspec.to_builtins(SPEC.objective),
+    "moves": [MOVE],
+    "predicted": msgspec.to_builtins(SPEC.predicted),
+    "approveBefore": "2030-01-01T00:00:00Z",
+}
+
+
+def test_a_plan_that_was_asked_for_gets_its_moves_once(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, requested())
+    assert MigrationPlan.from_api(api.get(path).body).phase is PlanPhase.REQUESTED
+    filled = api.merge_patch(path, {"spec": FOUND})
+    assert not filled.refused, filled.message
+    found = MigrationPlan.from_api(api.get(path).body)
+    assert (found.spec.moves, found.phase) == (SPEC.moves, PlanPhase.PROPOSED)
+    again = api.merge_patch(path, {"spec": {"moves": [{**MOVE, "target": "node-3"}]}})
+    assert again.code == 422
+    assert "a plan's moves are immutable" in again.message
+
+
+def test_a_run_that_finds_nothing_to_move_fills_its_plan_with_no_moves_for_good(api: PlainApi, stored: Store) -> None:
+    path = stored(PLANS, requested())
+    empty = {**FOUND, "moves": [], "predicted": {"nodes": 3, "moves": 0, "waves": 0}}
+    filled = api.merge_patch(path, {"spec": empty})
+    assert not filled.refused, filled.message
+    assert api.merge_patch(path, {"spec": {"moves": [MOVE]}}).code == 422
+
+
+@pytest.mark.parametrize("name", sorted(FOUND.keys() - {"predicted"}))
+def test_what_was_found_comes_with_its_prediction_or_not_at_all(api: PlainApi, stored: Store, name: str) -> None:
+    answer = api.merge_patch(stored(PLANS, requested()), {"spec": {name: FOUND[name]}})
+    assert answer.code == 422

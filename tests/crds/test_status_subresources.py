@@ -15,6 +15,13 @@ from berth_core.migration_plans import (
     MoveStatus,
     PlanPhase,
 )
+from berth_core.policies import (
+    DeschedulerPolicy,
+    DeschedulerPolicyStatus,
+    FragmentationStatus,
+    ResourceUse,
+    ShapeRoom,
+)
 from berth_core.reservations import (
     Condition,
     ObjectReference,
@@ -31,6 +38,7 @@ from plain_api import PlainApi
 
 RESERVATIONS: Final = "apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
 PLANS: Final = "apis/berth.volcano.sh/v1alpha1/migrationplans"
+POLICIES: Final = "apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
 NOON: Final = "2026-11-21T12:00:00Z"
 LATER: Final = "2026-11-21T12:10:00Z"
 
@@ -48,6 +56,12 @@ PLAN: Final[dict[str, Any]] = {
     "apiVersion": "berth.volcano.sh/v1alpha1",
     "kind": "MigrationPlan",
     "spec": {"predicted": {"nodes": 60, "moves": 41, "waves": 3}},
+}
+
+POLICY: Final[dict[str, Any]] = {
+    "apiVersion": "berth.volcano.sh/v1alpha1",
+    "kind": "DeschedulerPolicy",
+    "spec": {"trigger": {"cron": "0 2 * * *", "timeZone": "Europe/Berlin"}, "profiles": [{"name": "default"}]},
 }
 
 OWNER: Final = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="web-1", uid="0d8f")
@@ -115,6 +129,24 @@ PLAN_STATUS: Final = MigrationPlanStatus(
     ),
     conditions=(CONDITION,),
 )
+POLICY_STATUS: Final = DeschedulerPolicyStatus(
+    observed_generation=2,
+    last_run_time=NOON,
+    last_scheduled_time=NOON,
+    next_run_time=LATER,
+    last_verdict="CarriedOut",
+    last_outcome="41 of 41 pods landed on their targets.",
+    last_plan="plan-1",
+    fragmentation=FragmentationStatus(
+        measured_at=NOON,
+        nodes=60,
+        empty_nodes=2,
+        resources=(ResourceUse(resource="cpu", requested_ratio="0.4321", largest_free="12", free="500"),),
+        shapes=(ShapeRoom(shape="cpu=16,memory=64Gi", room=2),),
+    ),
+    warnings=("w",),
+    conditions=(CONDITION,),
+)
 
 
 def as_json(struct: msgspec.Struct) -> dict[str, Any]:
@@ -133,7 +165,7 @@ def fields_at_their_default(struct: msgspec.Struct, path: str) -> Iterator[str]:
                 yield from fields_at_their_default(inner, f"{path}.{field.name}")
 
 
-@pytest.mark.parametrize("status", [RESERVATION_STATUS, PLAN_STATUS], ids=["rsv", "mplan"])
+@pytest.mark.parametrize("status", [RESERVATION_STATUS, PLAN_STATUS, POLICY_STATUS], ids=["rsv", "mplan", "dpol"])
 def test_the_examples_leave_no_field_out(status: msgspec.Struct) -> None:
     assert not list(fields_at_their_default(status, "status"))
 
@@ -156,6 +188,16 @@ def test_a_full_plan_status_comes_back_whole(api: PlainApi, stored: Store) -> No
     body = api.get(path).body
     assert body["status"] == as_json(PLAN_STATUS)
     assert MigrationPlan.from_api(body).status == PLAN_STATUS
+
+
+@pytest.mark.cluster
+def test_a_full_policy_status_comes_back_whole(api: PlainApi, stored: Store) -> None:
+    path = stored(POLICIES, POLICY)
+    answer = api.merge_patch(f"{path}/status", {"status": as_json(POLICY_STATUS)})
+    assert not answer.refused, answer.message
+    body = api.get(path).body
+    assert body["status"] == as_json(POLICY_STATUS)
+    assert DeschedulerPolicy.from_api(body).status == POLICY_STATUS
 
 
 @pytest.mark.cluster
@@ -207,6 +249,7 @@ def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
     api.merge_patch(f"{path}/status", {"status": as_json(PLAN_STATUS)})
     assert shown(api, path) == {
         "Phase": "Partial",
+        "Policy": None,
         "Strategy": "Threshold",
         "Moves": 41,
         "Landed": 40,
@@ -216,14 +259,35 @@ def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
 
 
 @pytest.mark.cluster
+def test_kubectl_shows_a_policy(api: PlainApi, stored: Store) -> None:
+    path = stored(POLICIES, POLICY)
+    valid = {"type": "Valid", "status": "True", "reason": "Accepted"}
+    api.merge_patch(f"{path}/status", {"status": {**as_json(POLICY_STATUS), "conditions": [valid]}})
+    assert shown(api, path) == {
+        "Mode": "Plan",
+        "Trigger": "0 2 * * *",
+        "Suspend": False,
+        "Valid": "True",
+        "Last Outcome": "CarriedOut",
+        "Next Run": LATER,
+        "Outcome": "41 of 41 pods landed on their targets.",
+    }
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("path", "want_short_name", "want_namespaced"),
-    [("apis/batch.volcano.sh/v1alpha1", "rsv", True), ("apis/berth.volcano.sh/v1alpha1", "mplan", False)],
-    ids=["rsv", "mplan"],
+    ("path", "kind", "want_short_name", "want_namespaced"),
+    [
+        ("apis/batch.volcano.sh/v1alpha1", "Reservation", "rsv", True),
+        ("apis/berth.volcano.sh/v1alpha1", "MigrationPlan", "mplan", False),
+        ("apis/berth.volcano.sh/v1alpha1", "DeschedulerPolicy", "dpol", False),
+    ],
+    ids=["rsv", "mplan", "dpol"],
 )
 def test_a_kind_has_a_short_name_and_a_scope(
-    api: PlainApi, path: str, want_short_name: str, *, want_namespaced: bool
+    api: PlainApi, path: str, kind: str, want_short_name: str, *, want_namespaced: bool
 ) -> None:
-    resource = next(entry for entry in api.get(path).body["resources"] if "shortNames" in entry)
+    entries = api.get(path).body["resources"]
+    resource = next(entry for entry in entries if entry["kind"] == kind and "shortNames" in entry)
     assert resource["shortNames"] == [want_short_name]
     assert resource["namespaced"] is want_namespaced

@@ -187,7 +187,12 @@ def test_the_second_scheduler_places_the_pods_that_name_it(admin: KubeClient, na
 
 def test_berths_kinds_are_served(admin: KubeClient) -> None:
     names = {crd["metadata"]["name"] for crd in admin.list(CRDS).items}
-    assert {"reservations.batch.volcano.sh", "migrationplans.berth.volcano.sh"} <= names
+    wanted = {
+        "reservations.batch.volcano.sh",
+        "migrationplans.berth.volcano.sh",
+        "deschedulerpolicies.berth.volcano.sh",
+    }
+    assert wanted <= names
 
 
 ALLOWED: dict[str, tuple[str, Callable[[KubeClient], object]]] = {

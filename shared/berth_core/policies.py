@@ -1,0 +1,197 @@
+"""Owns the DeschedulerPolicy contract (`berth.volcano.sh/v1alpha1`): when to run, in which mode, by which rules.
+
+It does not own what the arguments of the plugins mean, nor when a cron line fires.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.migration_plans import RunMode
+from berth_core.objects import ObjectMeta
+from berth_core.reservations import Condition
+
+API_VERSION: Final = "berth.volcano.sh/v1alpha1"
+KIND: Final = "DeschedulerPolicy"
+
+VALID: Final = "Valid"
+"""The condition that tells whether the policy can be run."""
+
+SCHEDULED: Final = "Scheduled"
+"""The condition that tells whether the policy will run by itself."""
+
+
+class ValidReason(StrEnum):
+    """Why a policy can be run or cannot."""
+
+    ACCEPTED = "Accepted"
+    INVALID_FIELD = "InvalidField"
+
+
+class ScheduledReason(StrEnum):
+    """Why a policy will run by itself or will not."""
+
+    CRON = "Cron"
+    INTERVAL = "Interval"
+    ON_REQUEST = "OnRequest"
+    SUSPENDED = "Suspended"
+    NOT_VALID = "NotValid"
+
+
+class FreedTaint(StrEnum):
+    """What keeps small pods off a node that was freed."""
+
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NONE = "None"
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What starts runs: a cron line in a time zone, or an interval; neither: only requests."""
+
+    cron: str = ""
+    time_zone: str = ""
+    interval: str = ""
+
+
+class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The arguments of one plugin, as they were written."""
+
+    name: str
+    args: dict[str, Any] = {}
+
+
+class PluginSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The plugins of one extension point."""
+
+    enabled: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+
+class Plugins(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which plugins are used, by extension point."""
+
+    balance: PluginSet = PluginSet()
+    deschedule: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+    pre_eviction_filter: PluginSet = PluginSet()
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Plugins and their arguments, in the shape of the upstream descheduler."""
+
+    name: str
+    plugin_config: tuple[PluginConfig, ...] = ()
+    plugins: Plugins = Plugins()
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a run may do at most; None and "" mean no limit."""
+
+    max_moves: int | None = None
+    max_moves_per_node: int | None = None
+    max_moves_per_namespace: int | None = None
+    max_moves_per_wave: int = 25
+    max_moves_per_controller: int = 1
+    """Pods of one controller in flight at once."""
+    max_failed_share: float = 0.2
+    pod_cool_down: str = "1h"
+    min_freed_nodes: int = 1
+    """A plan that frees fewer nodes is not begun."""
+    max_duration: str = ""
+
+
+class ApprovalRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How long a plan waits for its approval."""
+
+    timeout: str = "1h"
+
+
+class ReservationRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How long a place is held at least."""
+
+    ttl: str = "10m"
+
+
+class FreedNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is put on nodes that a run freed."""
+
+    taint: FreedTaint = FreedTaint.PREFER_NO_SCHEDULE
+    annotations: dict[str, str] = {}
+
+
+class DeschedulerPolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """When to run, how far to go, by which rules and within which limits."""
+
+    trigger: Trigger = Trigger()
+    suspend: bool = False
+    mode: RunMode = RunMode.PLAN
+    node_selector: str = ""
+    profiles: tuple[Profile, ...]
+    limits: Limits = Limits()
+    approval: ApprovalRules = ApprovalRules()
+    reservation: ReservationRules = ReservationRules()
+    freed_nodes: FreedNodes = FreedNodes()
+    plans_kept: int = 10
+
+
+class ResourceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How one resource lies over the nodes: the share that is requested, and the largest piece that is free."""
+
+    resource: str
+    requested_ratio: str = ""
+    """A decimal number such as 0.4321."""
+    largest_free: str = ""
+    free: str = ""
+
+
+class ShapeRoom(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How many pods of a shape such as `cpu=16,memory=64Gi` have room, each on one node."""
+
+    shape: str
+    room: int = 0
+
+
+class FragmentationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How the pods lay over the policy's nodes when it last planned."""
+
+    measured_at: str | None = None
+    nodes: int = 0
+    empty_nodes: int = 0
+    resources: tuple[ResourceUse, ...] = ()
+    shapes: tuple[ShapeRoom, ...] = ()
+
+
+class DeschedulerPolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What became of the policy's last run and when the next one is."""
+
+    observed_generation: int | None = None
+    last_run_time: str | None = None
+    """When the last run began, whatever started it."""
+    last_scheduled_time: str | None = None
+    """The time that the trigger last asked for a run; what was missed is counted from here."""
+    next_run_time: str | None = None
+    last_verdict: str = ""
+    last_outcome: str = ""
+    last_plan: str = ""
+    fragmentation: FragmentationStatus | None = None
+    warnings: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A DeschedulerPolicy as the API server holds it."""
+
+    metadata: ObjectMeta
+    spec: DeschedulerPolicySpec
+    status: DeschedulerPolicyStatus = DeschedulerPolicyStatus()
+
+    def condition(self, type_: str) -> Condition | None:
+        """Return the condition of a type, None if nobody has said anything about it."""
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)
+
+    @classmethod
+    def from_api(cls, body: Mapping[str, Any]) -> "DeschedulerPolicy":
+        """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""
+        return msgspec.convert(body, cls)
