@@ -101,7 +101,7 @@ def _threshold_options() -> tuple[Callable[[F], F], ...]:
 
 def _limit_options() -> tuple[Callable[[F], F], ...]:
     return (
-        click.option("--max-moves", type=int, help="The most moves of the plan; default: no limit."),
+        click.option("--max-moves", type=int, help="The most moves of the plan; a run makes at most 1000."),
         click.option(
             "--time-limit",
             default="60",

@@ -3,6 +3,7 @@
 It does not own any of the steps.
 """
 
+import dataclasses
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,7 @@ from berth_descheduler.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
 from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
-from berth_descheduler.plan_objects import build_plan, build_status_patch
+from berth_descheduler.plan_objects import MOST_MOVES, build_plan, build_status_patch
 from berth_descheduler.planner import ClockDeadline, Invalid, Plan, PlannerSettings, plan, revalidate
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
@@ -55,7 +56,7 @@ class Cycle:
         self._around = around
         self._client = around.client
         self._settings = settings
-        self._planner = planner
+        self._planner = limit_moves(planner)
         self._phases: dict[str, float] = {}
         self._begun_at = around.clock.monotonic()
         self._lease = LeaseHolder(
@@ -233,6 +234,12 @@ class Cycle:
             seconds=self._around.clock.monotonic() - self._begun_at,
             phases=dict(self._phases),
         )
+
+
+def limit_moves(planner: PlannerSettings) -> PlannerSettings:
+    """Return settings with which a plan fits into one object; what it leaves is the next run's."""
+    most = MOST_MOVES if planner.max_moves is None else min(planner.max_moves, MOST_MOVES)
+    return dataclasses.replace(planner, max_moves=most)
 
 
 def _forecast(found: Plan) -> Forecast:

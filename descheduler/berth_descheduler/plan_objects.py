@@ -29,6 +29,10 @@ from berth_descheduler.reservation_templates import RawObject, build_template
 
 TASK_NAME: Final = "pod"
 
+MOST_MOVES: Final = 1000
+"""The most moves of one plan. etcd takes objects up to 1.5 MiB: with long names, states and messages 2,000 moves were
+refused, and 1,500 left little room."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanIdentity:

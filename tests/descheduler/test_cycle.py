@@ -10,7 +10,8 @@ from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveReason, MoveState, PlanPhase
 from berth_core.names import OPERATOR_LEASE, reservation_name
-from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler import cycle
+from berth_descheduler.cycle import Cycle, Surroundings, limit_moves
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
@@ -348,6 +349,12 @@ def test_with_nothing_to_move_no_plan_is_made(cluster: FakeCluster) -> None:
     assert outcome.verdict is Verdict.NOTHING_TO_MOVE
     assert outcome.clean
     assert not cluster.objects["migrationplans"]
+
+
+def test_a_run_plans_no_more_moves_than_one_object_holds(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cycle, "MOST_MOVES", 1)
+    assert len(states(run(cluster))) == 1
+    assert [limit_moves(replace(PLANNER, max_moves=most)).max_moves for most in (None, 0, 1, 7)] == [1, 0, 1, 1]
 
 
 def test_without_approval_nothing_is_moved(cluster: FakeCluster) -> None:

@@ -1,5 +1,6 @@
 """The bodies that the descheduler sends say what they must, and nothing that would hit others."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from berth_core.migration_plans import (
 from berth_core.names import reservation_name
 from berth_core.reservations import ObjectReference, Reservation
 from berth_descheduler.plan_objects import (
+    MOST_MOVES,
     PlanIdentity,
     build_defragmented_patch,
     build_plan,
@@ -148,3 +150,20 @@ def test_a_plan_has_conditions_once_it_is_over(phase: PlanPhase, want: dict[str,
     body = build_status_patch(status)["status"]
     found = {one["type"]: one["status"] for one in body["conditions"]} if "conditions" in body else None
     assert found == want
+
+
+def test_a_plan_of_the_most_moves_fits_into_an_object_of_etcd_with_long_names_and_messages() -> None:
+    node = "ip-10-0-255-255.a-region-far-away.compute.internal"
+    long = {"namespace": "n" * 40, "pod": "p" * 80}
+    owner = ObjectReference(api_version="apps/v1", kind="ReplicaSet", namespace="n" * 40, name="p" * 70, uid="u" * 36)
+    requests = {"cpu": "1500m", "memory": "3221225472", "example.com/accelerator": "1"}
+    move = PlannedMove(**long, pod_uid="u" * 36, owner=owner, source=node, target=node, requests=requests, wave=10)
+    moved = MoveStatus(
+        **long, state=MoveState.FAILED, reason="ReplacementTimeout", message="m" * 120, reservation="r" * 36, node=node
+    )
+    freed = Predicted(nodes=5000, moves=MOST_MOVES, waves=100, freed_nodes=(node,) * MOST_MOVES)
+
+    spec = build_plan("plan", MigrationPlanSpec(moves=(move,) * MOST_MOVES, predicted=freed))
+    status = build_status_patch(MigrationPlanStatus(phase=PlanPhase.RUNNING, moves=(moved,) * MOST_MOVES))
+
+    assert len(json.dumps(spec)) + len(json.dumps(status)) < 1.3 * 2**20

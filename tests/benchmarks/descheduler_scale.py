@@ -1,0 +1,162 @@
+"""Owns the measurement of a whole run of the descheduler on a large cluster of the sandbox.
+
+It does not decide whether a test passes.
+
+Run it as `python tests/benchmarks/descheduler_scale.py [--nodes 1000 --pods 10000 --max-moves 500]`. It prints the
+seconds from the start of the program to its plan and its first eviction, the moves a second beside the pods a second
+that the same scheduler placed when the cluster was filled, the program's largest memory, and where the pods landed.
+"""
+# ruff: noqa: T201 - it prints, and finds what the tests share
+
+import argparse
+import re
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.operator_load import add_nodes, cpu_seconds, scheduled_pods
+from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_core.objects import Pod
+from berth_kube.client import KubeClient
+from berth_kube.resources import MIGRATION_PLANS, PODS
+from berth_kube.watching import Changed
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.services import ServiceProcess
+from berth_sandbox.settings import SandboxSettings
+from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
+from service_processes import running_operator, script
+
+NODE_CPU = "16"
+PODS_BY_NODE = 10.3
+"""What `fill_cluster` leaves on a node of that size if 95 % are requested at first."""
+
+FULL_SHARE = 0.95
+
+
+@dataclass
+class FirstEviction:
+    """Sees when the first pod of the workload is told to go."""
+
+    client: KubeClient
+    stop: threading.Event = field(default_factory=threading.Event)
+    at: float | None = None
+
+    def watch(self) -> None:
+        for seen in self.client.watch(PODS, type=Pod, stop=self.stop):
+            if isinstance(seen, Changed) and seen.item.is_terminating and is_workload(seen.item):
+                self.at = time.monotonic()
+                return
+
+
+def is_workload(pod: Pod) -> bool:
+    return pod.metadata.namespace in NAMESPACE_NAMES
+
+
+def put(name: str, value: float | str) -> None:
+    shown = f"{value:12.2f}" if isinstance(value, float) else f"{value:>12}"
+    print(f"  {name:<62}{shown}", flush=True)
+
+
+def fill(sandbox: Sandbox, client: KubeClient, seed: int) -> float:
+    """Fill the cluster and return how many pods a second its scheduler placed meanwhile."""
+    before, started = scheduled_pods(sandbox), time.monotonic()
+    placed_until = [started]
+
+    def progress(line: str) -> None:
+        if line.endswith("pods are running") and placed_until == [started]:
+            placed_until.append(time.monotonic())
+        print(f"  {line}", flush=True)
+
+    filled = fill_cluster(client, seed=seed, requested_share=FULL_SHARE, progress=progress, timeout_seconds=900)
+    rate = filled.pods_before / (placed_until[-1] - started)
+    put("pods", float(filled.pods))
+    put("pods that the scheduler placed to fill the cluster", scheduled_pods(sandbox) - before)
+    put("pods a second, from creation to running", rate)
+    return rate
+
+
+def run(sandbox: Sandbox, client: KubeClient, options: argparse.Namespace, folder: Path) -> float:
+    """Run the descheduler once, print its figures and return its moves a second, from the first eviction on."""
+    command = [
+        script("berth-descheduler"),
+        f"--kubeconfig={sandbox.service_account_kubeconfig('berth-descheduler')}",
+        "--once",
+        "--health-address=127.0.0.1:0",
+        "--strategy=consolidate",
+        f"--max-moves={options.max_moves}",
+        f"--per-controller={options.per_controller}",
+        f"--per-wave={options.per_wave}",
+    ]
+    first = FirstEviction(client)
+    watching = threading.Thread(target=first.watch, daemon=True)
+    watching.start()
+    time.sleep(2)
+    process = ServiceProcess(command, folder / "berth-descheduler.log")
+    started = time.monotonic()
+    with process:
+        megabytes, processor = 0.0, 0.0
+        while process.exit_code is None:
+            megabytes = max(megabytes, largest_memory(process.pid))
+            processor = max(processor, cpu_seconds(process.pid))
+            time.sleep(0.1)
+        ended = time.monotonic()
+    first.stop.set()
+    put("seconds until the first eviction", (first.at or float("nan")) - started)
+    put("seconds of the whole run", ended - started)
+    put("seconds of processor time", processor)
+    put("largest memory, MB", megabytes)
+    rate = landed(client) / (ended - (first.at or ended))
+    put("moves a second, from the first eviction on", rate)
+    put("exit code", str(process.exit_code))
+    return rate
+
+
+def largest_memory(pid: int) -> float:
+    """Return the most memory that a process has had so far, in MB; 0 if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found[1]) / 1000 if found else 0.0
+
+
+def landed(client: KubeClient) -> int:
+    """Print where the pods of the plan are and return how many landed as planned."""
+    (plan,) = client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    count = sum(one.state is MoveState.LANDED for one in plan.status.moves)
+    freed = plan.status.achieved.freed_node_count if plan.status.achieved else 0
+    pending = [pod for pod in client.list(PODS, type=Pod).items if is_workload(pod) and not pod.spec.node_name]
+    put("moves", str(len(plan.spec.moves)))
+    put("landed on their target", str(count))
+    put("nodes freed", str(freed))
+    put("pods pending at the end", str(len(pending)))
+    print(f"  {plan.status.message}", flush=True)
+    return count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure a whole run of the descheduler on a large cluster.")
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--max-moves", type=int, default=500)
+    parser.add_argument("--per-controller", type=int, default=2)
+    parser.add_argument("--per-wave", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, Sandbox.start(SandboxSettings(nodes=0)) as sandbox:
+        print(f"{options.nodes} nodes, some {options.nodes * PODS_BY_NODE:.0f} pods")
+        add_nodes(sandbox, options.nodes, NODE_CPU)
+        with sandbox.connect() as client:
+            placed = fill(sandbox, client, options.seed)
+            with running_operator(sandbox, Path(name)):
+                moved = run(sandbox, client, options, Path(name))
+            put("moves a second / pods a second when the cluster was filled", moved / placed)
+
+
+if __name__ == "__main__":
+    main()
