@@ -3,9 +3,10 @@
 It does not decide: filters, feasibility and strategies do, and say why in these words.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, TypeAlias
 
 
 class RefusalReason(StrEnum):
@@ -29,9 +30,24 @@ class RefusalReason(StrEnum):
     PLACEHOLDER = "Placeholder"
     GATED = "Gated"
     HANDING_OVER = "HandingOver"
+    POD_COOLING_DOWN = "PodCoolingDown"
+    NAMESPACE_LIMIT = "NamespaceLimit"
     UNKNOWN_VOLUME = "UnknownVolume"
     UNKNOWN_NODE = "UnknownNode"
     POD_DATA_ODD = "PodDataOdd"
+
+    # A plugin of the policy keeps the pod.
+    LABELS_NOT_SELECTED = "LabelsNotSelected"
+    NAMESPACE_NOT_SELECTED = "NamespaceNotSelected"
+    PRIORITY_TOO_HIGH = "PriorityTooHigh"
+    TOO_FEW_REPLICAS = "TooFewReplicas"
+    TOO_YOUNG = "TooYoung"
+    PERSISTENT_STORAGE = "PersistentStorage"
+    WITHOUT_BUDGET = "WithoutBudget"
+    WANTS_NO_EVICTION = "WantsNoEviction"
+    REFUSED_BY_PLUGIN = "RefusedByPlugin"
+    PLUGIN_FAILED = "PluginFailed"
+    MOVED_ALREADY = "MovedAlready"
 
     # The node takes no pod, or not this one.
     NODE_NOT_READY = "NodeNotReady"
@@ -39,6 +55,7 @@ class RefusalReason(StrEnum):
     NODE_DATA_MISSING = "NodeDataMissing"
     NODE_DATA_ODD = "NodeDataOdd"
     NODE_DRAINING = "NodeDraining"
+    NODE_NOT_SELECTED = "NodeNotSelected"
     SAME_NODE = "SameNode"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     UNTOLERATED_TAINT = "UntoleratedTaint"
@@ -62,6 +79,7 @@ class RefusalReason(StrEnum):
     EXPECTS_PODS = "ExpectsPods"
     NO_TARGET = "NoTarget"
     MOVE_LIMIT = "MoveLimit"
+    NODE_LIMIT = "NodeLimit"
     TIME_LIMIT = "TimeLimit"
     TOO_FEW_LOW_NODES = "TooFewLowNodes"
     NO_ROOM_TOGETHER = "NoRoomTogether"
@@ -84,6 +102,21 @@ class Refusal:
     blocking_pod: str = field(default="", kw_only=True)
     """`namespace/name` of the pod that stands in the way."""
 
+    also: tuple["Refusal", ...] = field(default=(), kw_only=True)
+    """What else speaks against it, each with none of its own."""
+
+    @classmethod
+    def of_all(cls, refusals: Sequence["Refusal"]) -> "Refusal | None":
+        """Return all refusals in one, the first of them with the others beside it; None where there are none."""
+        if len(refusals) <= 1:
+            return refusals[0] if refusals else None
+        return replace(refusals[0], also=tuple(refusals[1:]))
+
+    @property
+    def sentences(self) -> str:
+        """Return all that is said, for people."""
+        return "; ".join((self.message, *(one.message for one in self.also)))
+
 
 class RefusedKind(StrEnum):
     """What a refusal is about."""
@@ -105,6 +138,12 @@ class Refused:
     constraint: RefusalReason | Literal[""] = ""
     resource: str = ""
     blocking_pod: str = ""
+    also: tuple[Refusal, ...] = ()
+
+    @property
+    def sentences(self) -> str:
+        """Return all that is said, for people."""
+        return "; ".join((self.message, *(one.message for one in self.also)))
 
     @classmethod
     def of_node(cls, node: str, refusal: Refusal) -> "Refused":
@@ -117,5 +156,15 @@ class Refused:
         return cls(RefusedKind.POD, node, namespace, name, *_parts(refusal))
 
 
-def _parts(refusal: Refusal) -> tuple[RefusalReason, str, RefusalReason | Literal[""], str, str]:
-    return refusal.reason, refusal.message, refusal.constraint, refusal.resource, refusal.blocking_pod
+_Parts: TypeAlias = tuple[RefusalReason, str, RefusalReason | Literal[""], str, str, tuple[Refusal, ...]]
+
+
+def _parts(refusal: Refusal) -> _Parts:
+    return (
+        refusal.reason,
+        refusal.message,
+        refusal.constraint,
+        refusal.resource,
+        refusal.blocking_pod,
+        refusal.also,
+    )

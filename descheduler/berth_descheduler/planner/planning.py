@@ -18,7 +18,8 @@ from berth_descheduler.planner.classes import odd_requests
 from berth_descheduler.planner.cluster import NodeIndex
 from berth_descheduler.planner.deadlines import Deadline, NoDeadline
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
-from berth_descheduler.planner.problems import Problem, Strategy
+from berth_descheduler.planner.limits import propose_within
+from berth_descheduler.planner.problems import Problem, Proposal, Strategy
 from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.room_seekers import is_pending
 from berth_descheduler.planner.settings import PlannerSettings
@@ -81,8 +82,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     """
     strategy = _strategy(settings.args.strategy, deadline or NoDeadline(), settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
-    state = State(problem.cluster, strategy.possible_sources(problem))
-    proposal = strategy.propose(problem, state)
+    problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept))
     waves = assign_waves(problem, state, proposal.steps)
     moves = tuple(_planned(problem, step, wave) for step, wave in zip(proposal.steps, waves, strict=True))
     before, after = measure(problem, ()), measure(problem, proposal.steps)
@@ -98,6 +98,12 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         room=proposal.room,
         cost=_cost(problem, proposal.steps),
     )
+
+
+def _propose(strategy: Strategy, problem: Problem) -> tuple[Proposal, State]:
+    """Return what a strategy chooses, and the state after it."""
+    state = State(problem.cluster, strategy.possible_sources(problem))
+    return strategy.propose(problem, state), state
 
 
 def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentation:

@@ -4,10 +4,11 @@ It does not own a strategy's choice; strategies stand behind the protocol here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
 
+from berth_core.clock import format_timestamp
 from berth_core.errors import InputError
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
@@ -44,6 +45,8 @@ class Problem:
     cluster: Cluster
     settings: PlannerSettings
     _filter: Movable = field(repr=False)
+    _kept: Mapping[PodIndex, Refusal] = field(default_factory=dict, repr=False)
+    """Pods that stay although the filter would let them go."""
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
@@ -58,6 +61,10 @@ class Problem:
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace)
         return cls(cluster, settings, allowed)
 
+    def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
+        """Return the same problem with more pods that may not be moved, each with the reason."""
+        return replace(self, _kept={**self._kept, **pods})
+
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
         """Return the pods that may not be moved, each with the reason."""
@@ -68,11 +75,19 @@ class Problem:
             refusal = self._filter.refusal(placed.pod)
             if refusal is None and (odd := self.cluster.classes[placed.class_index].odd):
                 refusal = Refusal(RefusalReason.POD_DATA_ODD, odd)
+            refusal = refusal or self._kept.get(PodIndex(index)) or self._resting_refusal(placed.pod)
             if refusal is None and isinstance(unknown := volumes[placed.class_index], Refusal):
                 refusal = unknown
             if refusal is not None:
                 found[PodIndex(index)] = refusal
         return found
+
+    def _resting_refusal(self, pod: Pod) -> Refusal | None:
+        moved_at = self.settings.resting_pods.get((pod.metadata.namespace, pod.metadata.name))
+        if moved_at is None:
+            return None
+        text = f"a plan brought it to its node at {format_timestamp(moved_at)}"
+        return Refusal(RefusalReason.POD_COOLING_DOWN, text)
 
     def stays_when_emptied(self, pod: PodIndex) -> bool:
         """Tell whether a node counts as freed with this pod on it: DaemonSet and mirror pods do not count."""
@@ -103,7 +118,7 @@ class Problem:
             return Refusal(RefusalReason.EXPECTS_PODS, f"{name} is about to come to the node", blocking_pod=name)
         blocked = [pod for pod in pods if pod in self.pod_refusals]
         if not blocked:
-            return None
+            return self._crowd_refusal(len(pods))
         first = self.pod_refusals[blocked[0]]
         count = f"{len(blocked)} pod{'s' if len(blocked) > 1 else ''} may not be moved"
         name = self.cluster.pods[blocked[0]].pod.key
@@ -113,6 +128,12 @@ class Problem:
             constraint=first.reason,
             blocking_pod=name,
         )
+
+    def _crowd_refusal(self, pods: int) -> Refusal | None:
+        most = self.settings.max_moves_per_node
+        if most is None or pods <= most:
+            return None
+        return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {most} are allowed off a node")
 
 
 def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:

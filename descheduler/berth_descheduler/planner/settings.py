@@ -3,14 +3,20 @@
 It does not own how the moves are carried out: those settings are the executor's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TypeAlias
 
+from berth_core.durations import format_duration
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 
 _POSITIVE = "a whole number from 1 on"
+
+PodName: TypeAlias = tuple[str, str]
+"""Namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,19 @@ class PlannerSettings:
     max_moves: int | None = None
     """The most moves of the plan; None: no limit."""
 
+    max_moves_per_node: int | None = None
+    """The most moves off one node; a node that would need more is left alone. None: no limit."""
+
+    max_moves_per_namespace: int | None = None
+    """The most moves of pods of one namespace; None: no limit."""
+
     waves: WaveLimits = field(default_factory=WaveLimits)
+
+    pod_cool_down: timedelta = timedelta(0)
+    """How long a pod that a plan brought to its node is not moved again; 0: at once."""
+
+    resting_pods: Mapping[PodName, datetime] = field(default_factory=dict)
+    """The pods that plans brought to their nodes within `pod_cool_down`, and when; whoever plans reads the plans."""
 
     now: datetime | None = None
     """The time from which a cool-down counts back; None: no node is cooling down."""
@@ -61,8 +79,16 @@ class PlannerSettings:
     """Berth's namespace, whose pods are never moved."""
 
     def __post_init__(self) -> None:
-        """Refuse a limit below zero."""
+        """Refuse limits that are none."""
         if self.max_moves is not None and self.max_moves < 0:
             raise InputError("maxMoves", self.max_moves, "a whole number from 0 on")
+        for name, limit in (
+            ("maxMovesPerNode", self.max_moves_per_node),
+            ("maxMovesPerNamespace", self.max_moves_per_namespace),
+        ):
+            if limit is not None and limit < 1:
+                raise InputError(name, limit, _POSITIVE)
+        if self.pod_cool_down < timedelta(0):
+            raise InputError("podCoolDown", format_duration(self.pod_cool_down), "a length of time from 0 on")
         if self.time_limit_seconds is not None and self.time_limit_seconds <= 0:
             raise InputError("timeLimit", self.time_limit_seconds, "seconds above 0")

@@ -1,0 +1,117 @@
+"""The limits of a plan per node and namespace, and pods that rest: they are kept, and what stays says why."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from berth_core.errors import InputError
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import PlannerSettings, plan
+from berth_descheduler.refusals import RefusalReason as Reason
+from builders import NOON, node, owner, pod
+from planner.clusters import consolidating, making_room, settings
+from planner.random_clusters import clusters
+
+STRATEGIES = {
+    "threshold": settings(low=60, defragment=60, protection=100),
+    "consolidate": consolidating(),
+    "make room": making_room(shapes=("cpu=6",)),
+}
+
+
+def web(name: str, on: str, *, cpu: str = "1", namespace: str = "default") -> Pod:
+    return pod(name, node=on, cpu=cpu, memory=None, namespace=namespace, controller=owner(name=name))
+
+
+def three_low_nodes(*, namespace: str = "default") -> Snapshot:
+    """Nodes with one, two and three small pods, and a full one with room for all six."""
+    nodes = tuple(node(name, cpu="16") for name in ("full", "one", "three", "two"))
+    small = {"one": 1, "two": 2, "three": 3}
+    pods = [web(f"{on}-{n}", on, namespace=namespace) for on, count in small.items() for n in range(count)]
+    return Snapshot(nodes=nodes, pods=(web("base", "full", cpu="9"), *pods))
+
+
+def reasons(found: object) -> dict[str, tuple[Reason, str]]:
+    return {one.name: (one.reason, one.constraint) for one in found.refused}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("how", [STRATEGIES["threshold"], STRATEGIES["consolidate"]], ids=["threshold", "consolidate"])
+def test_a_node_that_more_pods_would_have_to_leave_than_may_is_left_alone(how: PlannerSettings) -> None:
+    found = plan(three_low_nodes(), replace(how, max_moves_per_node=2))
+    assert found.freed_nodes == ("one", "two")
+    assert reasons(found)["three"] == (Reason.NODE_LIMIT, "")
+
+
+@pytest.mark.parametrize("how", [STRATEGIES["threshold"], STRATEGIES["consolidate"]], ids=["threshold", "consolidate"])
+def test_a_namespace_gives_no_more_pods_than_it_may_and_nodes_are_emptied_whole(how: PlannerSettings) -> None:
+    found = plan(three_low_nodes(namespace="shop"), replace(how, max_moves_per_namespace=3))
+    assert len(found.moves) <= 3
+    assert found.freed_nodes
+    assert {move.source for move in found.moves} == set(found.freed_nodes)
+    left = {"one", "two", "three"} - set(found.freed_nodes)
+    assert {reasons(found)[name] for name in left} == {(Reason.HOLDS_IMMOVABLE_PODS, Reason.NAMESPACE_LIMIT)}
+
+
+def test_a_limit_of_one_namespace_does_not_hold_back_the_others() -> None:
+    nodes = tuple(node(name, cpu="16") for name in ("a", "b", "c", "full"))
+    pods = (web("a", "a", namespace="shop"), web("b", "b", namespace="shop"), web("c", "c", namespace="game"))
+    snapshot = Snapshot(nodes=nodes, pods=(web("base", "full", cpu="9"), *pods))
+    found = plan(snapshot, replace(consolidating(), max_moves_per_namespace=1))
+    assert len(found.freed_nodes) == 2
+    assert "c" in found.freed_nodes
+
+
+def test_a_plan_within_limits_does_not_claim_to_be_the_best_that_they_allow() -> None:
+    found = plan(three_low_nodes(namespace="shop"), replace(consolidating(), max_moves_per_namespace=2))
+    assert found.quality is not None
+    assert found.quality.upper_bound >= len(found.freed_nodes)
+    assert not found.quality.proven_optimal
+
+
+def test_room_is_made_without_taking_more_off_a_node_than_is_allowed() -> None:
+    nodes = (node("a", cpu="4"), node("b", cpu="6"))
+    pods = tuple(web(f"a-{n}", "a") for n in range(3))
+    snapshot = Snapshot(nodes=nodes, pods=pods)
+    free = plan(snapshot, making_room(shapes=("cpu=4,count=2",)))
+    assert len(free.moves) == 0 or len(free.moves) == 3
+    assert len(plan(snapshot, making_room(shapes=("cpu=3,count=2",))).moves) == 2
+    held = plan(snapshot, replace(making_room(shapes=("cpu=3,count=2",)), max_moves_per_node=1))
+    assert held.moves == ()
+
+
+def test_a_pod_that_a_plan_brought_to_its_node_lately_rests_there() -> None:
+    snapshot = three_low_nodes()
+    resting = {("default", "two-0"): NOON - timedelta(minutes=5)}
+    found = plan(snapshot, replace(consolidating(), resting_pods=resting))
+    assert found.freed_nodes == ("one", "three")
+    assert reasons(found)["two"] == (Reason.HOLDS_IMMOVABLE_PODS, Reason.POD_COOLING_DOWN)
+    assert "2026-11-21T11:55:00Z" in next(one.message for one in found.refused if one.name == "two-0")
+
+
+@given(
+    snapshot=clusters(), how=st.sampled_from(sorted(STRATEGIES)), node_most=st.integers(1, 4), most=st.integers(1, 5)
+)
+@hypothesis_settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+def test_no_plan_exceeds_its_limits_and_nodes_are_emptied_whole(
+    snapshot: Snapshot, how: str, node_most: int, most: int
+) -> None:
+    limited = replace(STRATEGIES[how], max_moves_per_node=node_most, max_moves_per_namespace=most)
+    found = plan(snapshot, limited)
+    assert max(Counter(move.source for move in found.moves).values(), default=0) <= node_most
+    assert max(Counter(move.namespace for move in found.moves).values(), default=0) <= most
+    again = plan(snapshot, limited)
+    assert again.moves == found.moves
+
+
+@pytest.mark.parametrize("name", ["max_moves_per_node", "max_moves_per_namespace"])
+def test_a_limit_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="maxMovesPerN"):
+        PlannerSettings(**{name: 0})  # type: ignore[arg-type]
