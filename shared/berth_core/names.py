@@ -49,6 +49,11 @@ def plan_name(started: str, seed: str) -> str:
     return f"plan-{started}-{_short_hash(seed)[:5]}"
 
 
+def requested_plan_name(requested_by: str, idempotency_key: str) -> str:
+    """Return the name of the plan that somebody asks for under a key: asking twice is the same as asking once."""
+    return f"run-{_short_hash(requested_by, idempotency_key)}"
+
+
 def reservation_name(plan: str, pod_uid: str) -> str:
     """Return the name of the Reservation that a plan makes for one pod."""
     return f"{_readable(plan, reserve=_HASH_LENGTH + 1)}-{_short_hash(pod_uid)}"
