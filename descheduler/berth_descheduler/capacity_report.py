@@ -79,6 +79,7 @@ def _describe_shape(room: ShapeRoom) -> dict[str, Any]:
         "asked_by": room.shape.asked_by,
         "fits": room.fits,
         "nodes_with_room": room.nodes,
+        "absent_resources": list(room.absent),
         "resources": [
             {
                 "resource": name,
@@ -125,8 +126,10 @@ def _render_shape(room: ShapeRoom) -> Iterator[RenderableType]:
         f"{percent(room.share(name))} of the free {name} ({readable(name, room.stranded.get(name))})"
         for name in room.shape.amounts
     ]
+    if room.absent:
+        yield Text(f"No node has {' or '.join(room.absent)}.")
     if not room.parts:
-        yield Text("Nothing that is free is stranded.")
+        yield Text("Nothing that is free is stranded." if room.free else "Nothing of what it asks for is free.")
         return
     yield Text(f"Stranded: {', '.join(stranded)}.")
     yield _parts_table(room)

@@ -20,6 +20,7 @@ INTERRUPTED: Final = 130
 _COMMANDS: Final = {
     "demo": "demo_command:demo_command",
     "doctor": "doctor_command:doctor_command",
+    "fragmentation": "fragmentation_command:fragmentation_command",
     "plan": "plan_command:plan_command",
     "run": "run_command:run_command",
     "sandbox": "sandbox_commands:sandbox",

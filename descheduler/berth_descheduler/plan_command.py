@@ -27,9 +27,7 @@ from berth_kube.client import connect
 @planner_options
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @output_option
-@click.option(
-    "--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason."
-)
+@click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
 @report_option
 def plan_command(  # noqa: PLR0913 - as many as it has options
     *,

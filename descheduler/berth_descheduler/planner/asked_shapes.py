@@ -24,6 +24,7 @@ from berth_descheduler.plugins.room_requests import Shape
 MOST_SHAPES: Final = 3
 """So many are chosen where none is named."""
 
+_EXPECTED: Final = "amounts such as cpu=4,memory=8Gi"
 _PARTS: Final = (2, 4, 8)
 """What parts of a node are shapes; a whole one would never fit beside the pods of DaemonSets."""
 
@@ -48,9 +49,12 @@ class AskedShape:
 
 def read_shape(text: object) -> AskedShape:
     """Return the shape that a text such as `cpu=4,memory=8Gi` means; raises `InputError`."""
-    found = Shape.parse(text)
+    try:
+        found = Shape.parse(text)
+    except InputError as error:
+        raise InputError("shape", text, _EXPECTED) from error
     if found.count is not None:
-        raise InputError("shape", text, "amounts without a count: how many fit is the answer")
+        raise InputError("shape", text, f"{_EXPECTED} without a count: how many fit is the answer")
     return AskedShape(found.text, found.amounts)
 
 

@@ -53,6 +53,9 @@ class ShapeRoom:
     parts: tuple[StrandedPart, ...]
     """They add up to what is stranded; the largest first."""
 
+    absent: tuple[str, ...] = ()
+    """What it asks for and no node has."""
+
     def share(self, resource: str) -> Fraction:
         """Return how much of what is free of a resource the shape cannot use; 0 where nothing is free."""
         free = self.free.get(resource)
@@ -189,7 +192,13 @@ def _measure(
         tally.add(node.metadata.name, why or _shortage(names, needs, rest, max(0, row[slots]) - count), rest)
         fits, nodes = fits + count, nodes + (count > 0)
     all_free = ResourceAmounts(dict(zip(names, totals, strict=True)))
-    return ShapeRoom(shape, fits, nodes, all_free, tally.total(), tally.parts(all_free))
+    absent = tuple(name for name, column in zip(names, columns, strict=True) if not _is_there(cluster, column))
+    return ShapeRoom(shape, fits, nodes, all_free, tally.total(), tally.parts(all_free), absent)
+
+
+def _is_there(cluster: Cluster, column: int | None) -> bool:
+    """Tell whether a node has something of a resource."""
+    return column is not None and any(row[column] > 0 for row in cluster.capacity)
 
 
 def _shortage(names: Sequence[str], needs: Sequence[int], rest: Sequence[int], slots: int) -> Refusal:

@@ -1,0 +1,162 @@
+"""`berth fragmentation` as people and machines call it, of a file and of a live cluster."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from berth_core.snapshot import Snapshot
+from berth_descheduler.cli import run
+from builders import node, pod
+from descheduler.cluster_script import serve
+from scripted_server import ScriptedServer, refusal, write_kubeconfig
+
+SNAPSHOT = Snapshot(
+    nodes=(node("a"), node("b"), node("closed", unschedulable=True)),
+    pods=(pod("web-0", node="a", cpu="10", memory="8Gi"), pod("waits", cpu="12", memory="16Gi")),
+)
+LOOKED_AT = {"/api/v1/nodes", "/api/v1/pods", "/apis/batch.volcano.sh/v1alpha1/reservations"}
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(SNAPSHOT.to_json())
+    return str(path)
+
+
+def shown(capsys: Captured, *arguments: str) -> str:
+    assert run(["fragmentation", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_people_are_told_how_many_fit_and_what_is_stranded_by_what(capsys: Captured, file: str) -> None:
+    text = shown(capsys, "--snapshot", file, "--shape", "cpu=4,memory=8Gi")
+
+    assert "3 nodes, 2 of them empty; 1 pod." in text
+    assert "cpu=4,memory=8Gi: 5 more fit, on 2 nodes." in text
+    assert "Stranded: 47.4 % of the free cpu (18), 78.3 % of the free memory (144Gi)." in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["cordoned", "nodes", "1", "16", "64Gi", "closed:", "the", "node", "is", "cordoned"] in rows
+    assert ["too", "little", "cpu", "left", "2", "2", "80Gi", "a:", "not", "enough", "cpu"] in rows
+
+
+def test_without_a_shape_what_waits_is_counted_and_named(capsys: Captured, file: str) -> None:
+    text = shown(capsys, "--snapshot", file)
+
+    assert "cpu=12,memory=16Gi (1 pending pod such as default/waits): 1 more fits, on 1 node." in text
+
+
+def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
+    found = json.loads(shown(capsys, "--snapshot", file, "--shape", "cpu=4", "--output", "json"))
+
+    assert found["resources"][0] == {
+        "resource": "cpu",
+        "allocatable": "48",
+        "requested": "10",
+        "requested_ratio": 0.2083,
+        "free": "38",
+        "largest_free": "16",
+    }
+    assert found["shapes"] == [
+        {
+            "shape": "cpu=4",
+            "asked_by": "",
+            "fits": 5,
+            "nodes_with_room": 2,
+            "absent_resources": [],
+            "resources": [{"resource": "cpu", "free": "38", "stranded": "18", "stranded_ratio": 0.4737}],
+            "stranded_by": [
+                {
+                    "reason": "NodeUnschedulable",
+                    "resource": None,
+                    "nodes": 1,
+                    "amounts": {"cpu": "16"},
+                    "example": "closed",
+                    "message": "the node is cordoned",
+                },
+                {
+                    "reason": "InsufficientResources",
+                    "resource": "cpu",
+                    "nodes": 1,
+                    "amounts": {"cpu": "2"},
+                    "example": "a",
+                    "message": "not enough cpu",
+                },
+            ],
+        }
+    ]
+
+
+def test_yaml_says_what_json_says(capsys: Captured, file: str) -> None:
+    as_json = json.loads(shown(capsys, "--snapshot", file, "--output", "json"))
+    as_yaml = yaml.safe_load(shown(capsys, "--snapshot", file, "--output", "yaml"))
+
+    assert as_yaml == as_json
+
+
+def test_standard_input_is_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SNAPSHOT.to_json())))
+
+    assert "3 nodes" in shown(capsys, "--snapshot", "-")
+
+
+def test_of_a_live_cluster_only_what_is_needed_is_read(capsys: Captured, tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        serve(server, SNAPSHOT)
+        text = shown(capsys, "--kubeconfig", server.kubeconfig(tmp_path), "--shape", "cpu=4")
+        asked = {seen.path.partition("?")[0] for seen in server.seen}
+
+    assert "5 more fit" in text
+    assert asked == LOOKED_AT
+
+
+def test_an_empty_cluster_has_a_clear_answer(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "empty.json"
+    path.write_bytes(Snapshot.empty().to_json())
+
+    assert "name a shape with --shape" in shown(capsys, "--snapshot", str(path))
+    assert "No node has cpu." in shown(capsys, "--snapshot", str(path), "--shape", "cpu=1")
+
+
+REFUSED: dict[str, tuple[list[str], str]] = {
+    "a shape that is none": (["--shape", "large"], "--shape is 'large'; expected amounts such as cpu=4,memory=8Gi"),
+    "an amount that is none": (
+        ["--shape", "cpu=4,memory=8x"],
+        "--shape is 'cpu=4,memory=8x'; expected amounts such as cpu=4,memory=8Gi",
+    ),
+    "a count, which is the answer": (["--shape", "cpu=4,count=2"], "without a count: how many fit is the answer"),
+    "a file that is not there": (["--snapshot", "missing.json"], "--snapshot is 'missing.json'"),
+    "a kubeconfig that is not there": (["--kubeconfig", "missing.yaml"], "missing.yaml"),
+    "an output that does not exist": (["--output", "xml"], "'xml' is not one of 'table', 'json', 'yaml'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "want"), REFUSED.values(), ids=REFUSED.keys())
+def test_wrong_input_is_exit_code_2_and_one_line(capsys: Captured, arguments: list[str], want: str) -> None:
+    assert run(["fragmentation", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert want in captured.err
+
+
+def test_what_the_cluster_does_not_allow_is_said(capsys: Captured, tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        replies: Any = {"Pod": refusal(403, "Forbidden", "pods is forbidden")}
+        serve(server, SNAPSHOT, **replies)
+        assert run(["fragmentation", "--kubeconfig", server.kubeconfig(tmp_path)]) == 2
+
+    assert "pods is forbidden" in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer_is_said(capsys: Captured, tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
+
+    assert run(["fragmentation", "--kubeconfig", path]) == 2
+    assert "127.0.0.1:1" in capsys.readouterr().err
