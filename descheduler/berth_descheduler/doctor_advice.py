@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.labels import DRAINING_TAINT, HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
+from berth_core.labels import DRAINING_TAINT, HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, ROOM_TAINT
 from berth_sandbox.invariants import Invariant, Violation
 
 _GATE_OFF: Final = {
@@ -91,6 +91,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         why="No new pod is scheduled to the node.",
         to_do="The next run of the descheduler takes it off. By hand:",
         command=f"kubectl taint node {{name}} {DRAINING_TAINT}-",
+    ),
+    Invariant.ROOM_GUARD_LEFT: Advice(
+        what="A node carries the taint by which a plan kept room there, and the plan is not running.",
+        why="No new pod is scheduled to the node.",
+        to_do="The next run of the descheduler takes it off. By hand:",
+        command=f"kubectl taint node {{name}} {ROOM_TAINT}-",
     ),
     Invariant.PRIORITY_CLASS_LEFT: Advice(
         what="A PriorityClass that the operator made for placeholders is left, and no Reservation is live.",

@@ -10,7 +10,7 @@ when the webhook compares the two, and because a pod that carries both would be 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from berth_core.labels import HANDOVER_TAINT, PREFIX
+from berth_core.labels import HANDOVER_TAINT, PREFIX, ROOM_TAINT
 
 RawObject = Mapping[str, Any]
 
@@ -70,7 +70,7 @@ def _container(raw: RawObject) -> dict[str, Any]:
 
 def _was_added(toleration: RawObject) -> bool:
     """Tell whether admission or the operator put the toleration on the live pod."""
-    if toleration.get("key") == HANDOVER_TAINT:
+    if toleration.get("key") in {HANDOVER_TAINT, ROOM_TAINT}:
         return True
     return (
         toleration.get("key") in _DEFAULT_TOLERATIONS

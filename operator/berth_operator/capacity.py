@@ -23,7 +23,12 @@ _QUIET_SECONDS: Final = 5.0
 
 
 def node_to_come(seen: Observation, view: SlotView) -> str:
-    """Return the node on which a slot gets its room once the pods there that are terminating are gone; "" for none."""
+    """Return the node on which a slot gets its room once the pods there that are terminating are gone; "" for none.
+
+    Where a plan makes the room, its pods may not even be terminating yet.
+    """
+    if seen.reservation.awaits_room and view.task.reservation_node_names:
+        return view.task.reservation_node_names[0]
     for node in _chosen_nodes(view):
         survey = seen.surveys.get(node)
         if survey is not None and survey.will_have_room(view.task.template.spec):

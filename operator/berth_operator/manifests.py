@@ -19,6 +19,7 @@ from berth_core.labels import (
     QUEUE_ANNOTATION,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
+    ROOM_TAINT,
     SLOT_ANNOTATION,
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
@@ -118,7 +119,10 @@ def _placeholder_spec(reservation: Reservation, task: ReservationTask, settings:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _restricted_pod_security(),
-        "tolerations": [msgspec.to_builtins(t) for t in spec.tolerations if t.key != HANDOVER_TAINT],
+        "tolerations": [
+            *(msgspec.to_builtins(t) for t in spec.tolerations if t.key not in {HANDOVER_TAINT, ROOM_TAINT}),
+            *room_tolerations(reservation),
+        ],
         "containers": [
             {
                 "name": "placeholder",
@@ -227,6 +231,16 @@ def build_validation_pod(
 def handover_toleration() -> Body:
     """Return the toleration of the guard, which only pods in a hand-over are given."""
     return {"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def room_tolerations(reservation: Reservation) -> list[Body]:
+    """Return the toleration of the taint by which the Reservation's own plan keeps others off its nodes, if it has one.
+
+    It lets through nobody who could not let himself through: a pod may tolerate what its author likes, and the taint is
+    put on by who may taint nodes. With the value, it stands for the nodes of this one plan.
+    """
+    plan = reservation.plan
+    return [{"key": ROOM_TAINT, "operator": "Equal", "value": plan, "effect": "NoSchedule"}] if plan else []
 
 
 def handover_gate() -> Body:

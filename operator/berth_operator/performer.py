@@ -193,7 +193,7 @@ class Performer:
             case CreatePlaceholder() | SucceedPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
                 self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
-                self._patch_pod(pod, pod_patches.build_assignment(pod, assignment, reservation.metadata.uid))
+                self._patch_pod(pod, pod_patches.build_assignment(pod, assignment, reservation))
             case Nominate(pod, node):
                 self._nominate(pod, node)
             case Ungate(pod):

@@ -7,8 +7,9 @@ from typing import Any
 
 from berth_core.labels import HANDOVER_GATE, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import Pod
+from berth_core.reservations import Reservation
 from berth_operator.assignments import Assignment
-from berth_operator.manifests import handover_toleration
+from berth_operator.manifests import handover_toleration, room_tolerations
 
 Operations = list[dict[str, Any]]
 
@@ -22,13 +23,13 @@ def _is_pod(pod: Pod) -> Operations:
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
 
 
-def build_assignment(pod: Pod, assignment: Assignment, reservation_uid: str) -> Operations:
-    """Return the patch that notes a slot on a pod and lets it tolerate the guard.
+def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
+    """Return the patch that notes a slot on a pod and lets it tolerate the guard, and the taint of its plan's nodes.
 
     A pod that was not gated for the Reservation gets its label, too, and must be as it was found: it may be bound by
     now, or be given another slot.
     """
-    note = assignment.to_annotation()
+    note, reservation_uid = assignment.to_annotation(), reservation.metadata.uid
     operations = _is_pod(pod)
     if pod.metadata.labels.get(RESERVATION_LABEL) != reservation_uid:
         version = pod.metadata.resource_version
@@ -38,10 +39,11 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation_uid: str) -> 
         operations.append({"op": "add", "path": _pointer("metadata", "annotations", SLOT_ANNOTATION), "value": note})
     else:
         operations.append({"op": "add", "path": "/metadata/annotations", "value": {SLOT_ANNOTATION: note}})
+    added = [handover_toleration(), *room_tolerations(reservation)]
     if pod.spec.tolerations:
-        operations.append({"op": "add", "path": "/spec/tolerations/-", "value": handover_toleration()})
+        operations += [{"op": "add", "path": "/spec/tolerations/-", "value": one} for one in added]
     else:
-        operations.append({"op": "add", "path": "/spec/tolerations", "value": [handover_toleration()]})
+        operations.append({"op": "add", "path": "/spec/tolerations", "value": added})
     return operations
 
 

@@ -48,7 +48,7 @@ from berth_operator.fitting import choose_task
 from berth_operator.observation import Observation, has_started, holds_other_gates, holds_our_gate
 from berth_operator.settings import OperatorSettings
 from berth_operator.slots import SlotView, view_slots
-from berth_operator.statuses import compute_status, patience_left
+from berth_operator.statuses import OCCUPIED, compute_status, patience_left
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
 """How soon a hand-over in progress is looked at even if nothing was heard of it."""
@@ -226,12 +226,16 @@ def _release_unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[
 def _give_slots(
     seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings
 ) -> list[Action]:
-    """Give each waiting pod a held slot of a task that it matches; release at once gated ones that get none."""
+    """Give each waiting pod a held slot of a task that it matches; release at once gated ones that get none.
+
+    Those that were waiting before get theirs when there are as many as are wanted together: they may be of use together
+    only, and lose nothing by it.
+    """
     held = [view for view in views if view.slot.state is SlotState.HELD]
     free = Counter(view.task.name for view in held)
     deadline = int(now.timestamp() + settings.handover.timeout_seconds)
     actions: list[Action] = []
-    for pod in (*_unassigned(seen, views), *seen.waiting):
+    for pod in (*_unassigned(seen, views), *(seen.waiting if _has_enough(seen, views) else ())):
         is_sent = pod.metadata.labels.get(RESERVATION_LABEL) == seen.reservation.metadata.uid
         served = holds_our_gate(pod) or not is_sent
         task = choose_task(seen.reservation, pod, free) if served else None
@@ -253,7 +257,13 @@ def _give_slots(
 def _has_slot_to_give(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
     """Tell whether slots are left, and nobody has looked lately for pods that could take them."""
     held = sum(view.slot.state is SlotState.HELD for view in views)
-    return not seen.searched and held > sum(isinstance(action, AssignSlot) for action in actions)
+    is_left = held > sum(isinstance(action, AssignSlot) for action in actions)
+    return not seen.searched and is_left and _has_enough(seen, views)
+
+
+def _has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
+    """Tell whether as many slots as are wanted together are held, on their way to an owner or taken."""
+    return sum(view.slot.state in OCCUPIED for view in views) >= seen.reservation.spec.wanted
 
 
 def _wind_up(seen: Observation, views: tuple[SlotView, ...], settings: OperatorSettings) -> list[Action]:

@@ -34,7 +34,7 @@ from berth_operator.slots import SlotView, is_refused
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
 _ON_OFFER = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
-_OCCUPIED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
+OCCUPIED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _terminal_state(reservation: Reservation) -> _State | None:
 
 def _is_available(seen: Observation, state: ReservationState, counts: Counter[SlotState]) -> bool:
     """Tell whether as many slots as wanted are held or taken; what is over holds nothing any more."""
-    occupied = sum(counts[s] for s in _OCCUPIED) if not state.phase.terminal else counts[SlotState.TAKEN]
+    occupied = sum(counts[s] for s in OCCUPIED) if not state.phase.terminal else counts[SlotState.TAKEN]
     return occupied >= seen.reservation.spec.wanted
 
 
@@ -134,7 +134,7 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
 
 def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     """Return the state of a Reservation that is neither complete, nor expired, nor hit by a loss."""
-    occupied = sum(view.slot.state in _OCCUPIED for view in views)
+    occupied = sum(view.slot.state in OCCUPIED for view in views)
     lost = [view.slot for view in views if view.slot.state is SlotState.LOST]
     on_the_way = [view.slot for view in views if view.slot.state is SlotState.HANDING_OVER]
     settled = {SlotState.LOST, SlotState.TAKEN}
@@ -176,10 +176,17 @@ def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _S
         text = f"{begun}; {hopeless.slot.message}"
         return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, text)
     nodes = ", ".join(dict.fromkeys(coming))
-    going = seen.surveys[coming[0]].going()
-    more = f" and {len(going) - 1} more" if len(going) > 1 else ""
-    text = f"{begun}; node {nodes} is chosen and gets room once pod {going[0]}{more} has terminated"
+    text = f"{begun}; node {nodes} is chosen and gets room once {_what_is_awaited(seen, coming[0])}"
     return _State(ReservationPhase.WAITING, ReservationReason.AWAITING_CAPACITY, text)
+
+
+def _what_is_awaited(seen: Observation, node: str) -> str:
+    """Return what gives a slot its room on a chosen node."""
+    if seen.reservation.awaits_room:
+        return f"plan {seen.reservation.plan} has moved pods away"
+    going = seen.surveys[node].going()
+    more = f" and {len(going) - 1} more" if len(going) > 1 else ""
+    return f"pod {going[0]}{more} has terminated"
 
 
 def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:

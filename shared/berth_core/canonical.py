@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Final
 
-from berth_core.labels import HANDOVER_TAINT
+from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
 from berth_core.objects import (
     Affinity,
     LabelSelector,
@@ -22,13 +22,14 @@ from berth_core.objects import (
     Toleration,
 )
 
+_ADDED_KEYS: Final = frozenset({HANDOVER_TAINT, ROOM_TAINT})
 _DEFAULT_TOLERATION_KEYS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _DEFAULT_TOLERATION_SECONDS: Final = 300
 
 
 def canonical_tolerations(tolerations: Iterable[Toleration]) -> frozenset[Toleration]:
     """Return what is tolerated, without what the API server gives to every pod and what a hand-over adds."""
-    return frozenset(_spelt_out(t) for t in tolerations if t.key != HANDOVER_TAINT and not _is_default(t))
+    return frozenset(_spelt_out(t) for t in tolerations if t.key not in _ADDED_KEYS and not _is_default(t))
 
 
 def canonical_affinity(affinity: Affinity | None) -> Hashable:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from berth_core.labels import PREFIX, ROOM_ANNOTATION
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
 
 API_VERSION: Final = "batch.volcano.sh/v1alpha1"
@@ -210,6 +211,20 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         """Return `namespace/name`, for people."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
+    @property
+    def plan(self) -> str:
+        """Return the name of the MigrationPlan that controls the Reservation, "" where none does.
+
+        Anybody may write that; what does not name a plan that there is, by its uid, is collected as garbage.
+        """
+        owners = self.metadata.owner_references
+        return next((one.name for one in owners if one.controller and _is_plan(one.api_version, one.kind)), "")
+
+    @property
+    def awaits_room(self) -> bool:
+        """Tell whether a plan makes the room that the Reservation waits for."""
+        return bool(self.plan) and ROOM_ANNOTATION in self.metadata.annotations
+
     def condition(self, type_: ConditionType) -> bool:
         """Tell whether a condition is True."""
         return any(c.type == type_ and c.status == "True" for c in self.status.conditions)
@@ -234,3 +249,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         except msgspec.ValidationError:
             status = ReservationStatus()
         return cls(metadata=metadata, spec=ReservationSpec(tasks=()), status=status)
+
+
+def _is_plan(api_version: str, kind: str) -> bool:
+    return kind == "MigrationPlan" and api_version.partition("/")[0] == PREFIX

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from berth_core.errors import InputError
-from berth_core.labels import HANDOVER_TAINT
+from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
 from berth_core.matching import owner_matches, template_differences, template_matches
 from berth_core.objects import (
     Affinity,
@@ -157,6 +157,9 @@ FITS = {
     "the tolerations that every pod gets": Fit({"tolerations": (GPU,)}, {"tolerations": (*DEFAULTS, GPU)}),
     "our own toleration": Fit(
         pod={"tolerations": (Toleration(key=HANDOVER_TAINT, operator="Exists", effect="NoSchedule"),)}
+    ),
+    "the toleration of a plan's nodes": Fit(
+        pod={"tolerations": (Toleration(key=ROOM_TAINT, operator="Equal", value="plan-x", effect="NoSchedule"),)}
     ),
     "less is asked for": Fit({"cpu": "2", "memory": "2Gi"}, {"cpu": "1", "memory": "1Gi"}),
     "nothing is asked for": Fit({"cpu": "2"}, {"cpu": None, "memory": None}),

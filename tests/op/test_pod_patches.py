@@ -16,7 +16,7 @@ from berth_operator.pod_patches import (
     build_unlabelling,
 )
 from builders import as_api, pod
-from handover_builders import PLACE_UID, at_version, note, owner_pod, placeholder
+from handover_builders import PLACE_UID, at_version, note, owner_pod, place, placeholder
 from json_patches import apply
 
 OTHER_GATE = "example.com/wait"
@@ -77,7 +77,7 @@ ASSIGNED = {
 
 @pytest.mark.parametrize("before", ASSIGNED.values(), ids=ASSIGNED.keys())
 def test_an_assignment_adds_the_note_and_the_toleration(before: Pod) -> None:
-    after = patched(build_assignment(before, note(), PLACE_UID), before)
+    after = patched(build_assignment(before, note(), place()), before)
     assert after.metadata.annotations == before.metadata.annotations | {SLOT_ANNOTATION: note().to_annotation()}
     assert after.spec.tolerations == (
         *before.spec.tolerations,
@@ -94,7 +94,7 @@ WAITED = {
 
 @pytest.mark.parametrize("before", WAITED.values(), ids=WAITED.keys())
 def test_a_pod_that_was_not_gated_gets_the_label_with_its_slot(before: Pod) -> None:
-    operations = build_assignment(before, note(), PLACE_UID)
+    operations = build_assignment(before, note(), place())
     assert patched(operations, before).metadata.labels == before.metadata.labels | {RESERVATION_LABEL: PLACE_UID}
     with pytest.raises(LookupError):
         apply(operations, as_api(at_version(before, "8")))
@@ -127,8 +127,8 @@ def test_where_there_is_nothing_to_take_off_nothing_is_sent(operations: Operatio
 
 
 BUILT = {
-    "assignment": build_assignment(owner_pod(), note(), PLACE_UID),
-    "assignment of a pod that waited": build_assignment(at_version(pod("web-0"), "7"), note(), PLACE_UID),
+    "assignment": build_assignment(owner_pod(), note(), place()),
+    "assignment of a pod that waited": build_assignment(at_version(pod("web-0"), "7"), note(), place()),
     "move": build_move(owner_pod(), "uid-of-another"),
     "ungating": build_ungating(owner_pod()),
     "unlabelling": build_unlabelling(owner_pod()),

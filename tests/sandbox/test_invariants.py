@@ -14,6 +14,7 @@ from berth_core.labels import (
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
+    ROOM_TAINT,
     SLOT_ANNOTATION,
     TASK_ANNOTATION,
 )
@@ -79,6 +80,10 @@ def guarded(value: str) -> Node:
 
 def draining(plan: str) -> Node:
     return node("node-a", taints=[Taint(key=DRAINING_TAINT, value=plan, effect="NoSchedule")])
+
+
+def kept(plan: str) -> Node:
+    return node("node-a", taints=[Taint(key=ROOM_TAINT, value=plan, effect="NoSchedule")])
 
 
 def plan(name: str, phase: PlanPhase) -> MigrationPlan:
@@ -209,6 +214,12 @@ CASES = {
     "a source of a running plan": Case(ClusterState(nodes=(draining("p"),), plans=(plan("p", PlanPhase.RUNNING),))),
     "a source of a plan that is over": Case(
         ClusterState(nodes=(draining("p"),), plans=(plan("p", PlanPhase.SUCCEEDED),)), (Invariant.DRAINING_LEFT,)
+    ),
+    "a node where a plan that is over made room": Case(
+        ClusterState(nodes=(kept("p"),), plans=(plan("p", PlanPhase.SUCCEEDED),)), (Invariant.ROOM_GUARD_LEFT,)
+    ),
+    "a node where a running plan makes room": Case(
+        ClusterState(nodes=(kept("p"),), plans=(plan("p", PlanPhase.RUNNING),))
     ),
     "a source of a plan that is gone": Case(ClusterState(nodes=(draining("p"),)), (Invariant.DRAINING_LEFT,)),
     "a taint of somebody else is theirs": Case(

@@ -4,16 +4,19 @@ It does not own what changes with every move: amounts and ports are `state`, nei
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
-from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT
+from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT, ROOM_TAINT
 from berth_core.objects import Affinity, Node, NodeAffinity, PodSpec
 from berth_core.selectors import matches_node_affinity, untolerated_taint
 from berth_descheduler.planner.classes import ClassIndex, PodClass
 from berth_descheduler.planner.cluster import NEEDED_RESOURCES, Cluster, NodeIndex
 from berth_descheduler.planner.volumes import BoundVolume, VolumeBook
 from berth_descheduler.refusals import Refusal, RefusalReason
+
+_TAINTS_OF_PLANS: Final = frozenset({DRAINING_TAINT, ROOM_TAINT})
 
 
 def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
@@ -23,8 +26,9 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         return Refusal(RefusalReason.NODE_NOT_READY, "the node is not ready, or does not say whether it is")
     if node.spec.unschedulable:
         return Refusal(RefusalReason.NODE_UNSCHEDULABLE, "the node is cordoned")
-    if any(taint.key == DRAINING_TAINT for taint in node.taints):
-        return Refusal(RefusalReason.NODE_DRAINING, f"the node carries the taint {DRAINING_TAINT} of a running plan")
+    ours = next((taint.key for taint in node.taints if taint.key in _TAINTS_OF_PLANS), None)
+    if ours is not None:
+        return Refusal(RefusalReason.NODE_DRAINING, f"the node carries the taint {ours} of a running plan")
     missing = [name for name in NEEDED_RESOURCES if name not in node.status.allocatable]
     if missing:
         text = f"the node does not say its allocatable {', '.join(missing)}"

@@ -16,6 +16,7 @@ from berth_core.labels import (
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
+    ROOM_TAINT,
     SLOT_ANNOTATION,
     TASK_ANNOTATION,
 )
@@ -155,13 +156,14 @@ def _nodes_of_successions(state: ClusterState) -> set[str]:
 
 
 def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield the nodes that are drained for a plan that is not running."""
+    """Yield the nodes that are drained, or kept from others, for a plan that is not running."""
+    invariants = {DRAINING_TAINT: Invariant.DRAINING_LEFT, ROOM_TAINT: Invariant.ROOM_GUARD_LEFT}
     running = {plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING}
     for node in state.nodes:
         for taint in node.spec.taints:
-            if taint.key == DRAINING_TAINT and taint.value not in running:
-                detail = f"plan {taint.value!r} is not running"
-                yield Violation(Invariant.DRAINING_LEFT, f"node {node.metadata.name}", detail)
+            broken = invariants.get(taint.key)
+            if broken is not None and taint.value not in running:
+                yield Violation(broken, f"node {node.metadata.name}", f"plan {taint.value!r} is not running")
 
 
 def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:

@@ -24,6 +24,8 @@ class Invariant(StrEnum):
     """A node keeps the hand-over taint past its deadline, or without a hand-over there."""
     DRAINING_LEFT = "DrainingLeft"
     """A node keeps the draining taint of a plan that is not running."""
+    ROOM_GUARD_LEFT = "RoomGuardLeft"
+    """A node keeps the taint by which a plan that is not running kept room there."""
     PRIORITY_CLASS_LEFT = "PriorityClassLeft"
     """A PriorityClass of the operator's stands though no Reservation is live."""
     WEBHOOK_LEFT = "WebhookLeft"
@@ -51,6 +53,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.PLACEHOLDER_LEFT: 10.0,
     Invariant.GUARD_LEFT: 5.0,
     Invariant.DRAINING_LEFT: 30.0,
+    Invariant.ROOM_GUARD_LEFT: 30.0,
     Invariant.PRIORITY_CLASS_LEFT: 60.0,
     Invariant.WEBHOOK_LEFT: 20.0,
     Invariant.STATUS_UNTRUE: 10.0,
