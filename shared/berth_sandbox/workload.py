@@ -34,6 +34,8 @@ _BUDGET_EVERY: Final = 6
 """One in so many Deployments has a disruption budget."""
 _AT_ONCE: Final = 8
 _POLL_SECONDS: Final = 0.25
+_PAUSE_BY_LOOK: Final = 5
+"""A pause is so many times as long as the look before it, so that looking at many pods does not keep them waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +198,7 @@ def _wait_until_settled(client: KubeClient, wanted: int, timeout_seconds: float,
     """Wait until exactly the wanted number of the workload's pods exist and all are ready."""
     deadline = time.monotonic() + timeout_seconds
     while True:
+        looked_at = time.monotonic()
         pods = [pod for pod in client.list(PODS, type=Pod).items if pod.metadata.namespace in NAMESPACE_NAMES]
         ready = sum(pod.is_ready and not pod.is_terminating for pod in pods)
         if ready == len(pods) == wanted:
@@ -203,4 +206,4 @@ def _wait_until_settled(client: KubeClient, wanted: int, timeout_seconds: float,
             return
         if time.monotonic() > deadline:
             raise SandboxError(f"the workload did not settle: {len(pods)} pods, {ready} ready, {wanted} wanted")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(max(_POLL_SECONDS, _PAUSE_BY_LOOK * (time.monotonic() - looked_at)))
