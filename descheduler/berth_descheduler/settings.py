@@ -3,6 +3,8 @@
 It does not read the command line (`run_command`, `service` do) and knows nothing of the planner's own settings.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -62,6 +64,12 @@ class ExecutionSettings:
     max_open_moves: int = 64
     """Moves that are under way at once; a source node's moves of one wave begin together even if that is more."""
 
+    pending_wait_seconds: float = 60.0
+    """How long a run, or its next wave, waits for pods that come first, whose room it would take; 0: not at all."""
+
+    wave_seconds: float | None = None
+    """The longest that one wave may take; None: as long as its moves may by their own deadlines."""
+
     reservation_ttl: timedelta = timedelta(minutes=10)
     """The least TTL of a Reservation; it is longer where the timeouts need more."""
 
@@ -86,10 +94,11 @@ class ExecutionSettings:
             require_positive(name, getattr(self, name))
         if not 0 <= self.max_failed_share <= 1:
             raise InputError(field="max_failed_share", value=str(self.max_failed_share), expected="a share from 0 to 1")
-        if self.status_interval_seconds < 0:
-            raise InputError(
-                field="status_interval_seconds", value=str(self.status_interval_seconds), expected="0 or more seconds"
-            )
+        for name in ("status_interval_seconds", "pending_wait_seconds"):
+            if getattr(self, name) < 0:
+                raise InputError(field=name, value=str(getattr(self, name)), expected="0 or more seconds")
+        if self.wave_seconds is not None:
+            require_positive("wave_seconds", self.wave_seconds)
 
     @property
     def ttl(self) -> timedelta:
@@ -98,6 +107,30 @@ class ExecutionSettings:
         # A move may also wait for the other moves of its source, which wait no longer than it does itself.
         needed = 2 * waits.reserve_seconds + waits.evict_seconds + waits.land_seconds + waits.ready_seconds
         return max(self.reservation_ttl, timedelta(seconds=needed))
+
+    def wave_limit(self, moves: int, longest_grace_seconds: float) -> float:
+        """Return how many seconds a wave of so many moves may take, the grace period of their pods included."""
+        if self.wave_seconds is not None:
+            return self.wave_seconds
+        turns = math.ceil(moves / self.max_open_moves)
+        waits = self.timeouts
+        return turns * (self.ttl.total_seconds() + waits.ready_seconds + longest_grace_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class FreedNodes:
+    """What is put on nodes that a plan freed, until they are needed."""
+
+    taint: bool = False
+    """Whether they are tainted `PreferNoSchedule`, so that small pods go elsewhere while they can."""
+
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations that hand them to whoever removes nodes, such as an autoscaler; taken off with the rest."""
+
+    @property
+    def nothing(self) -> bool:
+        """Tell whether nothing is put on them."""
+        return not self.taint and not self.annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +151,14 @@ class CycleSettings:
     lease_wait_seconds: float = 20.0
     """How long to wait for the Lease: a little more than a killed run keeps it."""
 
+    policy: str = ""
+    """Name of the policy that the cycle runs for; "" where a person asked for it."""
+
+    freed: FreedNodes = field(default_factory=FreedNodes)
+
+    min_freed_nodes: int = 0
+    """A plan that is to free nodes and frees fewer than this, lastingly, is not begun."""
+
     approval: Approval = Approval.AUTO
     """Whether the plan starts by itself or waits for `spec.approved`."""
 
@@ -137,6 +178,8 @@ class CycleSettings:
         """Refuse settings that cannot work, naming the field."""
         for name in ("lease_seconds", "lease_wait_seconds", "approval_seconds", "adoption_seconds"):
             require_positive(name, getattr(self, name))
+        if self.min_freed_nodes < 0:
+            raise InputError(field="min_freed_nodes", value=self.min_freed_nodes, expected="a whole number from 0 on")
 
 
 @dataclass(frozen=True, slots=True)
