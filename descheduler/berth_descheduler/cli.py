@@ -18,12 +18,17 @@ from berth_core.errors import BerthError, InputError
 INTERRUPTED: Final = 130
 
 _COMMANDS: Final = {
+    "abort": "plan_commands:abort_command",
+    "approve": "plan_commands:approve_command",
     "demo": "demo_command:demo_command",
     "doctor": "doctor_command:doctor_command",
     "fragmentation": "fragmentation_command:fragmentation_command",
     "plan": "plan_command:plan_command",
+    "plans": "plan_commands:plans_command",
+    "policies": "policies_command:policies_command",
     "run": "run_command:run_command",
     "sandbox": "sandbox_commands:sandbox",
+    "show": "plan_commands:show_command",
     "snapshot": "snapshot_command:snapshot_command",
 }
 """Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""

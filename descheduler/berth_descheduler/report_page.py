@@ -166,7 +166,7 @@ def plan_page(plan: Plan, occasion: Occasion) -> Page:
         cluster=occasion.cluster,
         made_at=format_timestamp(occasion.made_at),
         figures=(*_plan_figures(plan), *_quality_figures(plan)),
-        settings=_settings_table(describe_settings(plan.settings)),
+        settings=settings_table(describe_settings(plan.settings)),
         **_plan_parts(plan, {"before": plan.before, "after": plan.after}, None),
     )
 
@@ -192,8 +192,8 @@ def run_page(
         figures=_figures_of_run(outcome, plan),
         promises=_promises(plan, done, measured) if plan and done else (),
         not_freed=_not_freed(plan, done) if plan and done else (),
-        troubles=_troubles(plan, done) if plan and done else (),
-        settings=_settings_table(described | ({} if settings is None else _describe_run(settings))),
+        troubles=list_troubles(plan.moves, done.statuses) if plan and done else (),
+        settings=settings_table(described | ({} if settings is None else _describe_run(settings))),
         seconds=_seconds_table(outcome),
         **({} if plan is None else _plan_parts(plan, _states(plan, measured), done)),
     )
@@ -210,7 +210,7 @@ def _plan_parts(plan: Plan, states: Mapping[str, Fragmentation], done: PlanOutco
         "freed_nodes": done.freed_nodes if done else plan.freed_nodes,
         "fragmentation": _fragmentation_table(plan, states),
         "room": _room_table(plan.room) if plan.room else None,
-        "waves": tuple(_waves(plan.moves, done.statuses if done else ())),
+        "waves": tuple(list_waves(plan.moves, done.statuses if done else ())),
         "more_moves": max(0, len(plan.moves) - LISTED_MOVES),
         "refusals": tuple(_refusals(plan)),
         "priorities": _priorities_table(plan) if plan.cost.priorities else None,
@@ -314,8 +314,9 @@ def _not_freed(plan: Plan, done: PlanOutcome) -> tuple[str, ...]:
     return tuple(sorted(set(plan.freed_nodes) - set(done.freed_nodes))) if done.frees_nodes else ()
 
 
-def _troubles(plan: Plan, done: PlanOutcome) -> tuple[MoveRow, ...]:
-    rows = (_row(move, status) for move, status in zip(plan.moves, done.statuses, strict=False))
+def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> tuple[MoveRow, ...]:
+    """Return the moves that did not land on their target, as many as are listed."""
+    rows = (_row(move, status) for move, status in zip(moves, statuses, strict=False))
     return tuple(row for row in rows if row.state is not MoveState.LANDED)[:LISTED_MOVES]
 
 
@@ -358,7 +359,7 @@ def _room_table(room: Sequence[RoomMade]) -> Table:
 # --- moves and refusals -----------------------------------------------------------------------------------------------
 
 
-def _waves(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> Iterator[Wave]:
+def list_waves(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> Iterator[Wave]:
     """Yield the moves by waves, as many as are listed."""
     pairs = [(move, status) for move, status in zip_longest(moves, statuses[: len(moves)]) if move is not None]
     pairs.sort(key=lambda pair: pair[0].wave)
@@ -416,7 +417,8 @@ def _describe_run(settings: CycleSettings) -> dict[str, Any]:
     }
 
 
-def _settings_table(settings: Mapping[str, Any]) -> Table | None:
+def settings_table(settings: Mapping[str, Any]) -> Table | None:
+    """Return settings by dotted names, None where there are none."""
     rows = tuple(_flat("", settings))
     return Table(("setting", "value"), rows) if rows else None
 

@@ -14,6 +14,7 @@ from berth_core.resources import PODS, ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.asked_shapes import AskedShape, node_shapes, usual_shapes
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PlacedPod, Presence
+from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.placements import Profile, node_refusal
 from berth_descheduler.refusals import Refusal, RefusalReason
 
@@ -113,6 +114,24 @@ def report_capacity(
         pods=sum(placed.presence is not Presence.EXPECTED for placed in cluster.pods),
         resources=tuple(_resource_states(cluster, free)),
         shapes=tuple(_measure(cluster, free, refusals, shape) for shape in asked),
+    )
+
+
+def measure_nodes(snapshot: Snapshot) -> Fragmentation:
+    """Return how the pods of a cluster lie over its nodes; pods that are only expected on one do not count."""
+    cluster = Cluster.from_snapshot(snapshot)
+    return Fragmentation(tuple(_usage(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))))
+
+
+def _usage(cluster: Cluster, node: NodeIndex) -> NodeUsage:
+    placed = [cluster.pods[pod] for pod in cluster.pods_on[node] if cluster.pods[pod].presence is not Presence.EXPECTED]
+    rows = [cluster.requests[one.class_index] for one in placed]
+    sums = tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * len(cluster.resources)
+    return NodeUsage(
+        cluster.node_name(node),
+        ResourceAmounts(dict(zip(cluster.resources, cluster.capacity[node], strict=True))),
+        ResourceAmounts(dict(zip(cluster.resources, sums, strict=True))),
+        sum(map(_counts, placed)),
     )
 
 
