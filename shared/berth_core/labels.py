@@ -54,7 +54,7 @@ FREED_TAINT: Final = f"{PREFIX}/freed"
 """PreferNoSchedule taint on a node that a plan freed, until it is needed; value: the plan's name."""
 
 FREED_ANNOTATION: Final = f"{PREFIX}/freed"
-"""On a node that a plan freed, as JSON: when, by which plan and policy, and which annotations were put on it for that."""
+"""On a node that a plan freed, as JSON: when, by which plan and policy, and which annotations came with that."""
 
 ROOM_TAINT: Final = f"{PREFIX}/room"
 """NoSchedule taint on the nodes where a running plan makes room; value: the plan's name.

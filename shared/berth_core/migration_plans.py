@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.objects import ObjectMeta
+from berth_core.plan_rooms import Room, RoomStatus
 from berth_core.reservations import Condition, ObjectReference
 
 API_VERSION: Final = "berth.volcano.sh/v1alpha1"
@@ -71,11 +72,13 @@ class MoveReason(StrEnum):
     TARGET_UNFIT = "TargetUnfit"
     SOURCE_NOT_EMPTIABLE = "SourceNotEmptiable"
     ROOM_NOT_MADE = "RoomNotMade"
+    ROOM_NOT_NEEDED = "RoomNotNeeded"
     RESERVATION_FAILED = "ReservationFailed"
     RESERVATION_TIMEOUT = "ReservationTimeout"
     HANDOVER_NOT_READY = "HandoverNotReady"
     EVICTION_BLOCKED = "EvictionBlocked"
     EVICTION_FORBIDDEN = "EvictionForbidden"
+    FILTERED = "Filtered"
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"
     SIBLING_NOT_READY = "SiblingNotReady"
     PODS_WAITING = "PodsWaiting"
@@ -95,6 +98,8 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     target: str
     requests: dict[str, str] = {}
     wave: int = 0
+    reason: str = ""
+    """Why a plugin wants this single pod elsewhere; "" where the move serves the cluster as a whole."""
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -142,6 +147,8 @@ class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     approve_before: str | None = None
     aborted: bool = False
     moves: tuple[PlannedMove, ...] = ()
+    rooms: tuple[Room, ...] = ()
+    """For whom the moves make room, and where."""
     predicted: Predicted | None = None
 
 
@@ -166,6 +173,7 @@ class MigrationPlanStatus(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     start_time: str | None = None
     completion_time: str | None = None
     moves: tuple[MoveStatus, ...] = ()
+    rooms: tuple[RoomStatus, ...] = ()
     achieved: Achieved | None = None
     conditions: tuple[Condition, ...] = ()
 

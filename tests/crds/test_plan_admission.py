@@ -18,6 +18,7 @@ from berth_core.migration_plans import (
     Predicted,
     RunMode,
 )
+from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import ObjectReference
 from plain_api import PlainApi
 
@@ -46,6 +47,21 @@ SPEC: Final = MigrationPlanSpec(
             target="node-2",
             requests={"cpu": "500m", "memory": "1Gi"},
             wave=1,
+        ),
+    ),
+    rooms=(
+        Room(
+            name="shop/batch",
+            namespace="shop",
+            gang="batch",
+            slots=(RoomSlot(node="node-1", pod="batch-0", pod_uid="f00d"),),
+        ),
+        Room(
+            name="cpu=4",
+            namespace="shop",
+            requests={"cpu": "4"},
+            selector="app=large",
+            slots=(RoomSlot(node="node-1"), RoomSlot(node="node-1")),
         ),
     ),
     predicted=Predicted(nodes=3, moves=1, waves=2, freed_nodes=("node-1",)),
@@ -126,6 +142,11 @@ IMMUTABLE: Final[dict[str, tuple[dict[str, Any], str]]] = {
     ),
     "another target": ({"moves": [{**MOVE, "target": "node-3"}]}, "a plan's moves are immutable"),
     "no moves": ({"moves": REMOVED}, "a plan's moves are immutable"),
+    "room for somebody else": (
+        {"rooms": [{"name": "shop/web-0", "namespace": "shop"}]},
+        "a plan's rooms are immutable",
+    ),
+    "no rooms": ({"rooms": REMOVED}, "a plan's rooms are immutable"),
     "another prediction": ({"predicted": {"moves": 2}}, "a plan's prediction is immutable"),
     "no prediction": ({"predicted": REMOVED}, "a plan's prediction is immutable"),
 }
@@ -172,6 +193,7 @@ def requested() -> dict[str, Any]:
 FOUND: Final[dict[str, Any]] = {
     "objective": msgspec.to_builtins(SPEC.objective),
     "moves": [MOVE],
+    "rooms": [msgspec.to_builtins(room) for room in SPEC.rooms],
     "predicted": msgspec.to_builtins(SPEC.predicted),
     "approveBefore": "2030-01-01T00:00:00Z",
 }

@@ -15,6 +15,7 @@ from berth_core.migration_plans import (
     MoveStatus,
     PlanPhase,
 )
+from berth_core.plan_rooms import RoomReason, RoomSlot, RoomState, RoomStatus
 from berth_core.policies import (
     DeschedulerPolicy,
     DeschedulerPolicyStatus,
@@ -114,6 +115,16 @@ PLAN_STATUS: Final = MigrationPlanStatus(
             reservation="plan-1",
             replacement="web-1",
             node="n-2",
+        ),
+    ),
+    rooms=(
+        RoomStatus(
+            name="shop/large-0",
+            state=RoomState.TAKEN,
+            reason=RoomReason.POD_PLACED,
+            message="m",
+            reservation="plan-1-room",
+            taken=(RoomSlot(node="n-1", pod="large-0", pod_uid="f00d"),),
         ),
     ),
     achieved=Achieved(
