@@ -1,0 +1,70 @@
+"""What the descheduler's page says of its example is what `berth plan` says of it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from berth_core.snapshot import Snapshot
+from berth_descheduler.cli import run
+from builders import disruption_budget, node, owner, pod
+from conventions.tracked import ROOT
+from planner.clusters import api_items
+
+SECTION = (ROOT / "descheduler" / "README.md").read_text().partition("## A worked example\n")[2].partition("\n## ")[0]
+
+
+def rows(first: str) -> list[list[str]]:
+    """Return the rows of the section's table that begins with a heading."""
+    table = SECTION.partition(f"| {first} |")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> str:
+    """Write the cluster of the page's table to a file and return its name."""
+    pods = [
+        pod(
+            name,
+            namespace="shop",
+            node=where,
+            cpu=cpu,
+            memory=f"{2 * int(cpu)}Gi",
+            labels={"app": name[:-2]},
+            controller=owner(name=name[:-2]),
+        )
+        for where, there in rows("node")
+        for name, cpu in (one.split() for one in there.split(", "))
+    ]
+    budget = disruption_budget("ledger", namespace="shop", match_labels={"app": "ledger"}, allowed=0)
+    nodes = tuple(node(where, cpu="8", memory="32Gi") for where, _ in rows("node"))
+    items = api_items(Snapshot(nodes=nodes, pods=tuple(pods), disruption_budgets=(budget,)))
+    file = tmp_path / "example.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return str(file)
+
+
+def test_the_plan_of_the_example_is_as_the_page_says(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--strategy", "consolidate", "--snapshot", example]) == 0
+    said = capsys.readouterr().out
+    shown = re.search(r"```\n(.*?)```", SECTION, re.DOTALL)
+    assert shown
+    assert said.startswith(shown[1])
+
+    assert run(["plan", "--strategy", "consolidate", "--snapshot", example, "--output", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    moves = [[str(m["wave"]), f"{m['namespace']}/{m['pod']}", m["source"], m["target"]] for m in made["moves"]]
+    assert sorted(moves) == sorted(rows("wave"))
+    reasons = {one["node"]: one["reason"] for one in made["refused"] if one["kind"] == "Node"}
+    assert reasons == {"node-1": "BoundReached", "node-2": "BoundReached", "node-5": "HoldsImmovablePods"}
+
+
+def test_by_thresholds_nothing_of_the_example_moves_as_the_page_says(
+    example: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "--strategy", "threshold", "--snapshot", example, "--output", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["moves"] == []
+    without_target = {one.get("pod", one["node"]) for one in made["refused"] if one["reason"] == "NoTarget"}
+    assert without_target == {"node-3", "node-4", "web-1", "web-2"}
