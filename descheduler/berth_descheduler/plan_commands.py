@@ -3,7 +3,8 @@
 It does not own what is told of a plan (`stored_plans`) nor what may be asked of it (`plan_requests`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
@@ -29,6 +30,7 @@ from berth_descheduler.stored_plans import (
     what_to_do,
 )
 from berth_kube.client import KubeClient, connect
+from berth_kube.errors import NotFoundError
 from berth_kube.resources import MIGRATION_PLANS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,7 +65,7 @@ def plans_command(
 ) -> None:
     """List the plans in the cluster, the newest first, with how far they are."""
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plans") as client:
-        found = newest_first(client.list(MIGRATION_PLANS, type=MigrationPlan).items)
+        found = _list(client)
     if policy is not None:
         found = tuple(one for one in found if one.spec.policy == policy)
     if phase:
@@ -87,7 +89,7 @@ def show_command(
     Without a name the newest one.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-show") as client:
-        found = _newest(client) if plan is None else client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+        found = _newest(client) if plan is None else _get(client, plan)
         if report is not None:
             _write_report(client, found, report, context)
     if output is Output.TABLE:
@@ -107,7 +109,8 @@ def approve_command(
     """Let a plan be carried out that waits for approval. With --wait, exit code 1 if it did not all go as planned."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-approve") as client:
-        found = plan_requests.approve(client, plan)
+        with known("PLAN", plan, "berth plans"):
+            found = plan_requests.approve(client, plan)
         _say(f"plan {plan} is approved")
         if wait:
             found = waiter(client, seconds).wait_until_over(plan)
@@ -125,12 +128,24 @@ def abort_command(
     """Have a plan brought to a safe end: nothing new is begun, what is reserved and not evicted is released."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-abort") as client:
-        found = plan_requests.abort(client, plan)
+        with known("PLAN", plan, "berth plans"):
+            found = plan_requests.abort(client, plan)
         _say(f"plan {plan} is being aborted")
         if wait:
             found = waiter(client, seconds).wait_until_over(plan)
     tell(found, output, waited=wait)
     return 0
+
+
+@contextmanager
+def known(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
+    """Raise what is not found in the block as an `InputError`: of the name that was given, or of the cluster."""
+    try:
+        yield
+    except NotFoundError as error:
+        if name is None:
+            raise InputError("cluster", error.call.target, "one with Berth's CRDs", said="one without them") from error
+        raise InputError(argument, name, f"a name that `{listed_by}` lists") from error
 
 
 def waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> PlanWaiter:
@@ -149,8 +164,18 @@ def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
     return _FAILED if plan.phase in {PlanPhase.PARTIAL, PlanPhase.FAILED, PlanPhase.ABORTED} else 0
 
 
+def _list(client: KubeClient) -> tuple[MigrationPlan, ...]:
+    with known("PLAN", None, "berth plans"):
+        return newest_first(client.list(MIGRATION_PLANS, type=MigrationPlan).items)
+
+
+def _get(client: KubeClient, plan: str) -> MigrationPlan:
+    with known("PLAN", plan, "berth plans"):
+        return client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+
+
 def _newest(client: KubeClient) -> MigrationPlan:
-    found = newest_first(client.list(MIGRATION_PLANS, type=MigrationPlan).items)
+    found = _list(client)
     if not found:
         raise InputError("PLAN", None, "the name of a plan", said="not given, and there is none in the cluster")
     return found[0]

@@ -16,6 +16,7 @@ from berth_core.errors import BerthError
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_descheduler.stored_plans import move_statuses
 from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
 from berth_kube.resources import MIGRATION_PLANS
 
 POLL_SECONDS: Final = 0.5
@@ -37,7 +38,7 @@ class PlanWaiter:
     timeout_seconds: float
 
     def wait_until_over(self, name: str) -> MigrationPlan:
-        """Return a plan that is over; raises `NobodyEndedItError` if it is not in time, or `NotFoundError`."""
+        """Return a plan that is over; raises `NobodyEndedItError` if it is not in time, or deleted."""
         return self.wait(name, lambda plan: plan.phase.terminal)
 
     def wait(self, name: str, reached: Callable[[MigrationPlan], bool]) -> MigrationPlan:
@@ -45,13 +46,19 @@ class PlanWaiter:
         deadline = self.clock.monotonic() + self.timeout_seconds
         with _PlanProgress(self.console) as progress:
             while True:
-                plan = self.client.get(MIGRATION_PLANS, name, type=MigrationPlan)
+                plan = self._look(name)
                 progress.show(plan)
                 if reached(plan):
                     return plan
                 if self.clock.monotonic() >= deadline:
                     raise NobodyEndedItError(_too_late(plan, self.timeout_seconds))
                 self.clock.sleep(POLL_SECONDS)
+
+    def _look(self, name: str) -> MigrationPlan:
+        try:
+            return self.client.get(MIGRATION_PLANS, name, type=MigrationPlan)
+        except NotFoundError as error:
+            raise NobodyEndedItError(f"plan {name} was deleted, which aborts it") from error
 
 
 def _too_late(plan: MigrationPlan, seconds: float) -> str:

@@ -12,7 +12,7 @@ from berth_descheduler import plan_requests
 from berth_descheduler.command_options import cluster_options
 from berth_descheduler.completion import complete_policies
 from berth_descheduler.described_output import Output, output_option, write_described
-from berth_descheduler.plan_commands import tell, wait_options, waiter
+from berth_descheduler.plan_commands import known, tell, wait_options, waiter
 from berth_descheduler.plan_tables import output_console
 from berth_descheduler.policy_tables import describe_policy, render_policies
 from berth_descheduler.run_options import duration_option
@@ -28,7 +28,10 @@ def policies_command(asked: click.Context, *, kubeconfig: str | None, context: s
     """List the policies in the cluster: when they run, whether they can, and what became of their last run."""
     if asked.invoked_subcommand is not None:
         return
-    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client:
+    with (
+        connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client,
+        known("POLICY", None, "berth policies"),
+    ):
         found = client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items
     if output is Output.TABLE:
         output_console().print(render_policies(found, SystemClock().now()))
@@ -60,7 +63,8 @@ def run_policy_command(  # noqa: PLR0913 - as many as it has options
     seconds = duration_option({"timeout": timeout}, "timeout")
     wanted = None if mode is None else RunMode(mode)
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client:
-        made = plan_requests.request_run(client, SystemClock(), policy, mode=wanted)
+        with known("POLICY", policy, "berth policies"):
+            made = plan_requests.request_run(client, SystemClock(), policy, mode=wanted)
         name = made.metadata.name
         click.echo(f"asked for a run of policy {policy}: berth show {name}", err=True)
         if wait:

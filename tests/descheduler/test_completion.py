@@ -1,0 +1,75 @@
+"""What the shell is offered after the name of a command, and that it never waits long for it."""
+
+import time
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from berth_descheduler import completion
+from berth_descheduler.cli import berth
+from descheduler.stored_bodies import plan, policy
+from scripted_server import ScriptedServer, Silence, page, refusal, write_kubeconfig
+
+PLANS = "/apis/berth.volcano.sh/v1alpha1/migrationplans"
+POLICIES = "/apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
+TIME_FOR_THE_REST = 3.0
+"""Above what completion waits: for click, imports and a busy machine."""
+
+
+def offered(*words: str, incomplete: str = "") -> list[str]:
+    found = ShellComplete(berth, {}, "berth", "_BERTH_COMPLETE").get_completions(list(words), incomplete)
+    return [item.value for item in found]
+
+
+def test_the_names_of_plans_are_offered(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        server.on("GET", PLANS, page(plan("plan-b"), plan("plan-a"), plan("other")))
+        config = ("--kubeconfig", server.kubeconfig(tmp_path))
+
+        assert offered("show", *config) == ["other", "plan-a", "plan-b"]
+        assert offered("approve", *config, incomplete="plan-") == ["plan-a", "plan-b"]
+        assert offered("abort", *config, incomplete="x") == []
+
+
+def test_the_names_of_policies_are_offered(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        server.on("GET", POLICIES, page(policy("nightly"), policy("hourly")))
+        config = ("--kubeconfig", server.kubeconfig(tmp_path))
+
+        assert offered("policies", "run", *config) == ["hourly", "nightly"]
+        assert offered("plans", *config, "--policy", incomplete="n") == ["nightly"]
+
+
+def test_commands_and_options_are_offered_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "connect", lambda **_: pytest.fail("nothing is to be asked for"))
+
+    assert offered(incomplete="pla") == ["plan", "plans"]
+    assert offered("plan", "--output", incomplete="y") == ["yaml"]
+    assert "--output" in offered("fragmentation", incomplete="--")
+
+
+def test_a_cluster_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "LONGEST_SECONDS", 0.3)
+    with ScriptedServer() as server:
+        server.on("GET", PLANS, Silence(20.0, then=page()))
+        begun = time.monotonic()
+
+        assert offered("show", "--kubeconfig", server.kubeconfig(tmp_path)) == []
+        assert time.monotonic() - begun < TIME_FOR_THE_REST
+
+
+@pytest.mark.parametrize("reason", ["no kubeconfig", "nobody answers", "forbidden"])
+def test_what_goes_wrong_offers_nothing_and_says_nothing(
+    reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ScriptedServer() as server:
+        server.on("GET", PLANS, refusal(403, "Forbidden", "not you"))
+        path = {
+            "no kubeconfig": str(tmp_path / "missing"),
+            "nobody answers": write_kubeconfig(tmp_path, "http://127.0.0.1:1"),
+            "forbidden": server.kubeconfig(tmp_path),
+        }[reason]
+
+        assert offered("show", "--kubeconfig", path) == []
+    assert capsys.readouterr() == ("", "")

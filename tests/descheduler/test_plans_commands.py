@@ -1,0 +1,339 @@
+"""`berth plans`, `show`, `approve` and `abort` as people and machines call them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+import yaml
+
+from berth_descheduler import plan_commands
+from berth_descheduler.cli import run
+from berth_kube.errors import ForbiddenError, NotFoundError
+from berth_kube.resources import MIGRATION_PLANS
+from builders import FakeClock
+from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+from descheduler.stored_bodies import how, move, plan
+
+Captured = pytest.CaptureFixture[str]
+ACHIEVED = {"moves": 2, "landedOnTarget": 1, "failed": 1, "freedNodes": [], "pendingPods": 0, "seconds": 12.5}
+PARTIAL = plan(
+    "plan-2",
+    "Partial",
+    moves=(move("web-1"), move("api-1", target="high-2", wave=1)),
+    statuses=(
+        how("web-1", node="high-1", replacement="web-1~1"),
+        how("api-1", "Failed", reason="ReservationTimeout", message="the place was not held in 60 s"),
+    ),
+    achieved=ACHIEVED,
+    message="1 of 2 pods landed on their targets, 1 failed",
+    created="2026-11-21T12:00:01Z",
+    requestedBy="ann",
+)
+PROPOSED = plan("plan-1", "Proposed", approveBefore="2026-11-21T13:00:00Z")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """A small cluster in memory in place of the API server; waiting takes no time."""
+    made = fragmented_cluster()
+    monkeypatch.setattr(plan_commands, "connect", lambda **_: made)
+    monkeypatch.setattr(plan_commands, "SystemClock", FakeClock)
+    return made
+
+
+def add(cluster: FakeCluster, *plans: dict[str, Any]) -> FakeCluster:
+    for one in plans:
+        cluster.add(MIGRATION_PLANS, one)
+    return cluster
+
+
+def spec_of(cluster: FakeCluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.objects[MIGRATION_PLANS.plural]["", name]["spec"]
+    return found
+
+
+def shown(capsys: Captured, *arguments: str, want_code: int = 0) -> str:
+    assert run(list(arguments)) == want_code
+    return capsys.readouterr().out
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def test_plans_are_listed_with_the_newest_first(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PROPOSED, PARTIAL, plan("plan-3", None, freed=None, created="2026-11-21T11:00:00Z"))
+
+    found = rows(shown(capsys, "plans"))
+
+    assert found[1][:7] == ["plan-2", "nightly", "Approve", "Partial", "2", "1", "0s"]
+    assert found[2][:7] == ["plan-1", "nightly", "Approve", "Proposed", "1", "0", "0s"]
+    assert found[3][:6] == ["plan-3", "nightly", "Approve", "Requested", "0", "1h"]
+
+
+def test_without_plans_it_is_said_who_makes_them(cluster: FakeCluster, capsys: Captured) -> None:
+    assert "There are no plans" in shown(capsys, "plans")
+    assert json.loads(shown(capsys, "plans", "--output", "json")) == []
+    assert cluster.calls == [("list", "migrationplans", "")] * 2
+
+
+def test_plans_are_chosen_by_policy_and_phase(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PROPOSED, PARTIAL, plan("by-hand", policy="", mode=None))
+
+    def names(*arguments: str) -> list[str]:
+        return [one["name"] for one in json.loads(shown(capsys, "plans", "--output", "json", *arguments))]
+
+    assert names("--phase", "partial", "--phase", "Proposed") == ["plan-2", "plan-1"]
+    assert names("--policy", "nightly") == ["plan-2", "plan-1"]
+    assert names("--policy", "weekly") == []
+
+
+def test_a_plan_in_the_list_is_told_in_short(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PARTIAL)
+
+    (found,) = yaml.safe_load(shown(capsys, "plans", "--output", "yaml"))
+
+    assert found == {
+        "name": "plan-2",
+        "created": "2026-11-21T12:00:01Z",
+        "policy": "nightly",
+        "trigger": "Cron",
+        "mode": "Approve",
+        "requested_by": "ann",
+        "phase": "Partial",
+        "approved": False,
+        "approve_before": None,
+        "aborted": False,
+        "moves": 2,
+        "states": {"Landed": 1, "Failed": 1},
+        "message": "1 of 2 pods landed on their targets, 1 failed",
+        "started": None,
+        "completed": None,
+    }
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_shown_with_its_moves_and_what_was_achieved(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PARTIAL)
+
+    text = shown(capsys, "show", "plan-2")
+
+    assert "Cron run of policy nightly in the mode Approve, asked for by ann" in text
+    assert ["pods", "landed", "on", "their", "target", "2", "1"] in rows(text)
+    assert ["nodes", "freed", "1", "of", "4", "0"] in rows(text)
+    assert ["failed", "0", "1"] in rows(text)
+    (failed,) = [line for line in text.splitlines() if "api-1" in line]
+    assert "ReservationTimeout" in failed
+    assert "the place was not held in 60 s" in failed
+
+
+def test_a_plan_that_waits_says_how_to_approve_it(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PROPOSED)
+
+    text = shown(capsys, "show", "plan-1")
+
+    assert "It waits for approval (until 2026-11-21T13:00:00Z): berth approve plan-1" in text
+    assert "Pending" in text
+
+
+def test_without_a_name_the_newest_plan_is_shown(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PROPOSED, PARTIAL)
+
+    assert json.loads(shown(capsys, "show", "--output", "json"))["name"] == "plan-2"
+
+
+def test_the_json_of_a_plan_has_each_move(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PARTIAL)
+
+    found = json.loads(shown(capsys, "show", "plan-2", "--output", "json"))
+
+    assert found["predicted"]["freedNodes"] == ["low-1"]
+    assert found["achieved"]["seconds"] == 12.5
+    assert found["move_list"][1] == {
+        "namespace": "shop",
+        "pod": "api-1",
+        "source": "low-1",
+        "target": "high-2",
+        "wave": 1,
+        "requests": {"cpu": "1", "memory": "1Gi"},
+        "state": "Failed",
+        "reason": "ReservationTimeout",
+        "message": "the place was not held in 60 s",
+        "node": "",
+        "replacement": "",
+        "reservation": "",
+    }
+
+
+def test_a_plan_in_every_phase_can_be_shown(cluster: FakeCluster, capsys: Captured) -> None:
+    for phase in ("Requested", "Proposed", "Approved", "Running", "Succeeded", "Partial", "Failed", "Aborted"):
+        freed = None if phase == "Requested" else ("low-1",)
+        add(cluster, plan(phase.lower(), phase, freed=freed))
+        assert phase in shown(capsys, "show", phase.lower())
+
+
+def test_the_page_of_a_stored_plan_says_what_came_of_it(cluster: FakeCluster, capsys: Captured, tmp_path: Path) -> None:
+    add(cluster, PARTIAL)
+    target = tmp_path / "plan.html"
+
+    shown(capsys, "show", "plan-2", "--report", str(target))
+
+    page = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(target.read_text())
+    text = " ".join(page.itertext())
+    assert "Plan plan-2, Partial" in text
+    assert "1 of 2 pods landed on their targets, 1 failed" in text
+    assert "ReservationTimeout" in text.replace(" ", "")
+    assert "shop/api-1" in text
+
+
+# --- approve and abort ------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_approved(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PROPOSED)
+
+    assert run(["approve", "plan-1"]) == 0
+
+    assert capsys.readouterr().err == "plan plan-1 is approved\n"
+    assert spec_of(cluster, "plan-1")["approved"] is True
+
+
+def test_a_plan_is_aborted(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, plan("plan-1", "Running"))
+
+    assert run(["abort", "plan-1"]) == 0
+
+    assert capsys.readouterr().err == "plan plan-1 is being aborted\n"
+    assert spec_of(cluster, "plan-1")["aborted"] is True
+    assert "Running, aborting" in shown(capsys, "show", "plan-1")
+
+
+def ends_after(cluster: FakeCluster, looks: int, status: dict[str, Any]) -> Callable[[str, str, str], None]:
+    """Have a plan end by itself after it was looked at so often."""
+    seen: list[str] = []
+
+    def look(verb: str, plural: str, name: str) -> None:
+        if (verb, plural) == ("get", "migrationplans"):
+            seen.append(name)
+            if len(seen) == looks:
+                cluster.objects[plural]["", name]["status"] = status
+
+    return look
+
+
+WAITED = {
+    "a plan that is approved and goes well": ("approve", PROPOSED, "Succeeded", 0),
+    "a plan that is approved and goes badly": ("approve", PROPOSED, "Partial", 1),
+    "a plan that is aborted is as it was wanted": ("abort", plan("plan-1", "Running"), "Aborted", 0),
+}
+
+
+@pytest.mark.parametrize(("command", "before", "phase", "want_code"), WAITED.values(), ids=WAITED.keys())
+def test_waiting_ends_with_the_plan_and_its_exit_code(
+    cluster: FakeCluster, capsys: Captured, command: str, before: dict[str, Any], phase: str, want_code: int
+) -> None:
+    add(cluster, before)
+    cluster.before = ends_after(cluster, 4, {"phase": phase, "message": "so it went", "moves": [how()]})
+
+    assert run([command, "plan-1", "--wait"]) == want_code
+
+    printed = capsys.readouterr()
+    assert printed.out == f"{phase}: so it went\n"
+    assert f"{phase}: 1 landed" in printed.err
+
+
+def test_waiting_gives_up_in_time_and_says_what_may_be_missing(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PROPOSED)
+
+    assert run(["approve", "plan-1", "--wait", "--timeout", "20s"]) == 1
+
+    wanted = "berth: plan plan-1 is still Proposed after 20 s: is the descheduler running?"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
+
+
+def test_a_plan_that_is_deleted_while_it_is_waited_for_is_said(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, plan("plan-1", "Running"))
+
+    def delete_after_the_patch(_verb: str, plural: str, name: str) -> None:
+        if cluster.calls[-1:] == [("patch", plural, name)]:
+            cluster.objects[plural].pop(("", name))
+
+    cluster.before = delete_after_the_patch
+
+    assert run(["abort", "plan-1", "--wait"]) == 1
+
+    assert "plan plan-1 was deleted, which aborts it" in capsys.readouterr().err
+
+
+REFUSED: dict[str, tuple[list[str], int, str]] = {
+    "no plan of the name to show": (["show", "other"], 2, "PLAN is 'other'; expected a name that `berth plans` lists"),
+    "no plan at all": (["show"], 2, "PLAN is not given, and there is none in the cluster"),
+    "no plan of the name to approve": (
+        ["approve", "other"],
+        2,
+        "PLAN is 'other'; expected a name that `berth plans` lists",
+    ),
+    "no name to approve": (["approve"], 2, "Missing argument 'PLAN'"),
+    "no name to abort": (["abort"], 2, "Missing argument 'PLAN'"),
+    "a phase that does not exist": (["plans", "--phase", "Done"], 2, "'Done' is not one of"),
+    "a timeout that is no duration": (
+        ["abort", "x", "--wait", "--timeout", "soon"],
+        2,
+        "--timeout is 'soon'; expected a duration above zero",
+    ),
+    "an output that does not exist": (["plans", "--output", "xml"], 2, "'xml' is not one of"),
+    "a report that cannot be written": (["show", "x", "--report", "/nowhere/x.html"], 2, "--report is"),
+}
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(("arguments", "code", "want"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_done_is_said_in_a_line(capsys: Captured, arguments: list[str], code: int, want: str) -> None:
+    assert run(arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert want in captured.err
+
+
+STATES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "approving one that is over": ("approve", plan("plan-1", "Succeeded"), "plan plan-1 is over: it is Succeeded"),
+    "approving one that is only shown": ("approve", plan("plan-1", "Proposed", mode="Plan"), "is only shown"),
+    "approving one without moves": ("approve", plan("plan-1", None, freed=None), "has no moves yet"),
+    "approving one that is aborted": ("approve", plan("plan-1", "Proposed", aborted=True), "is being aborted"),
+    "aborting one that is over": ("abort", plan("plan-1", "Failed"), "plan plan-1 is over: it is Failed"),
+}
+
+
+@pytest.mark.parametrize(("command", "before", "want"), STATES.values(), ids=STATES.keys())
+def test_what_a_plans_state_does_not_allow_is_exit_code_1(
+    cluster: FakeCluster, capsys: Captured, command: str, before: dict[str, Any], want: str
+) -> None:
+    add(cluster, before)
+
+    assert run([command, "plan-1"]) == 1
+    assert want in capsys.readouterr().err
+
+
+def test_what_the_cluster_does_not_allow_is_exit_code_2(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PROPOSED)
+    refusal = ForbiddenError(call("patch", MIGRATION_PLANS, "plan-1"), failure(403, "not you"))
+    cluster.faults["patch", "migrationplans"] = [refusal]
+
+    assert run(["approve", "plan-1"]) == 2
+    assert "not you" in capsys.readouterr().err
+
+
+def test_a_cluster_without_the_plans_is_exit_code_2(cluster: FakeCluster, capsys: Captured) -> None:
+    missing = NotFoundError(call("list", MIGRATION_PLANS, ""), failure(404, "no such resource"))
+    cluster.faults["list", "migrationplans"] = [missing]
+
+    assert run(["plans"]) == 2
+    assert "expected one with Berth's CRDs" in capsys.readouterr().err
