@@ -80,9 +80,3 @@ CRITICAL_NODE_LABEL: Final = "critical"
 
 LAST_DEFRAGMENTED_ANNOTATION: Final = f"{PREFIX}/last-defragmented"
 """On a node: the RFC 3339 time at which a plan last moved pods off it; the cool-down counts from here."""
-
-EVICT_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/evict"
-"""On a pod, by the upstream descheduler's convention: the checks of `DefaultEvictor` do not hold it; any value."""
-
-NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-"""On a pod, by the same convention: rather leave it where it is; any value."""

@@ -149,8 +149,7 @@ TABLE = {
     ),
     "a pod with a projected volume may": Case(None, mounted()),
     "a pod with a claim may": Case(None, mounted(persistent_volume_claim=PersistentVolumeClaimSource(claim_name="a"))),
-    "a pod with an emptyDir may not": Case(Reason.LOCAL_STORAGE, mounted(empty_dir={})),
-    "a pod with a hostPath may not": Case(Reason.LOCAL_STORAGE, mounted(host_path={"path": "/var"})),
+    "a pod with an emptyDir may, where a policy says so": Case(None, mounted(empty_dir={})),
     "a pod with an ephemeral claim may not": Case(Reason.LOCAL_STORAGE, mounted(ephemeral={})),
     "a pod with an inline disk may not": Case(Reason.UNKNOWN_VOLUME, mounted(iscsi={"iqn": "x"})),
     "a pod with a resource claim may not": Case(Reason.RESOURCE_CLAIM, running(resource_claims=({"name": "gpu"},))),
@@ -201,10 +200,43 @@ TABLE = {
 def test_what_is_not_sure_to_come_back_unharmed_is_not_moved(case: Case) -> None:
     snapshot = Snapshot(pods=(case.pod,), **case.more)
 
-    refusal = Movable(snapshot, case.namespaces).refusal(case.pod)
+    found = Movable(snapshot, case.namespaces).refusals(case.pod)
 
-    assert (refusal.reason if refusal else None) is case.want
-    assert refusal is None or refusal.message
+    assert [refusal.reason for refusal in found] == ([] if case.want is None else [case.want])
+    assert all(refusal.message for refusal in found)
+
+
+def test_every_reason_is_named_and_not_the_first_alone() -> None:
+    stuck = bare_pod(
+        node="node-a",
+        namespace="shop",
+        deleted=LATER,
+        phase="Pending",
+        ready=True,
+        priority=2_000_000_000,
+        labels={f"{BERTH}/placeholder": "true"},
+        volumes=(Volume(name="disk", iscsi={"iqn": "x"}), Volume(name="claim", ephemeral={})),
+    )
+    snapshot = Snapshot(
+        pods=(stuck,),
+        disruption_budgets=(
+            disruption_budget("all", namespace="shop", match_labels={f"{BERTH}/placeholder": "true"}, allowed=0),
+        ),
+    )
+
+    found = Movable(snapshot, EvictableNamespaces(exclude=frozenset({"shop"}))).refusals(stuck)
+
+    assert [refusal.reason for refusal in found] == [
+        Reason.TERMINATING,
+        Reason.NOT_RUNNING,
+        Reason.PLACEHOLDER,
+        Reason.NAMESPACE_NOT_EVICTABLE,
+        Reason.SYSTEM_CRITICAL,
+        Reason.NO_CONTROLLER,
+        Reason.UNKNOWN_VOLUME,
+        Reason.LOCAL_STORAGE,
+        Reason.BUDGET_EXHAUSTED,
+    ]
 
 
 def test_only_as_many_pods_are_said_to_be_too_many_as_the_replica_set_has() -> None:
@@ -213,9 +245,8 @@ def test_only_as_many_pods_are_said_to_be_too_many_as_the_replica_set_has() -> N
     enough = Movable(Snapshot(pods=pods, workloads=(workload(replicas=3),)))
     shrinking = Movable(Snapshot(pods=pods, workloads=(workload(replicas=2),)))
 
-    assert enough.refusal(pods[0]) is None
-    refusal = shrinking.refusal(pods[0])
-    assert refusal is not None
+    assert not enough.refusals(pods[0])
+    (refusal,) = shrinking.refusals(pods[0])
     assert refusal.message == "its ReplicaSet web wants 2 pods and has 3, it would not make it again"
 
 
@@ -225,9 +256,8 @@ def test_every_pod_of_a_job_counts_as_one_that_may_be_evicted() -> None:
     enough = Movable(Snapshot(pods=pods, workloads=(job(backoff_limit=6),)))
     too_few = Movable(Snapshot(pods=pods, workloads=(job(failed=1, backoff_limit=6),)))
 
-    assert enough.refusal(pods[0]) is None
-    refusal = too_few.refusal(pods[0])
-    assert refusal is not None
+    assert not enough.refusals(pods[0])
+    (refusal,) = too_few.refusals(pods[0])
     assert refusal.message == "its Job web outlives 5 more failures, an eviction is one, and it has 3 pods"
 
 

@@ -11,8 +11,9 @@ from typing import Final, NewType
 
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL
-from berth_core.objects import Node, NodeSelector, ObjectMeta, Pod
+from berth_core.objects import LabelSelector, Node, NodeSelector, ObjectMeta, Pod
 from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
+from berth_core.selectors import matches_labels
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.attachments import attach_columns
 from berth_descheduler.planner.classes import ClassBook, ClassIndex, PodClass
@@ -78,12 +79,18 @@ class Cluster:
     waiting_node: NodeIndex | None = None
     """A node that is none: the pods that room is to be made for are on it."""
 
+    left_out: frozenset[NodeIndex] = frozenset()
+    """Nodes that are not to be touched: what is asked for is about others."""
+
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, waiting: Sequence[Pod] = ()) -> "Cluster":
+    def from_snapshot(
+        cls, snapshot: Snapshot, waiting: Sequence[Pod] = (), node_selector: LabelSelector | None = None
+    ) -> "Cluster":
         """Return the snapshot in numbers.
 
         Places of Reservations that no placeholder holds yet are pods that are expected. `waiting` are pods that room is
-        to be made for; they are put on a node of their own, the last one.
+        to be made for; they are put on a node of their own, the last one. Only the nodes that `node_selector` selects
+        are to be touched; None: all of them.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
         pods, classes, elsewhere = _place_pods(nodes, (*snapshot.pods, *pending_slots(snapshot)), waiting)
@@ -102,6 +109,7 @@ class Cluster:
             unreadable=unreadable,
             elsewhere=elsewhere,
             waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
+            left_out=_left_out(snapshot.nodes, node_selector),
         )
 
     @cached_property
@@ -145,6 +153,14 @@ class Cluster:
     def amounts_of(self, pod: PodIndex) -> ResourceAmounts:
         """Return what a pod asks for, without its slot."""
         return self.classes[self.pods[pod].class_index].amounts
+
+
+def _left_out(nodes: Sequence[Node], selector: LabelSelector | None) -> frozenset[NodeIndex]:
+    if selector is None:
+        return frozenset()
+    return frozenset(
+        NodeIndex(index) for index, node in enumerate(nodes) if not matches_labels(selector, node.metadata.labels)
+    )
 
 
 def _place_pods(

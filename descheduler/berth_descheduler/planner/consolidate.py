@@ -169,7 +169,7 @@ class _Run:
         np.maximum.at(largest, nodes, columns.size[columns.pod_kind[movable]])
         pods = self._problem.cluster.pods
         weigh = (
-            disruption.of_class[pods[pod].class_index] + disruption.restarts(PodIndex(pod)) for pod in movable.tolist()
+            disruption.of_class[pods[pod].class_index] + disruption.of_itself(PodIndex(pod)) for pod in movable.tolist()
         )
         each = np.fromiter(weigh, np.float64, len(movable))  # whole numbers below 2**53 are exact
         total = np.bincount(nodes, weights=each, minlength=columns.nodes).astype(np.int64)

@@ -8,12 +8,15 @@ from typing import Final
 
 from berth_core.objects import Pod
 from berth_descheduler.planner.cluster import Cluster, PodIndex
+from berth_descheduler.plugins.annotations import NO_EVICTION_ANNOTATION
 
 _PRIORITY_BITS: Final = 8
 _MOST_RESTARTS: Final = 16
 _LONG_GRACE_SECONDS: Final = 60
 _FEW_PODS: Final = 16
 _CLAIM: Final = 4
+_LEFT_IN_PEACE: Final = 1 << 14
+"""More than all else together."""
 
 
 class Disruption:
@@ -32,14 +35,17 @@ class Disruption:
         """Return how bad it is to move a pod.
 
         Worse are pods of higher priority, of controllers with few pods (a single one is an outage), that restarted
-        often (they may not come up again), that end slowly and that have volumes to take along.
+        often (they may not come up again), that end slowly, that have volumes to take along, and most of all those that
+        are annotated to be left in peace.
         """
-        return self.of_class[self._cluster.pods[pod].class_index] + self.restarts(pod)
+        return self.of_class[self._cluster.pods[pod].class_index] + self.of_itself(pod)
 
-    def restarts(self, pod: PodIndex) -> int:
-        """Return how often a pod restarted, up to a limit."""
-        statuses = self._cluster.pods[pod].pod.status.container_statuses
-        return sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0
+    def of_itself(self, pod: PodIndex) -> int:
+        """Return what a pod weighs beside the others of its class: restarts, up to a limit, and its own wish."""
+        placed = self._cluster.pods[pod].pod
+        wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in placed.metadata.annotations else 0
+        statuses = placed.status.container_statuses
+        return wish + (sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0)
 
     def cheapest_first(self, pods: list[PodIndex]) -> list[PodIndex]:
         """Return pods in the order in which they are best moved."""

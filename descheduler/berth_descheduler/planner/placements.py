@@ -22,6 +22,8 @@ _TAINTS_OF_PLANS: Final = frozenset({DRAINING_TAINT, ROOM_TAINT})
 def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     """Return why a node neither takes nor gives pods: it is not ready, closed, being drained, or badly known."""
     node = cluster.nodes[number]
+    if number in cluster.left_out:
+        return Refusal(RefusalReason.NODE_NOT_SELECTED, "the node selector does not select the node")
     if not node.ready:
         return Refusal(RefusalReason.NODE_NOT_READY, "the node is not ready, or does not say whether it is")
     if node.spec.unschedulable:

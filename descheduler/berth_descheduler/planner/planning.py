@@ -6,10 +6,7 @@ It does not own any rule of its own.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import assert_never
 
-from berth_core.errors import InputError
 from berth_core.migration_plans import Objective, PlannedMove, Predicted
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
@@ -17,6 +14,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import odd_requests
 from berth_descheduler.planner.cluster import NodeIndex
 from berth_descheduler.planner.deadlines import Deadline, NoDeadline
+from berth_descheduler.planner.descheduling import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.limits import propose_within
 from berth_descheduler.planner.problems import Problem, Proposal, Strategy
@@ -24,9 +22,7 @@ from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.room_seekers import is_pending
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
-from berth_descheduler.planner.threshold import Threshold
 from berth_descheduler.planner.waves import assign_waves
-from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, StrategyName
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
 
@@ -71,8 +67,7 @@ class Plan:
     @property
     def objective(self) -> Objective:
         """Return what was asked for, as a MigrationPlan records it."""
-        args = self.settings.args
-        return Objective(plugin=PLUGIN_NAME, strategy=args.strategy.value, args=args.to_mapping())
+        return self.settings.balance.objective
 
 
 def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | None = None) -> Plan:
@@ -80,11 +75,16 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
 
     Raises `InputError` that names what is wrong with the snapshot or the settings.
     """
-    strategy = _strategy(settings.args.strategy, deadline or NoDeadline(), settings)
+    balance = settings.balance
+    strategy = balance.strategy(settings, deadline or NoDeadline())
+    named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
-    problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept))
+    problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept, named))
     waves = assign_waves(problem, state, proposal.steps)
-    moves = tuple(_planned(problem, step, wave) for step, wave in zip(proposal.steps, waves, strict=True))
+    moves = tuple(
+        _planned(problem, step, wave, proposal.reasons.get(step.pod, ""))
+        for step, wave in zip(proposal.steps, waves, strict=True)
+    )
     before, after = measure(problem, ()), measure(problem, proposal.steps)
     freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes)))
     return Plan(
@@ -100,38 +100,20 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     )
 
 
-def _propose(strategy: Strategy, problem: Problem) -> tuple[Proposal, State]:
-    """Return what a strategy chooses, and the state after it."""
-    state = State(problem.cluster, strategy.possible_sources(problem))
-    return strategy.propose(problem, state), state
+def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Proposal, State]:
+    """Return what is to be moved for single pods and then for the cluster as a whole, and a state of the problem."""
+    if not named:
+        state = State(problem.cluster, strategy.possible_sources(problem))
+        return strategy.propose(problem, state), state
+    first, state = propose_for_named(problem, named)
+    after = problem_after(problem, first.steps, strategy.waiting_pods(problem.cluster.snapshot))
+    second = strategy.propose(after, State(after.cluster, strategy.possible_sources(after)))
+    return joined(first, second), state
 
 
 def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentation:
     """Return how the pods of a cluster lie, with nothing planned; raises `InputError` as `plan` does."""
     return measure(Problem.from_snapshot(snapshot, settings), ())
-
-
-def _strategy(name: StrategyName, deadline: Deadline, settings: PlannerSettings) -> Strategy:
-    match name:
-        case StrategyName.THRESHOLD:
-            return Threshold()
-        case StrategyName.CONSOLIDATE:
-            _require_numpy(name)
-            from berth_descheduler.planner.consolidate import Consolidate  # noqa: PLC0415 - needs numpy, an extra
-
-            return Consolidate(deadline)
-        case StrategyName.MAKE_ROOM:
-            _require_numpy(name)
-            from berth_descheduler.planner.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
-
-            return MakeRoom(settings.args.room, deadline)
-        case _:
-            assert_never(name)
-
-
-def _require_numpy(name: StrategyName) -> None:
-    if find_spec("numpy") is None:
-        raise InputError("strategy", name.value, "Threshold, or numpy installed: the extra berth[descheduler] has it")
 
 
 def _cost(problem: Problem, steps: Sequence[Step]) -> PlanCost:
@@ -156,7 +138,7 @@ def _refused(pod: Pod, refusal: Refusal) -> Refused:
     return Refused.of_pod(pod.spec.node_name, pod.metadata.namespace, pod.metadata.name, refusal)
 
 
-def _planned(problem: Problem, step: Step, wave: int) -> PlannedMove:
+def _planned(problem: Problem, step: Step, wave: int, reason: str) -> PlannedMove:
     pod = problem.cluster.pods[step.pod].pod
     return PlannedMove(
         namespace=pod.metadata.namespace,
@@ -167,6 +149,7 @@ def _planned(problem: Problem, step: Step, wave: int) -> PlannedMove:
         target=_name(problem, step.target),
         requests=problem.cluster.amounts_of(step.pod).to_quantities(),
         wave=wave,
+        reason=reason,
     )
 
 

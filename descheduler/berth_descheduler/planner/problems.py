@@ -3,7 +3,7 @@
 It does not own a strategy's choice; strategies stand behind the protocol here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
@@ -12,6 +12,7 @@ from berth_core.clock import format_timestamp
 from berth_core.errors import InputError
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.classes import PodClass
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.placements import node_refusal
 from berth_descheduler.planner.quality import Quality, RoomMade
@@ -20,6 +21,7 @@ from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.volumes import VolumeBook
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.plugins.movable import Movable
+from berth_descheduler.plugins.protocols import ClusterView
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
 _SHOWN_NAMES: Final = 5
@@ -37,6 +39,9 @@ class Proposal:
     room: tuple[RoomMade, ...] = ()
     """What room was made for, with a strategy that makes it."""
 
+    reasons: Mapping[PodIndex, str] = field(default_factory=dict)
+    """Why single pods are moved that a plugin names."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -44,8 +49,8 @@ class Problem:
 
     cluster: Cluster
     settings: PlannerSettings
-    _filter: Movable = field(repr=False)
-    _kept: Mapping[PodIndex, Refusal] = field(default_factory=dict, repr=False)
+    _movable: Movable = field(repr=False)
+    kept: Mapping[PodIndex, Refusal] = field(default_factory=dict, repr=False)
     """Pods that stay although the filter would let them go."""
 
     @classmethod
@@ -56,31 +61,35 @@ class Problem:
         """
         args = settings.args
         _check_namespaces(snapshot, args.evictable_namespaces.named)
-        cluster = Cluster.from_snapshot(snapshot, waiting)
+        cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selector)
         _check_resources(cluster, args)
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace)
         return cls(cluster, settings, allowed)
 
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
         """Return the same problem with more pods that may not be moved, each with the reason."""
-        return replace(self, _kept={**self._kept, **pods})
+        return replace(self, kept={**self.kept, **pods})
 
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
         """Return the pods that may not be moved, each with the reason."""
         found: dict[PodIndex, Refusal] = {}
-        book = VolumeBook(self.cluster.snapshot.persistent_volume_claims, self.cluster.snapshot.persistent_volumes)
-        volumes = [book.volumes_of(one) for one in self.cluster.classes]
-        for index, placed in enumerate(self.cluster.pods):
-            refusal = self._filter.refusal(placed.pod)
-            if refusal is None and (odd := self.cluster.classes[placed.class_index].odd):
-                refusal = Refusal(RefusalReason.POD_DATA_ODD, odd)
-            refusal = refusal or self._kept.get(PodIndex(index)) or self._resting_refusal(placed.pod)
-            if refusal is None and isinstance(unknown := volumes[placed.class_index], Refusal):
-                refusal = unknown
-            if refusal is not None:
+        cluster = self.cluster
+        book = VolumeBook(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
+        of_class = [_class_refusals(one, book) for one in cluster.classes]
+        refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.now))
+        for index, placed in enumerate(cluster.pods):
+            pod = placed.pod
+            all_of_it = (*self._movable.refusals(pod), *refusing(pod), *of_class[placed.class_index])
+            if (refusal := Refusal.of_all((*all_of_it, *self._passing_refusals(PodIndex(index), pod)))) is not None:
                 found[PodIndex(index)] = refusal
         return found
+
+    def _passing_refusals(self, index: PodIndex, pod: Pod) -> Iterator[Refusal]:
+        """Yield why a pod stays this time."""
+        for refusal in (self.kept.get(index), self._resting_refusal(pod)):
+            if refusal is not None:
+                yield refusal
 
     def _resting_refusal(self, pod: Pod) -> Refusal | None:
         moved_at = self.settings.resting_pods.get((pod.metadata.namespace, pod.metadata.name))
@@ -124,7 +133,7 @@ class Problem:
         name = self.cluster.pods[blocked[0]].pod.key
         return Refusal(
             RefusalReason.HOLDS_IMMOVABLE_PODS,
-            f"{count}, such as {name}: {first.message}",
+            f"{count}, such as {name}: {first.sentences}",
             constraint=first.reason,
             blocking_pod=name,
         )
@@ -134,6 +143,13 @@ class Problem:
         if most is None or pods <= most:
             return None
         return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {most} are allowed off a node")
+
+
+def _class_refusals(pods: PodClass, book: VolumeBook) -> tuple[Refusal, ...]:
+    """Return what keeps all pods of a class: requests or volumes of which something is not known."""
+    odd = (Refusal(RefusalReason.POD_DATA_ODD, pods.odd),) if pods.odd else ()
+    volumes = book.volumes_of(pods)
+    return (*odd, volumes) if isinstance(volumes, Refusal) else odd
 
 
 def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:

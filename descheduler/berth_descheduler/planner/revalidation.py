@@ -4,7 +4,7 @@ It does not own what follows: the executor skips what does not hold and says why
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.snapshot import Snapshot
@@ -12,6 +12,7 @@ from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.problems import Problem
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State
+from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.refusals import Refusal, RefusalReason
 
 
@@ -35,9 +36,11 @@ def revalidate(
     The moves that are still to be made, in order; the snapshot is taken before their places are reserved. A node is
     emptied whole or left alone: with one move of a source all of its moves fall, and so do those of a source that now
     holds something else that has to leave. `emptied` names the sources that are to be emptied (None: all sources); a
-    source that is not among them may keep pods.
+    source that is not among them may keep pods. Which namespaces a plan takes pods from was decided when it was made.
     """
-    return _Review(Problem.from_snapshot(snapshot, settings or PlannerSettings()), moves, emptied).run()
+    settings = settings or PlannerSettings()
+    args = replace(settings.args, evictable_namespaces=EvictableNamespaces())
+    return _Review(Problem.from_snapshot(snapshot, replace(settings, args=args)), moves, emptied).run()
 
 
 class _Review:
@@ -104,7 +107,7 @@ class _Review:
             return None
         budgets = {RefusalReason.BUDGET_EXHAUSTED, RefusalReason.SEVERAL_BUDGETS}
         reason = MoveReason.EVICTION_BLOCKED if refusal.reason in budgets else MoveReason.POD_CHANGED
-        return Invalid(reason, refusal.message)
+        return Invalid(reason, refusal.sentences)
 
     def _check_source(self, source: str) -> None:
         """Let the moves of a source fall that holds a pod which has to leave and is not among the moves."""

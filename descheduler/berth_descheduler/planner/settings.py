@@ -11,7 +11,11 @@ from typing import TypeAlias
 from berth_core.durations import format_duration
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import LabelSelector
+from berth_descheduler.plugins.balance import Defragmentation
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.plugins.plugin_set import PluginSet
+from berth_descheduler.plugins.protocols import BalancePlugin
 
 _POSITIVE = "a whole number from 1 on"
 
@@ -50,6 +54,12 @@ class PlannerSettings:
 
     max_moves_per_namespace: int | None = None
     """The most moves of pods of one namespace; None: no limit."""
+
+    plugins: PluginSet = field(default_factory=PluginSet)
+    """What names single pods, what chooses moves for the cluster as a whole, and what keeps pods where they are."""
+
+    node_selector: LabelSelector | None = None
+    """Only these nodes give and take pods; None: all."""
 
     waves: WaveLimits = field(default_factory=WaveLimits)
 
@@ -92,3 +102,9 @@ class PlannerSettings:
             raise InputError("podCoolDown", format_duration(self.pod_cool_down), "a length of time from 0 on")
         if self.time_limit_seconds is not None and self.time_limit_seconds <= 0:
             raise InputError("timeLimit", self.time_limit_seconds, "seconds above 0")
+
+    @property
+    def balance(self) -> BalancePlugin:
+        """Return what chooses moves for the cluster as a whole."""
+        enabled = self.plugins.balance
+        return Defragmentation(self.args) if enabled is None else enabled.plugin

@@ -2,12 +2,12 @@
 
 It does not own where a pod could go: that is the planner's.
 
-What is not known is not moved. Pods with local storage (`emptyDir`, `hostPath`, ephemeral claims) are never moved, as
-their data would be lost.
+These rules hold whatever a policy says: without them a pod would be lost, or no place could be held for it. What is
+not known is not moved. What a policy may allow is `default_evictor`'s.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
@@ -52,49 +52,48 @@ class Movable:
         self._workloads = {_workload_key(workload): workload for workload in snapshot.workloads}
         self._known_kinds = {(_group(one.api_version), one.kind) for one in snapshot.workloads}
         self._active = Counter(_maker_uid(pod) for pod in snapshot.pods if _is_active(pod))
-        self._checks: tuple[Callable[[Pod], Refusal | None], ...] = (
-            _kind_refusal,
-            _life_refusal,
-            _berth_refusal,
-            self._namespace_refusal,
-            _importance_refusal,
-            self._controller_refusal,
-            _storage_refusal,
-            self._budget_refusal,
+        self._checks: tuple[Callable[[Pod], Iterable[Refusal]], ...] = (
+            _kind_refusals,
+            _life_refusals,
+            _berth_refusals,
+            self._namespace_refusals,
+            _importance_refusals,
+            self._controller_refusals,
+            _storage_refusals,
+            self._budget_refusals,
         )
 
-    def refusal(self, pod: Pod) -> Refusal | None:
-        """Return why a pod may not be moved, None if it may."""
-        for check in self._checks:
-            refusal = check(pod)
-            if refusal is not None:
-                return refusal
-        return None
+    def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
+        """Return everything for which a pod may not be moved, what weighs most first; nothing if it may."""
+        return tuple([refusal for check in self._checks for refusal in check(pod)])
 
-    def _namespace_refusal(self, pod: Pod) -> Refusal | None:
+    def _namespace_refusals(self, pod: Pod) -> Iterator[Refusal]:
         namespace = pod.metadata.namespace
         if namespace == self._own_namespace:
-            return Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, "Berth does not move its own pods")
-        if not self._namespaces.allows(namespace):
+            yield Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, "Berth does not move its own pods")
+        elif not self._namespaces.allows(namespace):
             text = f"pods of the namespace {namespace} are not to be moved"
-            return Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, text)
-        return None
+            yield Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, text)
 
-    def _controller_refusal(self, pod: Pod) -> Refusal | None:
+    def _controller_refusals(self, pod: Pod) -> Iterator[Refusal]:
+        if pod.is_mirror or pod.is_daemon:
+            return  # said already
         owner = pod.controller
         if owner is None:
-            return Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again")
+            yield Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again")
+            return
         kind = (_group(owner.api_version), owner.kind)
         if kind not in _MAKERS:
             text = f"a {owner.kind} of {owner.api_version} is not known to make its pods again"
-            return Refusal(RefusalReason.UNKNOWN_CONTROLLER, text)
+            yield Refusal(RefusalReason.UNKNOWN_CONTROLLER, text)
+            return
         workload = self._workloads.get((*kind, pod.metadata.namespace, owner.name))
         if workload is None or (owner.uid and workload.metadata.uid and workload.metadata.uid != owner.uid):
-            return self._missing_controller(kind, owner)
-        shrinking = self._shrinking_refusal(pod, workload)
-        if shrinking is not None or kind != JOB_KIND:
-            return shrinking
-        return failing_refusal(workload, self._active[_maker_uid(pod)])
+            yield from _if_any(self._missing_controller(kind, owner))
+            return
+        yield from _if_any(self._shrinking_refusal(pod, workload))
+        if kind == JOB_KIND:
+            yield from _if_any(failing_refusal(workload, self._active[_maker_uid(pod)]))
 
     def _missing_controller(self, kind: tuple[str, str], owner: OwnerReference) -> Refusal | None:
         """Return a refusal if the snapshot has objects of the owner's kind; else it was made without them."""
@@ -112,52 +111,52 @@ class Movable:
             return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
         return None
 
-    def _budget_refusal(self, pod: Pod) -> Refusal | None:
-        return self._budgets.refusal(pod)
+    def _budget_refusals(self, pod: Pod) -> Iterable[Refusal]:
+        return _if_any(self._budgets.refusal(pod))
 
 
-def _kind_refusal(pod: Pod) -> Refusal | None:
+def _if_any(refusal: Refusal | None) -> tuple[Refusal, ...]:
+    return () if refusal is None else (refusal,)
+
+
+def _kind_refusals(pod: Pod) -> Iterator[Refusal]:
     if pod.is_mirror:
-        return Refusal(RefusalReason.MIRROR_POD, "the kubelet runs it from a file on the node")
-    if pod.is_daemon:
-        return Refusal(RefusalReason.DAEMON_POD, "its DaemonSet wants it on this node")
-    return None
+        yield Refusal(RefusalReason.MIRROR_POD, "the kubelet runs it from a file on the node")
+    elif pod.is_daemon:
+        yield Refusal(RefusalReason.DAEMON_POD, "its DaemonSet wants it on this node")
 
 
-def _life_refusal(pod: Pod) -> Refusal | None:
+def _life_refusals(pod: Pod) -> Iterator[Refusal]:
     if pod.is_terminating:
-        return Refusal(RefusalReason.TERMINATING, "it is being deleted")
+        yield Refusal(RefusalReason.TERMINATING, "it is being deleted")
     if pod.is_gated:
-        return Refusal(RefusalReason.GATED, "a scheduling gate holds it back")
-    if pod.status.phase != "Running":
-        return Refusal(RefusalReason.NOT_RUNNING, f"its phase is {pod.status.phase or 'not known'}, not Running")
-    return None
+        yield Refusal(RefusalReason.GATED, "a scheduling gate holds it back")
+    elif pod.status.phase != "Running":
+        yield Refusal(RefusalReason.NOT_RUNNING, f"its phase is {pod.status.phase or 'not known'}, not Running")
 
 
-def _berth_refusal(pod: Pod) -> Refusal | None:
+def _berth_refusals(pod: Pod) -> Iterator[Refusal]:
     if PLACEHOLDER_LABEL in pod.metadata.labels:
-        return Refusal(RefusalReason.PLACEHOLDER, "it holds the place of a Reservation")
-    if RESERVATION_LABEL in pod.metadata.labels:
-        return Refusal(RefusalReason.HANDING_OVER, "it is taking the place of a Reservation")
-    return None
+        yield Refusal(RefusalReason.PLACEHOLDER, "it holds the place of a Reservation")
+    elif RESERVATION_LABEL in pod.metadata.labels:
+        yield Refusal(RefusalReason.HANDING_OVER, "it is taking the place of a Reservation")
 
 
-def _importance_refusal(pod: Pod) -> Refusal | None:
+def _importance_refusals(pod: Pod) -> Iterator[Refusal]:
     name, priority = pod.spec.priority_class_name, pod.spec.priority or 0
     if name in _SYSTEM_CRITICAL_CLASSES or priority >= SYSTEM_CRITICAL_PRIORITY:
-        return Refusal(RefusalReason.SYSTEM_CRITICAL, f"it is critical to the system ({name or priority})")
-    return None
+        yield Refusal(RefusalReason.SYSTEM_CRITICAL, f"it is critical to the system ({name or priority})")
 
 
-def _storage_refusal(pod: Pod) -> Refusal | None:
+def _storage_refusals(pod: Pod) -> Iterator[Refusal]:
     for volume in pod.spec.volumes:
-        if volume.empty_dir is not None or volume.host_path is not None or volume.ephemeral is not None:
-            return Refusal(RefusalReason.LOCAL_STORAGE, f"volume {volume.name} would be lost with the pod")
-        if _is_bound_in_an_unknown_way(volume):
-            return Refusal(RefusalReason.UNKNOWN_VOLUME, f"it is not known from where volume {volume.name} is reached")
+        if volume.ephemeral is not None:
+            text = f"the claim of volume {volume.name} would be deleted with the pod"
+            yield Refusal(RefusalReason.LOCAL_STORAGE, text)
+        elif _is_bound_in_an_unknown_way(volume):
+            yield Refusal(RefusalReason.UNKNOWN_VOLUME, f"it is not known from where volume {volume.name} is reached")
     if pod.spec.resource_claims:
-        return Refusal(RefusalReason.RESOURCE_CLAIM, "it holds devices by resource claims")
-    return None
+        yield Refusal(RefusalReason.RESOURCE_CLAIM, "it holds devices by resource claims")
 
 
 def _is_bound_in_an_unknown_way(volume: Volume) -> bool:

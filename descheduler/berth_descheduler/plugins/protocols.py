@@ -69,6 +69,9 @@ class Candidate:
     reason: str
     """One sentence for people; the plan carries it."""
 
+    nodes: frozenset[str] | None = None
+    """Names of the nodes that would do; None: any other that takes it."""
+
 
 @runtime_checkable
 class DeschedulePlugin(Protocol):

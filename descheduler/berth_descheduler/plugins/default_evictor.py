@@ -1,0 +1,233 @@
+"""Owns the evictor plugin `DefaultEvictor`: which of the pods that can be moved a policy lets be moved.
+
+It does not own its arguments (`default_evictor_args`), nor the rules that no policy switches off (`movable`).
+
+As upstream, the annotation `descheduler.alpha.kubernetes.io/evict` on a pod overrides what is asked of single pods. It
+does not override the scope (nodes, namespaces), the rules of `movable` or other plugins.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_core.clock import parse_timestamp
+from berth_core.errors import InputError
+from berth_core.objects import OwnerReference, Pod
+from berth_core.selectors import matches_labels
+from berth_descheduler.plugins.annotations import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION
+from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
+from berth_descheduler.plugins.defragmentation import EvictableNamespaces
+from berth_descheduler.plugins.disruptions import DisruptionBudgets
+from berth_descheduler.plugins.protocols import ClusterView, PodFilter
+from berth_descheduler.refusals import Refusal, RefusalReason
+
+EVICTOR_NAME: Final = "DefaultEvictor"
+
+_Check = Callable[[Pod], Iterable[Refusal]]
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultEvictor:
+    """Keeps pods by the arguments of a policy, both when a plan is made and right before an eviction."""
+
+    args: DefaultEvictorArgs = field(default_factory=DefaultEvictorArgs)
+
+    @classmethod
+    def parse(cls, args: Mapping[str, Any]) -> "DefaultEvictor":
+        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
+        return cls(DefaultEvictorArgs.parse(args))
+
+    def filter(self, view: ClusterView) -> PodFilter:
+        """Return what says all that speaks against moving a pod; raises `InputError` for an unknown PriorityClass."""
+        scope = tuple(_scope_checks(self.args, view))
+        single = tuple(_single_checks(self.args, view))
+
+        def objections(pod: Pod) -> list[Refusal]:
+            """Return every reason; a pod with the annotation is asked for the scope alone."""
+            checks = scope if EVICT_ANNOTATION in pod.metadata.annotations else (*scope, *single)
+            return [refusal for check in checks for refusal in check(pod)]
+
+        return objections
+
+    def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
+        """Return the same: labels, annotations, ages and the namespace may have changed since the plan was made."""
+        return self.filter(view)
+
+
+def _scope_checks(args: DefaultEvictorArgs, view: ClusterView) -> Iterator[_Check]:
+    """Yield what is asked of a pod's node and namespace; nothing is read that no argument needs."""
+    if args.node_selector is not None:
+        yield _node_check(args, view)
+    if args.namespaces != EvictableNamespaces():
+        yield _name_check(args)
+    if args.namespace_label_selector is not None:
+        yield _namespace_check(args, view)
+
+
+def _single_checks(args: DefaultEvictorArgs, view: ClusterView) -> Iterator[_Check]:
+    """Yield what is asked of the pod itself."""
+    if args.no_eviction_policy is NoEvictionPolicy.MANDATORY:
+        yield _wish_refusals
+    if args.label_selector is not None:
+        yield _label_check(args)
+    if args.priority_threshold is not None:
+        yield _priority_check(args, view)
+    if args.min_replicas > 1:
+        yield _replicas_check(args, view)
+    if args.min_pod_age is not None:
+        yield _age_check(args, view)
+    if Protection.LOCAL_STORAGE in args.protections:
+        yield _local_storage_refusals
+    if Protection.CLAIM in args.protections:
+        yield _claim_check(args, view)
+    if Protection.WITHOUT_BUDGET in args.protections:
+        yield _budget_check(view)
+
+
+def _node_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
+    nodes = view.snapshot.nodes
+    selected = frozenset(one.metadata.name for one in nodes if matches_labels(args.node_selector, one.metadata.labels))
+
+    def check(pod: Pod) -> Iterator[Refusal]:
+        if pod.spec.node_name not in selected:
+            yield Refusal(RefusalReason.NODE_NOT_SELECTED, f"the nodeSelector does not select {pod.spec.node_name}")
+
+    return check
+
+
+def _name_check(args: DefaultEvictorArgs) -> _Check:
+    def check(pod: Pod) -> Iterator[Refusal]:
+        namespace = pod.metadata.namespace
+        if not args.namespaces.allows(namespace):
+            text = f"pods of the namespace {namespace} are not to be moved"
+            yield Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, text)
+
+    return check
+
+
+def _namespace_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
+    selector = args.namespace_label_selector
+    namespaces = view.snapshot.namespaces
+    selected = frozenset(one.metadata.name for one in namespaces if matches_labels(selector, one.metadata.labels))
+
+    def check(pod: Pod) -> Iterator[Refusal]:
+        namespace = pod.metadata.namespace
+        if namespace not in selected:
+            text = f"the namespaceLabelSelector does not select {namespace}"
+            yield Refusal(RefusalReason.NAMESPACE_NOT_SELECTED, text)
+
+    return check
+
+
+def _wish_refusals(pod: Pod) -> Iterator[Refusal]:
+    if NO_EVICTION_ANNOTATION in pod.metadata.annotations:
+        yield Refusal(RefusalReason.WANTS_NO_EVICTION, f"it has the annotation {NO_EVICTION_ANNOTATION}")
+
+
+def _label_check(args: DefaultEvictorArgs) -> _Check:
+    def check(pod: Pod) -> Iterator[Refusal]:
+        if not matches_labels(args.label_selector, pod.metadata.labels):
+            yield Refusal(RefusalReason.LABELS_NOT_SELECTED, "the labelSelector does not select it")
+
+    return check
+
+
+def _priority_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
+    least = _least_priority(args, view)
+
+    def check(pod: Pod) -> Iterator[Refusal]:
+        priority = pod.spec.priority
+        if priority is not None and priority >= least:
+            text = f"its priority {priority} is not below the priorityThreshold, which is {least}"
+            yield Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
+
+    return check
+
+
+def _least_priority(args: DefaultEvictorArgs, view: ClusterView) -> int:
+    """Return the least priority of the pods that stay; raises `InputError` for a class that does not exist."""
+    threshold = args.priority_threshold
+    if threshold is None or threshold.value is not None:
+        return 0 if threshold is None or threshold.value is None else threshold.value
+    found = {one.metadata.name: one.value for one in view.snapshot.priority_classes}
+    if threshold.name not in found:
+        expected = f"a PriorityClass of the cluster, such as {', '.join(sorted(found)[:5]) or '(it has none)'}"
+        raise InputError("priorityThreshold.name", threshold.name, expected)
+    return found[threshold.name]
+
+
+def _replicas_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
+    live = (pod for pod in view.snapshot.pods if not pod.is_terminal and not pod.is_terminating)
+    sizes = Counter(_owner_key(pod, pod.controller) for pod in live)
+
+    def check(pod: Pod) -> Iterator[Refusal]:
+        owner = pod.controller
+        size = sizes[_owner_key(pod, owner)]
+        if owner is not None and size < args.min_replicas:
+            text = (
+                f"its {owner.kind} {owner.name} has {size} pods, fewer than minReplicas, which is {args.min_replicas}"
+            )
+            yield Refusal(RefusalReason.TOO_FEW_REPLICAS, text)
+
+    return check
+
+
+def _owner_key(pod: Pod, owner: OwnerReference | None) -> tuple[str, str, str]:
+    return (pod.metadata.namespace, owner.kind, owner.uid or owner.name) if owner else ("", "", "")
+
+
+def _age_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
+    def check(pod: Pod) -> Iterator[Refusal]:
+        if not _is_old(pod, args, view):
+            started = pod.status.start_time
+            since = f"it was started at {started}" if started else "it is not known when it was started"
+            yield Refusal(RefusalReason.TOO_YOUNG, f"{since}, and minPodAge is {args.age_in_words}")
+
+    return check
+
+
+def _is_old(pod: Pod, args: DefaultEvictorArgs, view: ClusterView) -> bool:
+    """Tell whether a pod is at least as old as asked for; what is not known is not."""
+    if pod.status.start_time is None or view.now is None or args.min_pod_age is None:
+        return False
+    try:
+        return view.now - parse_timestamp(pod.status.start_time) >= args.min_pod_age
+    except InputError:
+        return False
+
+
+def _local_storage_refusals(pod: Pod) -> Iterator[Refusal]:
+    for volume in pod.spec.volumes:
+        if volume.empty_dir is not None or volume.host_path is not None:
+            yield Refusal(RefusalReason.LOCAL_STORAGE, f"volume {volume.name} would be lost with the pod")
+            return
+
+
+def _claim_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
+    protected = args.protected_storage_classes
+    claims = view.snapshot.persistent_volume_claims if protected else ()
+    classes = {(one.metadata.namespace, one.metadata.name): one.spec.storage_class_name for one in claims}
+
+    def check(pod: Pod) -> Iterator[Refusal]:
+        for volume in pod.spec.volumes:
+            if (claim := volume.persistent_volume_claim) is None:
+                continue
+            storage_class = classes.get((pod.metadata.namespace, claim.claim_name), "")
+            if not protected or not storage_class or storage_class in protected:
+                of_class = f" of the class {storage_class or '(not known)'}" if protected else ""
+                text = f"it has the claim {claim.claim_name}{of_class}"
+                yield Refusal(RefusalReason.PERSISTENT_STORAGE, text)
+                return
+
+    return check
+
+
+def _budget_check(view: ClusterView) -> _Check:
+    budgets = DisruptionBudgets(view.snapshot.disruption_budgets)
+
+    def check(pod: Pod) -> Iterator[Refusal]:
+        if not budgets.covering(pod):
+            yield Refusal(RefusalReason.WITHOUT_BUDGET, "no disruption budget covers it")
+
+    return check

@@ -1,0 +1,277 @@
+"""Owns the arguments of `DefaultEvictor`, by the names that users of the upstream descheduler know them.
+
+It does not own what they mean for a pod (`default_evictor`). Arguments that would lose a pod are refused, each with the
+reason; what upstream lets pass in silence (both spellings of a protection at once, an unknown one) is an error here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from berth_core.durations import format_duration, parse_duration
+from berth_core.errors import InputError
+from berth_core.objects import LabelSelector
+from berth_core.selector_texts import parse_selector, read_selector
+from berth_descheduler.plugins.defragmentation import EvictableNamespaces
+
+T = TypeVar("T")
+
+
+class Protection(StrEnum):
+    """Kinds of pods that stay where they are, by their names in `podProtections`."""
+
+    LOCAL_STORAGE = "PodsWithLocalStorage"
+    DAEMON_SET = "DaemonSetPods"
+    SYSTEM_CRITICAL = "SystemCriticalPods"
+    FAILED_BARE = "FailedBarePods"
+    CLAIM = "PodsWithPVC"
+    WITHOUT_BUDGET = "PodsWithoutPDB"
+    RESOURCE_CLAIM = "PodsWithResourceClaims"
+
+
+class NoEvictionPolicy(StrEnum):
+    """What the annotation `descheduler.alpha.kubernetes.io/prefer-no-eviction` means."""
+
+    PREFERRED = "Preferred"
+    """Where another pod would do as well, that one is moved."""
+
+    MANDATORY = "Mandatory"
+    """The pod stays."""
+
+
+_DEFAULT: Final = frozenset(
+    {Protection.LOCAL_STORAGE, Protection.DAEMON_SET, Protection.SYSTEM_CRITICAL, Protection.FAILED_BARE}
+)
+_EXTRA: Final = frozenset({Protection.CLAIM, Protection.WITHOUT_BUDGET, Protection.RESOURCE_CLAIM})
+
+_ALWAYS: Final[Mapping[Protection, str]] = {
+    Protection.DAEMON_SET: "a DaemonSet makes its pod again on the same node and nowhere else",
+    Protection.SYSTEM_CRITICAL: "Kubernetes allows no place to be held at a priority of the system",
+    Protection.FAILED_BARE: "no controller would make such a pod again",
+}
+"""Protections that cannot be switched off, and why."""
+
+_OLD_OFF: Final[Mapping[str, Protection]] = {
+    "evictLocalStoragePods": Protection.LOCAL_STORAGE,
+    "evictDaemonSetPods": Protection.DAEMON_SET,
+    "evictSystemCriticalPods": Protection.SYSTEM_CRITICAL,
+    "evictFailedBarePods": Protection.FAILED_BARE,
+}
+_OLD_ON: Final[Mapping[str, Protection]] = {
+    "ignorePvcPods": Protection.CLAIM,
+    "ignorePodsWithoutPDB": Protection.WITHOUT_BUDGET,
+}
+_FIELDS: Final = (
+    "nodeSelector",
+    "labelSelector",
+    "namespaceLabelSelector",
+    "namespaces",
+    "priorityThreshold",
+    "nodeFit",
+    "minReplicas",
+    "minPodAge",
+    "noEvictionPolicy",
+    "podProtections",
+    *_OLD_OFF,
+    *_OLD_ON,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityThreshold:
+    """Pods of this priority and above stay: a value, or the name of a PriorityClass that has it."""
+
+    value: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultEvictorArgs:
+    """Which pods may be moved; as made without arguments: all that upstream would evict by default."""
+
+    node_selector: LabelSelector | None = None
+    """Only pods on these nodes, and only to these nodes; None: all."""
+
+    label_selector: LabelSelector | None = None
+    """Only pods with these labels; None: all."""
+
+    namespace_label_selector: LabelSelector | None = None
+    """Only pods of namespaces with these labels; None: all."""
+
+    namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+    """Only pods of these namespaces."""
+
+    priority_threshold: PriorityThreshold | None = None
+    """None: every priority below the system's."""
+
+    min_replicas: int = 0
+    """Only pods whose controller has so many; 0 and 1: all."""
+
+    min_pod_age: timedelta | None = None
+    """Only pods that were started so long ago; None: all."""
+
+    no_eviction_policy: NoEvictionPolicy = NoEvictionPolicy.PREFERRED
+
+    protections: frozenset[Protection] = _DEFAULT
+
+    protected_storage_classes: frozenset[str] = frozenset()
+    """With the protection of pods with claims: only claims of these classes; none: all claims."""
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> "DefaultEvictorArgs":
+        """Return the arguments of a policy's `args`; raises `InputError` that names the field."""
+        unknown = sorted(set(raw) - set(_FIELDS))
+        if unknown:
+            raise InputError("args", unknown[0], f"only {', '.join(sorted(_FIELDS))}")
+        _flag(raw, "nodeFit")  # a target is always sought, and its place held: nothing depends on it
+        classes = _storage_classes(raw.get("podProtections"))
+        protections = _protections(raw)
+        if classes and Protection.CLAIM not in protections:
+            where = "podProtections.config.PodsWithPVC"
+            raise InputError(where, sorted(classes), f"{Protection.CLAIM} in podProtections.extraEnabled beside it")
+        return cls(
+            node_selector=_optional(raw, "nodeSelector", parse_selector),
+            label_selector=_optional(raw, "labelSelector", read_selector),
+            namespace_label_selector=_optional(raw, "namespaceLabelSelector", read_selector),
+            namespaces=_namespaces(raw.get("namespaces")),
+            priority_threshold=_optional(raw, "priorityThreshold", _priority_threshold),
+            min_replicas=_whole_number(raw, "minReplicas"),
+            min_pod_age=_optional(raw, "minPodAge", _age),
+            no_eviction_policy=_no_eviction_policy(raw.get("noEvictionPolicy")),
+            protections=protections,
+            protected_storage_classes=classes,
+        )
+
+    @property
+    def age_in_words(self) -> str:
+        """Return the least age as a policy has it."""
+        return format_duration(self.min_pod_age or timedelta(0))
+
+
+def _optional(raw: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T | None:
+    """Return what a field holds, None where there is nothing in it; an error names the field."""
+    value = raw.get(name)
+    if value is None or value in ("", {}):
+        return None
+    try:
+        return read(value)
+    except InputError as error:
+        if error.field == "selector":
+            raise InputError(name, error.value, error.expected) from error
+        raise error.within(name) from error
+
+
+def _namespaces(raw: object) -> EvictableNamespaces:
+    try:
+        return EvictableNamespaces.parse(raw)
+    except InputError as error:
+        named = error.field.replace("evictableNamespaces", "namespaces", 1)
+        raise InputError(named, error.value, error.expected) from error
+
+
+def _priority_threshold(raw: object) -> PriorityThreshold | None:
+    if not isinstance(raw, Mapping) or not set(raw) <= {"value", "name"}:
+        raise InputError("selector", raw, "a mapping with a value or the name of a PriorityClass")
+    value, name = raw.get("value"), raw.get("name") or ""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise InputError("value", value, "a whole number")
+    if not isinstance(name, str):
+        raise InputError("name", name, "the name of a PriorityClass")
+    if value is not None and name:
+        raise InputError("selector", dict(raw), "a value or a name, not both")
+    return PriorityThreshold(value, name) if value is not None or name else None
+
+
+def _age(raw: object) -> timedelta:
+    expected = "a duration from 0 on such as 5m or 1h30m"
+    try:
+        age = parse_duration(raw) if isinstance(raw, str) else None
+    except InputError:
+        age = None
+    if age is None or age < timedelta(0):
+        raise InputError("selector", raw, expected)
+    return age
+
+
+def _no_eviction_policy(raw: object) -> NoEvictionPolicy:
+    if raw in {None, ""}:
+        return NoEvictionPolicy.PREFERRED
+    known = {one.value: one for one in NoEvictionPolicy}
+    if not isinstance(raw, str) or raw not in known:
+        raise InputError("noEvictionPolicy", raw, " or ".join(known))
+    return known[raw]
+
+
+def _whole_number(raw: Mapping[str, Any], name: str) -> int:
+    value = 0 if raw.get(name) is None else raw[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(name, value, "a whole number from 0 on")
+    return value
+
+
+def _flag(raw: Mapping[str, Any], name: str) -> bool:
+    value = False if raw.get(name) is None else raw[name]
+    if not isinstance(value, bool):
+        raise InputError(name, value, "true or false")
+    return value
+
+
+def _protections(raw: Mapping[str, Any]) -> frozenset[Protection]:
+    """Return the protections that hold, given in the older spelling or in the newer one."""
+    old_off = {one for name, one in _OLD_OFF.items() if _flag(raw, name) and _may_be_off(name, one)}
+    old_on = {one for name, one in _OLD_ON.items() if _flag(raw, name)}
+    given = raw.get("podProtections") or {}
+    if not isinstance(given, Mapping) or not set(given) <= {"defaultDisabled", "extraEnabled", "config"}:
+        raise InputError("podProtections", given, "a mapping with defaultDisabled, extraEnabled and config")
+    disabled = _listed(given, "defaultDisabled", _DEFAULT)
+    extra = _listed(given, "extraEnabled", _EXTRA)
+    if (disabled or extra) and (old_off or old_on):
+        older = next(name for name in (*_OLD_OFF, *_OLD_ON) if raw.get(name))
+        raise InputError(older, value=True, expected="nothing beside podProtections, which says the same")
+    return (_DEFAULT - disabled - old_off) | extra | old_on
+
+
+def _listed(given: Mapping[str, Any], name: str, known: frozenset[Protection]) -> frozenset[Protection]:
+    raw = given.get(name) or []
+    if not isinstance(raw, list | tuple):
+        raise InputError(f"podProtections.{name}", raw, "a list")
+    values = {one.value: one for one in known}
+    found = set()
+    for index, one in enumerate(raw):
+        place = f"podProtections.{name}[{index}]"
+        if not isinstance(one, str) or one not in values:
+            raise InputError(place, one, f"one of {', '.join(sorted(values))}")
+        if name == "extraEnabled" or _may_be_off(place, values[one]):
+            found.add(values[one])
+    return frozenset(found)
+
+
+def _may_be_off(place: str, protection: Protection) -> bool:
+    """Return True, or raise `InputError` for a protection without which pods would be lost."""
+    if protection in _ALWAYS:
+        legacy = place in _OLD_OFF
+        expected = "false" if legacy else f"only {Protection.LOCAL_STORAGE}"
+        raise InputError(place, legacy or protection.value, f"{expected}, as {_ALWAYS[protection]}")
+    return True
+
+
+def _storage_classes(raw: object) -> frozenset[str]:
+    """Return the storage classes of `podProtections.config.PodsWithPVC.protectedStorageClasses`."""
+    expected = "a list of mappings with the name of a StorageClass"
+    place, found = "podProtections", raw
+    for step in ("config", Protection.CLAIM.value, "protectedStorageClasses"):
+        if not found:
+            return frozenset()
+        if not isinstance(found, Mapping):
+            raise InputError(place, found, f"a mapping with {step}")
+        if place != "podProtections" and (unknown := sorted(set(found) - {step})):
+            raise InputError(place, unknown[0], f"only {step}")
+        place, found = f"{place}.{step}", found.get(step)
+    if not isinstance(found, list | tuple):
+        raise InputError(place, found, expected)
+    names = [one.get("name") if isinstance(one, Mapping) else None for one in found]
+    if not all(isinstance(name, str) and name for name in names):
+        raise InputError(place, found, expected)
+    return frozenset(str(name) for name in names)

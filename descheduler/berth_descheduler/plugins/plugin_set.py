@@ -1,0 +1,127 @@
+"""Owns the plugins that one plan is made with, and how they are asked: one that fails keeps pods where they are.
+
+It does not own which they are: that is a profile's (`profiles`), or the default here.
+
+What plugins of others say is foreign: a filter that raises, or says something that is no reason, refuses the pod; a
+deschedule plugin that does ends the planning with an error that names it. Nothing goes on with half an answer.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from berth_core.errors import InputError, PermanentError
+from berth_core.objects import Pod
+from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
+from berth_descheduler.plugins.protocols import (
+    BalancePlugin,
+    Candidate,
+    ClusterView,
+    DeschedulePlugin,
+    FilterPlugin,
+    Objection,
+    PodFilter,
+    PreEvictionFilterPlugin,
+)
+from berth_descheduler.refusals import Refusal, RefusalReason
+
+P = TypeVar("P")
+
+Refusing = Callable[[Pod], tuple[Refusal, ...]]
+"""Returns all reasons for which a pod is not to be moved; raises nothing."""
+
+
+class PluginError(PermanentError):
+    """A plugin did not do what it has to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enabled(Generic[P]):
+    """A plugin under the name by which a policy enables it."""
+
+    name: str
+    plugin: P
+
+
+_DEFAULT_EVICTOR: Final = DefaultEvictor()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """The plugins of one plan, each kind in the order in which they are asked."""
+
+    deschedule: tuple[Enabled[DeschedulePlugin], ...] = ()
+
+    balance: Enabled[BalancePlugin] | None = None
+    """None: `Defragmentation`, with the arguments of the planner's settings."""
+
+    filters: tuple[Enabled[FilterPlugin], ...] = (Enabled(EVICTOR_NAME, _DEFAULT_EVICTOR),)
+
+    pre_eviction_filters: tuple[Enabled[PreEvictionFilterPlugin], ...] = (Enabled(EVICTOR_NAME, _DEFAULT_EVICTOR),)
+
+    def refusing(self, view: ClusterView) -> Refusing:
+        """Return what asks all filters; raises `InputError` where their arguments do not fit the cluster."""
+        return _all_of([(one.name, _made(one.name, one.plugin.filter, view)) for one in self.filters])
+
+    def refusing_eviction(self, view: ClusterView) -> Refusing:
+        """Return what asks all filters that have the last word; raises `InputError` as `refusing` does."""
+        filters = self.pre_eviction_filters
+        return _all_of([(one.name, _made(one.name, one.plugin.pre_eviction_filter, view)) for one in filters])
+
+    def candidates(self, view: ClusterView) -> tuple[Enabled[Candidate], ...]:
+        """Return what all deschedule plugins name, each pod once, with the plugin; raises `PluginError`."""
+        found: dict[tuple[str, str], Enabled[Candidate]] = {}
+        for one in self.deschedule:
+            for candidate in _named_by(one, view):
+                found.setdefault((candidate.namespace, candidate.name), Enabled(one.name, candidate))
+        return tuple(found.values())
+
+
+def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView) -> PodFilter:
+    """Return a filter that is ready to be asked; one that cannot be made refuses every pod."""
+    try:
+        return make(view)
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - code of others
+        failed = _failed(name, error)
+        return lambda _: (failed,)
+
+
+def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
+    def refusals(pod: Pod) -> tuple[Refusal, ...]:
+        return tuple([refusal for name, ask in filters for refusal in _ask(name, ask, pod)])
+
+    return refusals
+
+
+def _ask(name: str, ask: PodFilter, pod: Pod) -> Iterable[Refusal]:
+    try:
+        return [_typed(name, objection) for objection in ask(pod)]
+    except Exception as error:  # noqa: BLE001 - code of others
+        return (_failed(name, error),)
+
+
+def _typed(name: str, objection: Objection) -> Refusal:
+    if isinstance(objection, Refusal):
+        return objection
+    if not isinstance(objection, str):
+        raise TypeError(f"a reason is a sentence or a Refusal, not {type(objection).__name__}")
+    return Refusal(RefusalReason.REFUSED_BY_PLUGIN, f"{name}: {objection}")
+
+
+def _failed(name: str, error: Exception) -> Refusal:
+    return Refusal(RefusalReason.PLUGIN_FAILED, f"the plugin {name} failed: {type(error).__name__}: {error}")
+
+
+def _named_by(one: Enabled[DeschedulePlugin], view: ClusterView) -> tuple[Candidate, ...]:
+    try:
+        found = tuple(one.plugin.deschedule(view))
+    except InputError:
+        raise
+    except Exception as error:
+        raise PluginError(f"the plugin {one.name} failed: {type(error).__name__}: {error}") from error
+    for candidate in found:
+        if not isinstance(candidate, Candidate):
+            raise PluginError(f"the plugin {one.name} named a {type(candidate).__name__}, not a Candidate")
+    return found
