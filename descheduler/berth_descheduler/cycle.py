@@ -4,19 +4,17 @@ It does not own any of the steps.
 """
 
 import dataclasses
-import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from msgspec.structs import replace
 
 from berth_core.clock import Clock
-from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlanPhase
-from berth_core.names import DESCHEDULER_LEASE, plan_name
+from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
+from berth_core.names import DESCHEDULER_LEASE
 from berth_core.snapshot import Snapshot
 from berth_descheduler import log_keys
 from berth_descheduler.carrying_out import PlanDeletedError, Workshop, carry_out
@@ -24,10 +22,11 @@ from berth_descheduler.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
 from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
-from berth_descheduler.plan_objects import MOST_MOVES, build_plan, build_status_patch
+from berth_descheduler.plan_objects import MOST_MOVES
 from berth_descheduler.planner import ClockDeadline, Invalid, Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.publishing import conclude_request, publish_plan
 from berth_descheduler.report import summarise_plan
-from berth_descheduler.settings import Approval, CycleSettings
+from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
@@ -68,14 +67,23 @@ class Cycle:
             clock=around.clock,
         )
 
-    def run(self) -> Outcome:
-        """Run the cycle and return what it did; raises `BerthError` where the cluster does not let it go on."""
-        outcome = self._plan_only() if self._settings.dry_run else self._run_alone()
-        self._around.observer.cycle_ended(outcome)
-        _LOG.info(log_keys.CYCLE_ENDED, **{log_keys.KEY_SENTENCE: outcome.sentence})
-        return outcome
+    def run(self, request: MigrationPlan | None = None) -> Outcome:
+        """Run the cycle and return what it did; what it finds goes into the plan that was asked for, if one was.
 
-    def _run_alone(self) -> Outcome:
+        Raises `BerthError` where the cluster does not let it go on.
+        """
+        if self._settings.dry_run:
+            return self._ended(self._plan_only())
+        outcome = self._run_alone(lambda: self._run_steps(request))
+        if request is not None:
+            conclude_request(self._client, self._around.clock, request, outcome)
+        return self._ended(outcome)
+
+    def carry_on(self, plan: MigrationPlan) -> Outcome:
+        """Carry out a plan that is in the cluster, approved or begun by another run; raises as `run` does."""
+        return self._ended(self._run_alone(lambda: self._carry_on(plan)))
+
+    def _run_alone(self, steps: Callable[[], Outcome]) -> Outcome:
         """Run while no other process does."""
         with self._timed(Phase.LEASE):  # 1 hold the lease, one run at a time
             if not self._lease.acquire(self._settings.lease_wait_seconds):
@@ -90,11 +98,23 @@ class Cycle:
         )
         try:
             with watch:
-                return self._run_steps()
+                return steps()
         finally:
             self._lease.release()
 
-    def _run_steps(self) -> Outcome:
+    def _carry_on(self, plan: MigrationPlan) -> Outcome:
+        with self._timed(Phase.LEFTOVERS):
+            left = [one for one in self._clear_leftovers() if one.metadata.uid != plan.metadata.uid]
+        adopted = tuple(self._adopt(left))
+        if self._around.stop.is_set():
+            return self._outcome(Verdict.STOPPED, adopted=adopted)
+        try:
+            done = self._carry_out(plan, adopted=plan.phase is PlanPhase.RUNNING)
+        except PlanDeletedError:
+            return self._outcome(Verdict.PLAN_DELETED, adopted=adopted)
+        return self._outcome(Verdict.CARRIED_OUT, plan=done, adopted=adopted)
+
+    def _run_steps(self, request: MigrationPlan | None) -> Outcome:
         with self._timed(Phase.LEFTOVERS):  # 2 undo or adopt what an interrupted run left
             left = self._clear_leftovers()
         adopted = tuple(self._adopt(left))
@@ -104,17 +124,18 @@ class Cycle:
         forecast = _forecast(found)
         if not found.moves:
             return self._outcome(Verdict.NOTHING_TO_MOVE, adopted=adopted, forecast=forecast)
-        with self._timed(Phase.PUBLISH):  # 6 publish
-            published = self._publish(found)
-        with self._timed(Phase.APPROVAL):  # 7 wait for approval if asked
-            verdict = self._await_approval(published)
-        if verdict is not None:
-            return self._outcome(verdict, adopted=adopted, forecast=forecast)
         try:
+            with self._timed(Phase.PUBLISH):  # 6 publish
+                published = self._publish(found, request)
+            with self._timed(Phase.APPROVAL):  # 7 wait for approval if asked
+                verdict = self._await_approval(published)
+            name = published.metadata.name
+            if verdict is not None:
+                return self._outcome(verdict, published=name, adopted=adopted, forecast=forecast)
             done = self._carry_out(published, adopted=False)  # 8 to 12
         except PlanDeletedError:
             return self._outcome(Verdict.PLAN_DELETED, adopted=adopted, forecast=forecast)
-        return self._outcome(Verdict.CARRIED_OUT, plan=done, adopted=adopted, forecast=forecast)
+        return self._outcome(Verdict.CARRIED_OUT, plan=done, published=name, adopted=adopted, forecast=forecast)
 
     def _plan_only(self) -> Outcome:
         return self._outcome(Verdict.DRY_RUN, forecast=_forecast(self._find_plan()))
@@ -150,40 +171,47 @@ class Cycle:
     def _read_snapshot(self) -> Snapshot:
         return read_live_snapshot(self._client)
 
-    def _publish(self, found: Plan) -> MigrationPlan:
-        """Create the MigrationPlan; approved at once where nobody is to be asked."""
-        spec = MigrationPlanSpec(
-            trigger=self._settings.trigger,
-            objective=found.objective,
-            approved=self._settings.approval is Approval.AUTO,
-            moves=found.moves,
-            predicted=replace(found.predicted, nodes=len(found.before.nodes)),
-        )
-        name = plan_name(self._around.clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
-        created = self._client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
-        phase = PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED
-        patch = build_status_patch(MigrationPlanStatus(phase=phase))
-        del patch["status"]["moves"]
-        self._client.merge_patch(MIGRATION_PLANS, name, patch, subresource="status")
-        self._around.observer.plan_published(name, approved=spec.approved)
-        _LOG.info(log_keys.PLAN_PUBLISHED, **{log_keys.KEY_PLAN: name, log_keys.KEY_MOVES: len(spec.moves)})
-        return created
+    def _publish(self, found: Plan, request: MigrationPlan | None) -> MigrationPlan:
+        """Put the plan into the API; raises `PlanDeletedError` where the one that was asked for is gone."""
+        try:
+            published = publish_plan(self._client, self._around.clock, self._settings, found, request)
+        except NotFoundError as error:
+            raise PlanDeletedError("the plan that was asked for was deleted before it was made") from error
+        self._around.observer.plan_published(published.metadata.name, approved=published.spec.approved)
+        return published
 
     def _await_approval(self, published: MigrationPlan) -> Verdict | None:
-        """Wait until the plan may begin; return why it may not."""
+        """Wait until the plan may begin; return why it may not, or not yet: a policy's is not waited for."""
+        if published.spec.aborted:
+            return self._abort(published, Verdict.ABORTED, "aborted: somebody asked for it before it began")
+        match self._settings.mode:
+            case RunMode.PLAN:
+                return Verdict.PLANNED
+            case RunMode.APPROVE:
+                return Verdict.AWAITS_APPROVAL
+            case _:
+                return self._wait_for_approval(published)
+
+    def _wait_for_approval(self, published: MigrationPlan) -> Verdict | None:
         name, clock = published.metadata.name, self._around.clock
         deadline = clock.monotonic() + self._settings.approval_seconds
-        approved = published.spec.approved
-        while not approved:
+        seen = published
+        while not seen.spec.approved:
+            if seen.spec.aborted:
+                return self._abort(seen, Verdict.ABORTED, "aborted: somebody asked for it before it began")
             if self._around.stop.is_set() or clock.monotonic() >= deadline:
-                abort_plan(self._client, published, clock, "aborted: it was not approved in time")
-                return Verdict.STOPPED if self._around.stop.is_set() else Verdict.NOT_APPROVED
+                verdict = Verdict.STOPPED if self._around.stop.is_set() else Verdict.NOT_APPROVED
+                return self._abort(seen, verdict, "aborted: it was not approved in time")
             self._around.stop.wait(_APPROVAL_POLL_SECONDS)
             try:
-                approved = self._client.get(MIGRATION_PLANS, name, type=MigrationPlan).spec.approved
+                seen = self._client.get(MIGRATION_PLANS, name, type=MigrationPlan)
             except NotFoundError:
                 return Verdict.PLAN_DELETED
         return None
+
+    def _abort(self, plan: MigrationPlan, verdict: Verdict, message: str) -> Verdict:
+        abort_plan(self._client, plan, self._around.clock, message)
+        return verdict
 
     def _revalidate(self, one: MigrationPlan) -> Mapping[int, Invalid]:
         """Return the moves that do not hold any more; only nodes that the plan is to free have to be emptied whole."""
@@ -218,17 +246,24 @@ class Cycle:
             keys = {log_keys.KEY_PHASE: phase.value, log_keys.KEY_SECONDS: round(seconds, 3)}
             _LOG.debug(log_keys.PHASE_ENDED, **keys)
 
+    def _ended(self, outcome: Outcome) -> Outcome:
+        self._around.observer.cycle_ended(outcome)
+        _LOG.info(log_keys.CYCLE_ENDED, **{log_keys.KEY_SENTENCE: outcome.sentence})
+        return outcome
+
     def _outcome(
         self,
         verdict: Verdict,
         *,
         plan: PlanOutcome | None = None,
+        published: str = "",
         forecast: Forecast | None = None,
         adopted: tuple[PlanOutcome, ...] = (),
     ) -> Outcome:
         return Outcome(
             verdict=verdict,
             plan=plan,
+            published=published,
             forecast=forecast or Forecast(),
             adopted=adopted,
             seconds=self._around.clock.monotonic() - self._begun_at,

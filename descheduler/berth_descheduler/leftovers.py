@@ -24,7 +24,7 @@ from berth_core.migration_plans import (
 from berth_core.reservations import Reservation
 from berth_descheduler import log_keys
 from berth_descheduler.plan_objects import build_status_patch
-from berth_descheduler.source_taints import draining_nodes, untaint_nodes
+from berth_descheduler.source_taints import nodes_of_plans, untaint_nodes
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS
@@ -48,8 +48,13 @@ _ABORT_MESSAGES = {
 
 
 def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> Fate:
-    """Decide what becomes of a plan; one that began, or was approved, is continued while it is young."""
+    """Decide what becomes of a plan; one that began, or was approved, is continued while it is young.
+
+    A policy's plan that nobody has begun is the service's (`dispatcher`), whoever looks here.
+    """
     if plan.phase.terminal:
+        return Fate.LEAVE
+    if plan.phase is not PlanPhase.RUNNING and plan.spec.mode is not None:
         return Fate.LEAVE
     if plan.phase is not PlanPhase.RUNNING and not plan.spec.approved:
         return Fate.ABORT_AS_SUPERSEDED
@@ -70,7 +75,7 @@ def clear_leftovers(client: KubeClient, clock: Clock, adoption_seconds: float) -
             case fate:
                 abort_plan(client, plan, clock, _ABORT_MESSAGES[fate])
     live = {plan.metadata.name for plan in continued}
-    untaint_nodes(client, sorted(node for node, plan in draining_nodes(client).items() if plan not in live))
+    untaint_nodes(client, sorted(node for node, plan in nodes_of_plans(client).items() if plan not in live))
     return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
 
 

@@ -34,10 +34,16 @@ class Verdict(StrEnum):
     CARRIED_OUT = "CarriedOut"
     NOTHING_TO_MOVE = "NothingToMove"
     DRY_RUN = "DryRun"
+    PLANNED = "Planned"
+    AWAITS_APPROVAL = "AwaitsApproval"
     LEASE_HELD = "LeaseHeld"
     NOT_APPROVED = "NotApproved"
     PLAN_DELETED = "PlanDeleted"
+    ABORTED = "Aborted"
     STOPPED = "Stopped"
+    PODS_WAIT = "PodsWait"
+    TOO_LITTLE_GAIN = "TooLittleGain"
+    GAIN_UNDONE = "GainUndone"
 
 
 _SENTENCES: Mapping[Verdict, str] = {
@@ -45,7 +51,11 @@ _SENTENCES: Mapping[Verdict, str] = {
     Verdict.LEASE_HELD: "Another run holds the lease; nothing was done.",
     Verdict.NOT_APPROVED: "The plan was not approved in time; nothing was moved.",
     Verdict.PLAN_DELETED: "The plan was deleted before it began; nothing was moved.",
+    Verdict.ABORTED: "The plan was aborted before it began; nothing was moved.",
     Verdict.STOPPED: "Asked to stop before anything was moved.",
+    Verdict.PODS_WAIT: "Not begun: pods wait for the room that the moves would take.",
+    Verdict.TOO_LITTLE_GAIN: "Not begun: too few nodes would be freed.",
+    Verdict.GAIN_UNDONE: "Not begun: nodes that were freed lately have been filled again.",
 }
 
 
@@ -64,6 +74,9 @@ class PlanOutcome:
 
     frees_nodes: bool = True
     """Whether nodes were to be freed, and not room to be made."""
+
+    ping_pong: int = 0
+    """How many pods went back to where plans of the last day took them from, or were moved while they were to rest."""
 
     def count(self, state: MoveState) -> int:
         """Return how many moves are in a state."""
@@ -156,9 +169,15 @@ class Outcome:
 
     verdict: Verdict
     plan: PlanOutcome | None = None
+    published: str = ""
+    """Name of the plan that was published, "" where none was."""
+
     forecast: Forecast = field(default_factory=Forecast)
     adopted: tuple[PlanOutcome, ...] = ()
     """Plans of interrupted runs that this cycle brought to their end."""
+
+    why: str = ""
+    """Why it was not begun, in a sentence that names pods, nodes and numbers; "" where the verdict says all."""
 
     seconds: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)
@@ -167,7 +186,14 @@ class Outcome:
     @property
     def clean(self) -> bool:
         """Tell whether everything that was begun went as planned."""
-        blocked = {Verdict.LEASE_HELD, Verdict.NOT_APPROVED, Verdict.PLAN_DELETED, Verdict.STOPPED}
+        blocked = {
+            Verdict.LEASE_HELD,
+            Verdict.NOT_APPROVED,
+            Verdict.PLAN_DELETED,
+            Verdict.ABORTED,
+            Verdict.STOPPED,
+            Verdict.PODS_WAIT,
+        }
         plans = [*self.adopted, *([self.plan] if self.plan else [])]
         ended_well = all(one.clean and one.phase is not PlanPhase.ABORTED for one in plans)
         return self.verdict not in blocked and ended_well
@@ -183,9 +209,13 @@ class Outcome:
             return f"{self.plan.sentence}{self._room_sentence(self.plan)}"
         if self.verdict is Verdict.DRY_RUN:
             return f"Planned only: {self.forecast.summary}"
+        if self.verdict is Verdict.PLANNED:
+            return f"Planned only, as {self.published}: {self.forecast.summary}"
+        if self.verdict is Verdict.AWAITS_APPROVAL:
+            return f"Plan {self.published} waits for its approval: {self.forecast.summary}"
         if self.verdict is Verdict.NOTHING_TO_MOVE and self.forecast.summary:
             return self.forecast.summary
-        return _SENTENCES[self.verdict]
+        return self.why or _SENTENCES[self.verdict]
 
     def _room_sentence(self, plan: PlanOutcome) -> str:
         """Return what has room now, as far as the moves say it."""
@@ -204,7 +234,7 @@ class Outcome:
         achieved = self.plan.achieved if self.plan else Achieved()
         statuses = self.plan.statuses if self.plan else ()
         return {
-            "plan": self.plan.plan if self.plan else None,
+            "plan": self.plan.plan if self.plan else self.published or None,
             "phase": self.plan.phase.value if self.plan else None,
             "verdict": self.verdict.value,
             "sentence": self.sentence,

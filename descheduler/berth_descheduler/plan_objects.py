@@ -20,6 +20,7 @@ from berth_core.labels import (
     MANAGED_LABEL,
     MOVE_ANNOTATION,
     PLAN_LABEL,
+    POLICY_LABEL,
 )
 from berth_core.matching import deployment_name
 from berth_core.migration_plans import MigrationPlanSpec, MigrationPlanStatus, PlannedMove, PlanPhase
@@ -28,6 +29,8 @@ from berth_core.reservations import Condition, ObjectReference
 from berth_descheduler.reservation_templates import RawObject, build_template
 
 TASK_NAME: Final = "pod"
+
+_LONGEST_LABEL: Final = 63
 
 MOST_MOVES: Final = 1000
 """The most moves of one plan. etcd takes objects up to 1.5 MiB: with long names, states and messages 2,000 moves were
@@ -53,15 +56,30 @@ def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
     return {
         "apiVersion": migration_plans.API_VERSION,
         "kind": migration_plans.KIND,
-        "metadata": {"name": name, "labels": {MANAGED_LABEL: MANAGED_BY_DESCHEDULER}},
+        "metadata": {"name": name, "labels": plan_labels(spec.policy)},
         "spec": body,
     }
+
+
+def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
+    """Return a merge patch that gives a plan that was asked for what was found, all of it at once."""
+    body = build_plan("", spec)["spec"]
+    kept = ("approved", "approveBefore", "moves", "objective", "predicted", "rooms")
+    return {"spec": {name: body[name] for name in kept if name in body}}
+
+
+def plan_labels(policy: str) -> dict[str, str]:
+    """Return the labels of a plan; the policy's name is among them where it is short enough for a label's value."""
+    named = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
+    return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **named}
 
 
 def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
     """Return a merge patch of a plan's status; a move's state is written even where it is the default."""
     body = msgspec.to_builtins(status)
     body["moves"] = [{**msgspec.to_builtins(move), "state": move.state.value} for move in status.moves]
+    if status.rooms:
+        body["rooms"] = [{**msgspec.to_builtins(room), "state": room.state.value} for room in status.rooms]
     if status.phase is not None and status.phase.terminal:
         body["conditions"] = [msgspec.to_builtins(condition) for condition in _conditions(status, status.phase)]
     return {"status": body}
@@ -141,21 +159,27 @@ def _name(raw_pod: RawObject) -> str:
 
 
 def _reservation_metadata(plan: PlanIdentity, index: int, move: PlannedMove) -> dict[str, Any]:
-    """Return the metadata; `blockOwnerDeletion` stays off, it would need a right on the plan's finalizers."""
-    owner = {
+    return {
+        "name": reservation_name(plan.name, move.pod_uid),
+        "namespace": move.namespace,
+        "labels": {PLAN_LABEL: plan.name, MANAGED_LABEL: MANAGED_BY_DESCHEDULER},
+        "annotations": {MOVE_ANNOTATION: str(index)},
+        "ownerReferences": [controlled_by(plan)],
+    }
+
+
+def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
+    """Return the reference that ties an object to its plan.
+
+    `blockOwnerDeletion` stays off: it would need a right on the plan's finalizers.
+    """
+    return {
         "apiVersion": migration_plans.API_VERSION,
         "kind": migration_plans.KIND,
         "name": plan.name,
         "uid": plan.uid,
         "controller": True,
         "blockOwnerDeletion": False,
-    }
-    return {
-        "name": reservation_name(plan.name, move.pod_uid),
-        "namespace": move.namespace,
-        "labels": {PLAN_LABEL: plan.name, MANAGED_LABEL: MANAGED_BY_DESCHEDULER},
-        "annotations": {MOVE_ANNOTATION: str(index)},
-        "ownerReferences": [owner],
     }
 
 

@@ -10,18 +10,16 @@ import msgspec
 from berth_core import migration_plans
 from berth_core.clock import Clock
 from berth_core.errors import PermanentError
-from berth_core.labels import MANAGED_BY_DESCHEDULER, MANAGED_LABEL, POLICY_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, RunMode
 from berth_core.names import plan_name, requested_plan_name
 from berth_core.policies import DeschedulerPolicy
+from berth_descheduler.plan_objects import plan_labels
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
 
 REQUEST_TRIGGER = "Request"
 """What a plan that somebody asked for says of its trigger."""
-
-_LONGEST_LABEL = 63
 
 
 class PlanStateError(PermanentError):
@@ -90,9 +88,3 @@ def build_requested_plan(name: str, spec: MigrationPlanSpec) -> dict[str, object
         "metadata": {"name": name, "labels": plan_labels(spec.policy)},
         "spec": msgspec.to_builtins(spec),
     }
-
-
-def plan_labels(policy: str) -> dict[str, str]:
-    """Return the labels of a plan; the policy's name is among them where it is short enough for a label's value."""
-    named = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
-    return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **named}

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
+from berth_core.durations import format_duration
 from berth_core.errors import InputError, require_positive
+from berth_core.migration_plans import RunMode
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_service.identity import unique_identity
 
@@ -151,10 +153,16 @@ class CycleSettings:
     lease_wait_seconds: float = 20.0
     """How long to wait for the Lease: a little more than a killed run keeps it."""
 
+    mode: RunMode | None = None
+    """How far a run for a policy goes; None: a run by hand, which waits for its approval itself."""
+
     policy: str = ""
     """Name of the policy that the cycle runs for; "" where a person asked for it."""
 
     freed: FreedNodes = field(default_factory=FreedNodes)
+
+    pod_cool_down: timedelta = timedelta(0)
+    """How long a pod that a plan moved is not moved again, and a node that it freed is not freed again; 0: at once."""
 
     min_freed_nodes: int = 0
     """A plan that is to free nodes and frees fewer than this, lastingly, is not begun."""
@@ -178,6 +186,9 @@ class CycleSettings:
         """Refuse settings that cannot work, naming the field."""
         for name in ("lease_seconds", "lease_wait_seconds", "approval_seconds", "adoption_seconds"):
             require_positive(name, getattr(self, name))
+        if self.pod_cool_down < timedelta(0):
+            value = format_duration(self.pod_cool_down)
+            raise InputError(field="pod_cool_down", value=value, expected="a length of time from 0 on")
         if self.min_freed_nodes < 0:
             raise InputError(field="min_freed_nodes", value=self.min_freed_nodes, expected="a whole number from 0 on")
 

@@ -1,0 +1,153 @@
+"""Cycles for a policy on an API server in memory: how far each mode goes, and what becomes of what was asked for."""
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from berth_core.clock import SystemClock, parse_timestamp
+from berth_core.labels import POLICY_LABEL
+from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, RunMode
+from berth_core.names import DESCHEDULER_LEASE
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.observers import Unobserved
+from berth_descheduler.outcome import Verdict
+from berth_descheduler.plan_requests import build_requested_plan
+from berth_descheduler.settings import Approval, CycleSettings
+from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
+from descheduler.cycle_settings import PLANNER, SETTINGS
+from descheduler.fake_cluster import FakeCluster, fragmented_cluster
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return fragmented_cluster()
+
+
+def settings(mode: RunMode) -> CycleSettings:
+    approval = Approval.AUTO if mode is RunMode.AUTO else Approval.APPROVE
+    return replace(SETTINGS, policy="nightly", mode=mode, approval=approval, trigger="Cron", approval_seconds=3600)
+
+
+def cycle(cluster: FakeCluster, mode: RunMode) -> Cycle:
+    around = Surroundings(cluster, SystemClock(), Unobserved(), threading.Event())  # type: ignore[arg-type]
+    return Cycle(around, settings(mode), PLANNER)
+
+
+def ask(cluster: FakeCluster, mode: RunMode, **changes: Any) -> MigrationPlan:  # noqa: ANN401 - fields of the spec
+    spec = MigrationPlanSpec(policy="nightly", trigger="Request", mode=mode, requested_by="ada", **changes)
+    return MigrationPlan.from_api(cluster.add(MIGRATION_PLANS, build_requested_plan("asked", spec)))
+
+
+def stored(cluster: FakeCluster) -> MigrationPlan:
+    return MigrationPlan.from_api(cluster.plan())
+
+
+def test_a_plan_that_is_only_shown_touches_nothing(cluster: FakeCluster) -> None:
+    outcome = cycle(cluster, RunMode.PLAN).run()
+    plan = stored(cluster)
+    assert outcome.verdict is Verdict.PLANNED
+    assert outcome.clean
+    assert outcome.sentence.startswith(f"Planned only, as {plan.metadata.name}: ")
+    assert (plan.spec.mode, plan.spec.policy, plan.spec.trigger) == (RunMode.PLAN, "nightly", "Cron")
+    assert (plan.phase, plan.spec.approved, plan.spec.approve_before) == (PlanPhase.PROPOSED, False, None)
+    assert plan.metadata.labels[POLICY_LABEL] == "nightly"
+    assert len(plan.spec.moves) == 3
+    assert cluster.reservations() == []
+    assert not any(cluster.taints().values())
+
+
+def test_a_plan_to_be_approved_says_until_when_and_is_not_waited_for(cluster: FakeCluster) -> None:
+    outcome = cycle(cluster, RunMode.APPROVE).run()
+    plan = stored(cluster)
+    assert outcome.verdict is Verdict.AWAITS_APPROVAL
+    assert outcome.seconds < 60
+    assert plan.phase is PlanPhase.PROPOSED
+    assert plan.spec.approve_before is not None
+    left = parse_timestamp(plan.spec.approve_before) - SystemClock().now()
+    assert 3500 < left.total_seconds() <= 3600
+
+
+def test_an_automatic_plan_is_published_approved_and_carried_out(cluster: FakeCluster) -> None:
+    outcome = cycle(cluster, RunMode.AUTO).run()
+    plan = stored(cluster)
+    assert outcome.verdict is Verdict.CARRIED_OUT
+    assert outcome.published == plan.metadata.name
+    assert plan.spec.approved
+    assert plan.phase is PlanPhase.SUCCEEDED
+
+
+@pytest.mark.parametrize("mode", RunMode)
+def test_a_plan_that_was_asked_for_is_filled_in(cluster: FakeCluster, mode: RunMode) -> None:
+    request = ask(cluster, mode)
+    outcome = cycle(cluster, mode).run(request)
+    plan = stored(cluster)
+    assert outcome.published == "asked"
+    assert len(plan.spec.moves) == 3
+    assert plan.spec.predicted is not None
+    assert (plan.spec.requested_by, plan.spec.trigger) == ("ada", "Request")
+    assert plan.phase is (PlanPhase.SUCCEEDED if mode is RunMode.AUTO else PlanPhase.PROPOSED)
+
+
+def test_a_plan_that_was_asked_for_and_moves_nothing_is_over(cluster: FakeCluster) -> None:
+    for key in list(cluster.objects[PODS.plural]):
+        del cluster.objects[PODS.plural][key]
+    request = ask(cluster, RunMode.AUTO)
+    outcome = cycle(cluster, RunMode.AUTO).run(request)
+    plan = stored(cluster)
+    assert outcome.verdict is Verdict.NOTHING_TO_MOVE
+    assert (plan.phase, plan.status.message) == (PlanPhase.SUCCEEDED, outcome.sentence)
+    assert plan.spec.predicted is not None
+    assert plan.spec.predicted.moves == 0
+
+
+def test_a_plan_that_was_aborted_before_it_was_made_moves_nothing(cluster: FakeCluster) -> None:
+    request = ask(cluster, RunMode.AUTO, aborted=True)
+    outcome = cycle(cluster, RunMode.AUTO).run(request)
+    assert outcome.verdict is Verdict.ABORTED
+    assert stored(cluster).phase is PlanPhase.ABORTED
+    assert cluster.reservations() == []
+
+
+def test_a_plan_that_was_deleted_before_it_was_made_is_not_made(cluster: FakeCluster) -> None:
+    request = ask(cluster, RunMode.AUTO)
+    del cluster.objects[MIGRATION_PLANS.plural][("", "asked")]
+    outcome = cycle(cluster, RunMode.AUTO).run(request)
+    assert outcome.verdict is Verdict.PLAN_DELETED
+    assert cluster.objects[MIGRATION_PLANS.plural] == {}
+
+
+def test_a_plan_that_was_asked_for_waits_while_another_run_is_at_it(cluster: FakeCluster) -> None:
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": "2026-11-21T12:00:00.000000Z"}
+    cluster.add(LEASES, {"metadata": {"name": DESCHEDULER_LEASE, "namespace": "berth-system"}, "spec": spec})
+    request = ask(cluster, RunMode.AUTO)
+    assert cycle(cluster, RunMode.AUTO).run(request).verdict is Verdict.LEASE_HELD
+    assert stored(cluster).phase is PlanPhase.REQUESTED
+
+
+def test_an_approved_plan_is_carried_on(cluster: FakeCluster) -> None:
+    cycle(cluster, RunMode.APPROVE).run()
+    name = stored(cluster).metadata.name
+    cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"approved": True}})
+    outcome = cycle(cluster, RunMode.APPROVE).carry_on(stored(cluster))
+    assert outcome.verdict is Verdict.CARRIED_OUT
+    assert stored(cluster).phase is PlanPhase.SUCCEEDED
+
+
+def test_what_changed_before_the_approval_is_looked_at_again(cluster: FakeCluster) -> None:
+    cycle(cluster, RunMode.APPROVE).run()
+    gone = stored(cluster).spec.moves[0]
+    cluster.delete(PODS, gone.pod, namespace=gone.namespace)
+    outcome = cycle(cluster, RunMode.APPROVE).carry_on(stored(cluster))
+    assert outcome.plan is not None
+    assert outcome.plan.statuses[0].state.value == "Skipped"
+
+
+@pytest.mark.parametrize("mode", [RunMode.PLAN, RunMode.APPROVE])
+def test_another_run_leaves_the_plans_of_policies_alone(cluster: FakeCluster, mode: RunMode) -> None:
+    cycle(cluster, mode).run()
+    first = stored(cluster)
+    cycle(cluster, RunMode.PLAN).run()
+    plans = cluster.list(MIGRATION_PLANS, type=MigrationPlan).items
+    assert [plan.phase for plan in plans if plan.metadata.uid == first.metadata.uid] == [PlanPhase.PROPOSED]
