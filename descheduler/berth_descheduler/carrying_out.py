@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from berth_core import migration_plans
 from berth_core.clock import Clock, format_timestamp, parse_timestamp
 from berth_core.errors import BerthError, PermanentError
+from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
 from berth_core.migration_plans import (
     MigrationPlan,
     MoveReason,
@@ -26,17 +27,21 @@ from berth_core.reservations import ObjectReference
 from berth_descheduler import log_keys
 from berth_descheduler.event_reasons import COMPONENT, EventReason
 from berth_descheduler.executor import Execution, PlanExecutor, Tools
+from berth_descheduler.freed_nodes import Freeing, mark_freed
 from berth_descheduler.landing import count_pending, read_freed
 from berth_descheduler.leftovers import release_reservations, status_of_new_run
 from berth_descheduler.observation import Observation
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.outcome import Phase, PlanOutcome, conclude
+from berth_descheduler.plan_history import count_ping_pong
 from berth_descheduler.plan_objects import PlanIdentity, build_defragmented_patch, build_status_patch
+from berth_descheduler.plan_review import Reviewer
 from berth_descheduler.planner import Invalid
 from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.settings import CycleSettings
-from berth_descheduler.source_taints import nodes_to_empty, taint_sources, untaint_nodes
+from berth_descheduler.source_taints import nodes_of_open_rooms, nodes_to_empty, taint_nodes, untaint_nodes
+from berth_descheduler.wave_gate import WaveGate
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.events import EventType, record_event
@@ -47,7 +52,6 @@ _LOG = structlog.get_logger(__name__)
 _MOST_MOVE_EVENTS: Final = 10
 
 Timed = Callable[[Phase], AbstractContextManager[None]]
-Revalidate = Callable[[MigrationPlan], Mapping[int, Invalid]]
 
 
 class PlanDeletedError(PermanentError):
@@ -67,38 +71,48 @@ class Workshop:
     timed: Timed
 
 
-def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, revalidate: Revalidate) -> PlanOutcome:
+def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, reviewer: Reviewer) -> PlanOutcome:
     """Carry out a published plan and return how it went; raises `PlanDeletedError` where it is gone before it begins.
 
-    The draining taint is taken off whatever happens, unless another process may hold the Lease by then: taking it off
-    is that one's work.
+    The taints are taken off whatever happens, unless another process may hold the Lease by then: taking them off is
+    that one's work.
     """
     begun_at = shop.clock.monotonic()
     with shop.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
-        skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_invalid(plan, revalidate(plan))
-    sources = nodes_to_empty(move for index, move in enumerate(plan.spec.moves) if index not in skipped)
+        skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_before(shop, plan, reviewer)
+    rooms = nodes_of_open_rooms(plan)
+    moves = (move for index, move in enumerate(plan.spec.moves) if index not in skipped)
+    sources = [node for node in nodes_to_empty(moves) if node not in rooms]
     plan = _begin(shop, plan, adopted=adopted)
     try:
         with shop.timed(Phase.TAINT):  # 9 keep new pods off the sources
-            taint_sources(shop.client, sources, plan.metadata.name)
+            taint_nodes(shop.client, sources, plan.metadata.name)
+            taint_nodes(shop.client, rooms, plan.metadata.name, ROOM_TAINT)
         with shop.timed(Phase.MOVE):  # 10 reserve, evict, hand over, wave by wave
-            execution = _execute(shop, plan, skipped, adopted=adopted)
+            execution = _execute(shop, plan, (skipped, reviewer), adopted=adopted)
         with shop.timed(Phase.VERIFY):  # 11 see what came of it, and say so
             outcome = _verify(shop, plan, execution, shop.clock.monotonic() - begun_at)
             _conclude(shop, plan, execution, outcome)
     finally:
         with shop.timed(Phase.UNTAINT):  # 12 let the sources be used again
             if not shop.lease.lost.is_set():
-                untaint_nodes(shop.client, sources)
+                untaint_nodes(shop.client, sources, DRAINING_TAINT)
+                untaint_nodes(shop.client, rooms, ROOM_TAINT)
     return outcome
 
 
-def _skip_invalid(plan: MigrationPlan, invalid: Mapping[int, Invalid]) -> dict[int, MoveStatus]:
-    """Return the states of the moves that do not hold any more."""
+def _skip_before(shop: Workshop, plan: MigrationPlan, reviewer: Reviewer) -> dict[int, MoveStatus]:
+    """Return the states of the moves that are not to be begun: those that do not hold, or all while others wait."""
+    ahead = dict(enumerate(plan.spec.moves))
+    gate = WaveGate(reviewer, shop.clock, shop.settings.execution.pending_wait_seconds, shop.stop.is_set)
+    passage = gate.pass_through(lambda: ahead, ahead)
+    invalid = passage.invalid
+    if passage.stop:
+        invalid = dict.fromkeys(ahead, Invalid(passage.stop, passage.message))
     return {
         index: MoveStatus(
-            namespace=plan.spec.moves[index].namespace,
-            pod=plan.spec.moves[index].pod,
+            namespace=ahead[index].namespace,
+            pod=ahead[index].pod,
             state=MoveState.SKIPPED,
             reason=why.reason.value,
             message=why.message,
@@ -124,7 +138,10 @@ def _begin(shop: Workshop, plan: MigrationPlan, *, adopted: bool) -> MigrationPl
     return replace(plan, status=status)
 
 
-def _execute(shop: Workshop, plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> Execution:
+def _execute(
+    shop: Workshop, plan: MigrationPlan, review: tuple[Mapping[int, MoveStatus], Reviewer], *, adopted: bool
+) -> Execution:
+    skipped, reviewer = review
     tools = Tools(
         client=shop.client,
         clock=shop.clock,
@@ -133,6 +150,7 @@ def _execute(shop: Workshop, plan: MigrationPlan, skipped: Mapping[int, MoveStat
         lease_lost=shop.lease.lost,
         listener=shop.observer,
         operator=OperatorPulse(shop.client, shop.clock, shop.settings.namespace),
+        reviewer=reviewer,
     )
     identity = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
     with Observation(shop.client, identity, plan.spec.moves) as observation:
@@ -144,20 +162,44 @@ def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: 
     since = parse_timestamp(plan.status.start_time) if plan.status.start_time else shop.clock.now()
     return PlanOutcome(
         plan=plan.metadata.name,
-        phase=conclude(execution.statuses, interrupted=execution.stop is MoveReason.INTERRUPTED),
+        phase=conclude(execution.statuses, interrupted=_is_interrupted(execution)),
         statuses=execution.statuses,
         freed_nodes=read_freed(shop.client, {move.source for move in plan.spec.moves}),
         pending=count_pending(shop.client, evicted, since),
         seconds=seconds,
         note=execution.stop_message,
         frees_nodes=plan.spec.objective.strategy != StrategyName.MAKE_ROOM,
+        ping_pong=_count_ping_pong(shop, plan, execution),
     )
+
+
+def _is_interrupted(execution: Execution) -> bool:
+    """Tell whether a plan was broken off from outside, or never begun because other pods come first."""
+    if execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED}:
+        return True
+    return all(status.reason == MoveReason.PODS_WAITING for status in execution.statuses)
+
+
+def _count_ping_pong(shop: Workshop, plan: MigrationPlan, execution: Execution) -> int:
+    """Return how many of the moves undid earlier ones; 0 where the earlier plans cannot be read."""
+    try:
+        plans = shop.client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    except BerthError as error:
+        _LOG.warning(log_keys.CALL_FAILED, **{log_keys.KEY_PLAN: plan.metadata.name, log_keys.KEY_ERROR: str(error)})
+        return 0
+    earlier = [one for one in plans if one.metadata.uid != plan.metadata.uid]
+    moved = list(zip(plan.spec.moves, execution.statuses, strict=True))
+    return count_ping_pong(earlier, moved, shop.clock.now(), shop.settings.pod_cool_down)
 
 
 def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome: PlanOutcome) -> None:
     """Write down what came of a plan: on the plan, in events, on the nodes."""
     moved = zip(plan.spec.moves, execution.evicted, strict=True)
-    _annotate_sources(shop, {move.source for move, gone in moved if gone})
+    left = {move.source for move, gone in moved if gone}
+    _annotate_sources(shop, left)
+    if outcome.frees_nodes and outcome.phase is not PlanPhase.ABORTED:
+        freeing = Freeing(plan.metadata.name, plan.spec.policy, shop.settings.freed)
+        mark_freed(shop.client, shop.clock, sorted(left.intersection(outcome.freed_nodes)), freeing)
     if execution.plan_deleted:
         release_reservations(shop.client, plan.metadata.name)
         return

@@ -5,7 +5,7 @@ It does not own any of the steps.
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -17,16 +17,26 @@ from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.names import DESCHEDULER_LEASE
 from berth_core.snapshot import Snapshot
 from berth_descheduler import log_keys
+from berth_descheduler.beginnings import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    NotBegun,
+    why_not_worth_it,
+    why_others_come_first,
+)
 from berth_descheduler.carrying_out import PlanDeletedError, Workshop, carry_out
+from berth_descheduler.freed_nodes import sweep_freed_nodes
 from berth_descheduler.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
 from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
+from berth_descheduler.plan_history import find_resting
 from berth_descheduler.plan_objects import MOST_MOVES
-from berth_descheduler.planner import ClockDeadline, Invalid, Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.plan_review import PlanReview
+from berth_descheduler.planner import ClockDeadline, Plan, PlannerSettings, plan
 from berth_descheduler.publishing import conclude_request, publish_plan
 from berth_descheduler.report import summarise_plan
-from berth_descheduler.settings import CycleSettings
+from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
@@ -120,8 +130,11 @@ class Cycle:
         adopted = tuple(self._adopt(left))
         if self._around.stop.is_set():
             return self._outcome(Verdict.STOPPED, adopted=adopted)
-        found = self._find_plan()  # 3 snapshot, 4 score, 5 plan
+        found, not_begun = self._find_what_to_begin()  # 3 snapshot, 4 score, 5 plan
         forecast = _forecast(found)
+        if not_begun is not None:
+            why = not_begun.sentence
+            return self._outcome(not_begun.verdict, why=why, adopted=adopted, forecast=forecast)
         if not found.moves:
             return self._outcome(Verdict.NOTHING_TO_MOVE, adopted=adopted, forecast=forecast)
         try:
@@ -138,7 +151,7 @@ class Cycle:
         return self._outcome(Verdict.CARRIED_OUT, plan=done, published=name, adopted=adopted, forecast=forecast)
 
     def _plan_only(self) -> Outcome:
-        return self._outcome(Verdict.DRY_RUN, forecast=_forecast(self._find_plan()))
+        return self._outcome(Verdict.DRY_RUN, forecast=_forecast(self._find_plan(self._read_snapshot_timed())))
 
     # --- the steps --------------------------------------------------------------------------------------------------
 
@@ -151,7 +164,9 @@ class Cycle:
             stale_seconds,
             sleep=self._around.stop.wait,
         )
-        return clear_leftovers(self._client, self._around.clock, self._settings.adoption_seconds)
+        left = clear_leftovers(self._client, self._around.clock, self._settings.adoption_seconds)
+        sweep_freed_nodes(self._client, self._read_snapshot)
+        return left
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
         """Carry on the plans of interrupted runs; one that somebody deletes meanwhile is no plan any more."""
@@ -159,10 +174,46 @@ class Cycle:
             with suppress(PlanDeletedError):
                 yield self._carry_out(one, adopted=True)
 
-    def _find_plan(self) -> Plan:
-        """Take a snapshot and plan on it; the planner scores on the way, so both have one time."""
+    def _find_what_to_begin(self) -> tuple[Plan, NotBegun | None]:
+        """Plan until no other pod waits for the room of the moves, or has for too long; return why not to begin."""
+        clock, execution = self._around.clock, self._settings.execution
+        begun_at, pause = clock.monotonic(), FIRST_PAUSE_SECONDS
+        history = self._let_moved_pods_rest()
+        while True:
+            snapshot = self._read_snapshot_timed()
+            found = self._find_plan(snapshot)
+            not_worth_it = why_not_worth_it(found, history, self._settings, clock.now())
+            if not_worth_it is not None or not self._begins_by_itself:
+                return found, not_worth_it
+            waited = clock.monotonic() - begun_at
+            others = why_others_come_first(found, snapshot, waited)
+            if others is None or waited >= execution.pending_wait_seconds or self._around.stop.is_set():
+                return found, others
+            _LOG.info(log_keys.PODS_WAIT, **{log_keys.KEY_SENTENCE: others.sentence})
+            self._around.stop.wait(min(pause, max(0.0, execution.pending_wait_seconds - waited)))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    @property
+    def _begins_by_itself(self) -> bool:
+        """Tell whether a plan is carried out as soon as it is published."""
+        return self._settings.approval is Approval.AUTO and self._settings.mode in {None, RunMode.AUTO}
+
+    def _let_moved_pods_rest(self) -> tuple[MigrationPlan, ...]:
+        """Keep the pods that plans have moved within the cool-down where they are; return the earlier plans."""
+        rest = self._settings.pod_cool_down
+        if not rest:
+            return ()
+        history = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
+        resting = find_resting(history, self._around.clock.now(), rest)
+        self._planner = dataclasses.replace(self._planner, resting_pods=resting)
+        return history
+
+    def _read_snapshot_timed(self) -> Snapshot:
         with self._timed(Phase.SNAPSHOT):
-            snapshot = self._read_snapshot()
+            return self._read_snapshot()
+
+    def _find_plan(self, snapshot: Snapshot) -> Plan:
+        """Plan on a snapshot; the planner scores on the way, so both have one time."""
         with self._timed(Phase.PLAN):
             found = plan(snapshot, self._planner, ClockDeadline(self._around.clock, self._planner.time_limit_seconds))
         self._around.observer.planned(found)
@@ -213,11 +264,6 @@ class Cycle:
         abort_plan(self._client, plan, self._around.clock, message)
         return verdict
 
-    def _revalidate(self, one: MigrationPlan) -> Mapping[int, Invalid]:
-        """Return the moves that do not hold any more; only nodes that the plan is to free have to be emptied whole."""
-        emptied = None if one.spec.predicted is None else one.spec.predicted.freed_nodes
-        return revalidate(self._read_snapshot(), one.spec.moves, self._planner, emptied=emptied)
-
     def _carry_out(self, one: MigrationPlan, *, adopted: bool) -> PlanOutcome:
         shop = Workshop(
             client=self._client,
@@ -228,7 +274,8 @@ class Cycle:
             observer=self._around.observer,
             timed=self._timed,
         )
-        return carry_out(shop, one, adopted=adopted, revalidate=self._revalidate)
+        reviewer = PlanReview(one, self._planner, self._read_snapshot)
+        return carry_out(shop, one, adopted=adopted, reviewer=reviewer)
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------
 
@@ -257,6 +304,7 @@ class Cycle:
         *,
         plan: PlanOutcome | None = None,
         published: str = "",
+        why: str = "",
         forecast: Forecast | None = None,
         adopted: tuple[PlanOutcome, ...] = (),
     ) -> Outcome:
@@ -264,6 +312,7 @@ class Cycle:
             verdict=verdict,
             plan=plan,
             published=published,
+            why=why,
             forecast=forecast or Forecast(),
             adopted=adopted,
             seconds=self._around.clock.monotonic() - self._begun_at,

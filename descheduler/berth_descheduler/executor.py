@@ -9,6 +9,7 @@ Only calls leave the loop's thread; their answers come back to it through a queu
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, Protocol, TypeVar, assert_never
 
 import structlog
@@ -21,28 +22,35 @@ from berth_core.migration_plans import (
     MoveReason,
     MoveState,
     MoveStatus,
+    PlannedMove,
     PlanPhase,
 )
 from berth_descheduler import log_keys
 from berth_descheduler.background_calls import BackgroundCalls
 from berth_descheduler.evictions import EvictAnswer, ReserveAnswer, backoff_seconds, evict, reserve
 from berth_descheduler.facts import (
+    Kinship,
     Look,
     MoveProgress,
     derive_facts,
+    is_on_source,
     is_untouched,
     look_at,
+    note_siblings,
     start_progress,
     was_evicted,
 )
 from berth_descheduler.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
-from berth_descheduler.observation import Observation
+from berth_descheduler.observation import Observation, Observed
 from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.plan_objects import PlanIdentity
+from berth_descheduler.plan_review import Reviewer
 from berth_descheduler.room_left import who_lacks_room
 from berth_descheduler.second_moves import earlier_moves, follow
 from berth_descheduler.settings import ExecutionSettings
+from berth_descheduler.siblings import find_unready
 from berth_descheduler.status_writer import PlanStatusWriter
+from berth_descheduler.wave_gate import WaveGate
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import RESERVATIONS
@@ -99,6 +107,8 @@ class Tools:
 
     listener: MoveListener
     operator: OperatorPulse
+    reviewer: Reviewer
+    """Who looks at the whole cluster before each wave."""
 
 
 @dataclass(slots=True)
@@ -121,7 +131,10 @@ class PlanExecutor:
         skipped: Mapping[int, MoveStatus] | None = None,
         adopted: bool = False,
     ) -> None:
+        """Take what is over before it begins (`skipped`); of a plan that is adopted, moves may be under way."""
         self._tools = tools
+        self._adopted = adopted
+        self._created = plan.metadata.creation_timestamp or ""
         self._plan = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
         self._start_time = plan.status.start_time
         self._observation = observation
@@ -129,6 +142,8 @@ class PlanExecutor:
         self._earlier = earlier_moves(plan.spec.moves)
         self._stop = _Stop()
         self._plan_deleted = False
+        self._plan_aborted = plan.spec.aborted
+        self._known_pods = frozenset[str]() if adopted else frozenset(observation.look().pods)
         self._wave = 0
         self._lost_sources = {one.move.source for one in self._moves if one.finished and _stays(one.status)}
         self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)
@@ -148,6 +163,8 @@ class PlanExecutor:
                 moves = [one for one in self._moves if one.move.wave == wave]
                 self._follow_pods(moves)
                 self._skip_without_room(moves)
+                if wave or self._adopted:  # the first wave of a new plan was looked at when the plan was
+                    self._review(moves)
                 self._run_wave(moves)
         finally:
             self._calls.close()
@@ -156,18 +173,73 @@ class PlanExecutor:
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     def _run_wave(self, wave: Sequence[MoveProgress]) -> None:
-        """Bring all moves of a wave to their end."""
+        """Bring all moves of a wave to their end, within its bound."""
+        begun_at = self._tools.clock.monotonic()
         while True:
             self._calls.take_answers()
-            if self._tools.lease_lost.is_set():
-                raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
+            self._check_lease()
             self._note_stop()
             self._step_all(wave)
+            self._end_when_overdue(wave, begun_at)
             self._tell()
             if all(progress.finished for progress in wave):
                 return
             self._tools.clock.sleep(_COALESCE_SECONDS)
             self._observation.wait(self._tools.settings.tick_seconds)
+
+    def _check_lease(self) -> None:
+        if self._tools.lease_lost.is_set():
+            raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
+
+    def _end_when_overdue(self, wave: Sequence[MoveProgress], begun_at: float) -> None:
+        """Stop the plan where a wave takes longer than it may, and then give up what does not end even so."""
+        longest_grace = max(one.grace_seconds for one in wave)
+        limit = self._tools.settings.wave_limit(len(wave), longest_grace)
+        overdue = self._tools.clock.monotonic() - begun_at - limit
+        if overdue < 0:
+            return
+        message = f"wave {self._wave} took longer than {limit:g} s"
+        if not self._stop.reason:
+            self._begin_stop(MoveReason.PLAN_STOPPED, message, log_keys.PLAN_STOPPED)
+        if overdue >= self._tools.settings.timeouts.shutdown_seconds:
+            for progress in wave:
+                if not progress.finished and not progress.in_flight:
+                    self._set_status(progress, MoveState.FAILED, MoveReason.PLAN_STOPPED, message)
+
+    def _review(self, wave: Sequence[MoveProgress]) -> None:
+        """Look at the whole cluster before a wave; skip what does not hold, and stop where other pods come first."""
+        gate = WaveGate(
+            self._tools.reviewer, self._tools.clock, self._tools.settings.pending_wait_seconds, self._is_over
+        )
+        begins = {one.index: one for one in wave if not one.finished and self._is_untouched(one)}
+        if not begins:
+            return
+        passage = gate.pass_through(self._moves_ahead, begins)
+        if passage.stop and not self._stop.reason:
+            self._begin_stop(passage.stop, passage.message, log_keys.PLAN_STOPPED)
+        for index, why in passage.invalid.items():
+            again = index in self._earlier and why.reason is not MoveReason.TARGET_UNFIT
+            if index in begins and not again:
+                self._set_status(begins[index], MoveState.SKIPPED, why.reason, why.message)
+                if keeps_its_node(MoveState.SKIPPED, why.reason, evicted=False):
+                    self._lost_sources.add(begins[index].move.source)
+
+    def _is_over(self) -> bool:
+        """Tell whether nothing new is to be begun."""
+        self._check_lease()
+        observed = self._observation.look()
+        self._plan_deleted = self._plan_deleted or not observed.plan_exists
+        self._plan_aborted = observed.plan_aborted
+        self._note_stop()
+        return bool(self._stop.reason)
+
+    def _is_untouched(self, progress: MoveProgress) -> bool:
+        return is_untouched(progress, self._observation.look())
+
+    def _moves_ahead(self) -> dict[int, PlannedMove]:
+        """Return the moves whose pods are still to be evicted, by their position."""
+        observed = self._observation.look()
+        return {one.index: one.move for one in self._moves if not one.finished and is_on_source(one, observed)}
 
     def _follow_pods(self, wave: Sequence[MoveProgress]) -> None:
         """Find the replacements of the pods that this plan moves for the second time; skip those that never came."""
@@ -198,11 +270,15 @@ class PlanExecutor:
         now, timeouts = self._tools.clock.monotonic(), self._tools.settings.timeouts
         observed = self._observation.look()
         self._plan_deleted = self._plan_deleted or not observed.plan_exists
-        look = look_at(wave, observed, now, timeouts.gap_seconds)
+        self._plan_aborted = observed.plan_aborted
+        horizon = self._tools.clock.now() + timedelta(seconds=timeouts.land_seconds)
+        look = look_at(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         counts = _count_open(wave)
+        unready = self._find_unready(observed)
         for progress in wave:
             if progress.finished or progress.in_flight:
                 continue
+            note_siblings(progress, unready, now)
             facts = derive_facts(
                 progress,
                 look,
@@ -211,6 +287,11 @@ class PlanExecutor:
                 source_lost=progress.move.source in self._lost_sources,
             )
             self._act(progress, next_step(facts, timeouts, now), look, counts)
+
+    def _find_unready(self, observed: Observed) -> frozenset[Kinship]:
+        """Return the controllers that have not got back what the waves before took from them."""
+        earlier = [one for one in self._moves if one.move.wave < self._wave]
+        return find_unready(earlier, observed, since=self._created, known=self._known_pods)
 
     def _act(self, progress: MoveProgress, step: Step, look: Look, counts: _Counts) -> None:
         match step:
@@ -233,6 +314,8 @@ class PlanExecutor:
             self._begin_stop(MoveReason.INTERRUPTED, "the plan was deleted", log_keys.PLAN_DELETED)
         elif self._tools.stop.is_set():
             self._begin_stop(MoveReason.INTERRUPTED, "asked to stop", log_keys.STOPPING)
+        elif self._plan_aborted and self._stop.reason is not MoveReason.ABORTED:
+            self._begin_stop(MoveReason.ABORTED, "somebody aborted it", log_keys.PLAN_ABORTED)
         elif not self._stop.reason and self._too_many_failed():
             failed = sum(has_failed(one.status) for one in self._moves)
             message = f"{failed} of {len(self._moves)} moves failed"

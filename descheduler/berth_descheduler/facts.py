@@ -4,10 +4,12 @@ It does not decide (`moves`). What this run did is lost with it and need not sur
 is gone beside a live Reservation for evicted, and its deadlines begin anew.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TypeAlias
 
+from berth_core.clock import parse_timestamp
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_core.names import reservation_name
@@ -55,6 +57,9 @@ class MoveProgress:
     evicted_since: float | None = None
     gone_since: float | None = None
     taken_since: float | None = None
+    siblings_since: float | None = None
+    """Since when its controller has not got back what earlier waves took from it."""
+
     strays: dict[str, float] = field(default_factory=dict)
     """Pods of the same controller by uid that run without having been handed a place, and since when."""
 
@@ -129,16 +134,25 @@ def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus 
 
 def is_untouched(progress: MoveProgress, observed: Observed) -> bool:
     """Tell whether nothing has been begun for a move: its pod is on the source and there is no Reservation."""
-    here = _presence(observed.pods.get(progress.move.pod_uid)) is Presence.ON_SOURCE
-    return here and progress.key not in observed.reservations
+    return is_on_source(progress, observed) and progress.key not in observed.reservations
 
 
-def look_at(wave: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float) -> Look:
-    """Look at all moves of a wave; brings `seen` and the times in their progress up to date."""
+def is_on_source(progress: MoveProgress, observed: Observed) -> bool:
+    """Tell whether the pod of a move has not left."""
+    return _presence(observed.pods.get(progress.move.pod_uid)) is Presence.ON_SOURCE
+
+
+def look_at(
+    wave: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float, *, horizon: datetime | None = None
+) -> Look:
+    """Look at all moves of a wave; brings `seen` and the times in their progress up to date.
+
+    A place that expires before the horizon does not count as long as nothing was evicted for it.
+    """
     look = Look()
     moves = tuple(wave)
     for progress in moves:
-        sight = _see(progress, observed, now, gap_seconds)
+        sight = _before_horizon(progress, _see(progress, observed, now, gap_seconds), observed, horizon)
         _note_times(progress, sight, now)
         look.sights[progress.index] = sight
         _count(look, progress, sight)
@@ -158,7 +172,7 @@ def _count_astray(
     known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
     missed = _missed_since(look, moves, observed)
     for uid, pod in observed.pods.items():
-        kin = _kin_of(pod)
+        kin = kin_of(pod)
         if kin not in missed or uid in known or not _runs_without_us(pod):
             continue
         progress, created = missed[kin]
@@ -191,12 +205,20 @@ def _runs_without_us(pod: Pod) -> bool:
     )
 
 
-def _kin_of(pod: Pod) -> Kinship:
+def kin_of(pod: Pod) -> Kinship:
     """Return what tells the pods that may take one another's places, as `MoveProgress.kin` does."""
     owner = pod.controller
     if owner is None:
         return (pod.metadata.namespace, pod.metadata.uid)
     return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)
+
+
+def note_siblings(progress: MoveProgress, unready: Collection[Kinship], now: float) -> None:
+    """Take note whether the move's controller has got back what earlier waves took from it."""
+    if progress.kin not in unready:
+        progress.siblings_since = None
+    elif progress.siblings_since is None:
+        progress.siblings_since = now
 
 
 def derive_facts(
@@ -220,6 +242,7 @@ def derive_facts(
         grace_seconds=progress.grace_seconds,
         kin=tally.frozen(),
         source_ready=progress.move.source not in look.unready_sources,
+        siblings_ready=progress.siblings_since is None,
         source_lost=source_lost,
         stop=stop,
         since=Since(
@@ -228,6 +251,7 @@ def derive_facts(
             evicted=progress.evicted_since,
             gone=_latest(progress.gone_since, tally.last_gone),
             taken=progress.taken_since,
+            siblings=progress.siblings_since,
             stopping=stopping_since,
         ),
     )
@@ -243,6 +267,16 @@ def _see(progress: MoveProgress, observed: Observed, now: float, gap_seconds: fl
         place_detail=detail,
         replacement=_replacement(reservation, observed),
     )
+
+
+def _before_horizon(progress: MoveProgress, sight: Sight, observed: Observed, horizon: datetime | None) -> Sight:
+    """Return a sight in which a free place that expires too soon is lost, if its pod is still where it was."""
+    if horizon is None or sight.place not in {Place.HELD, Place.UNPROVEN} or was_evicted(progress, sight):
+        return sight
+    expires = observed.reservations[progress.key].status.expires_at
+    if expires is None or parse_timestamp(expires) > horizon:
+        return sight
+    return replace(sight, place=Place.LOST, place_detail=f"it expires at {expires}, before the pod could have moved")
 
 
 def _presence(pod: Pod | None) -> Presence:

@@ -94,6 +94,7 @@ class Since:
     evicted: float | None = None
     gone: float | None = None
     taken: float | None = None
+    siblings: float | None = None
     stopping: float | None = None
 
 
@@ -121,11 +122,14 @@ class MoveFacts:
     source_ready: bool = True
     """No other move of the same source and wave still waits for its place."""
 
+    siblings_ready: bool = True
+    """As many of its controller's pods are Ready again as earlier waves took away."""
+
     source_lost: bool = False
     """A pod of the same source stays: the node cannot be emptied any more."""
 
     stop: MoveReason = MoveReason.NONE
-    """Set when the plan is to begin nothing new: PlanStopped or Interrupted."""
+    """Set when the plan is to begin nothing new: PlanStopped, PodsWaiting, Aborted or Interrupted."""
 
     since: Since = Since()
 
@@ -190,7 +194,7 @@ def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
 
 
 def _before_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    return _given_up(facts) or _by_place(facts, timeouts, now)
+    return _given_up(facts) or _behind_siblings(facts, timeouts, now) or _by_place(facts, timeouts, now)
 
 
 def _given_up(facts: MoveFacts) -> Step | None:
@@ -205,6 +209,17 @@ def _given_up(facts: MoveFacts) -> Step | None:
     if facts.eviction is Eviction.REFUSED:
         return Finish(MoveState.FAILED, MoveReason.EVICTION_FORBIDDEN, facts.eviction_detail, release=True)
     return None
+
+
+def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step | None:
+    """Return what a move does whose controller has not got back what was taken from it, None if it has."""
+    if facts.siblings_ready:
+        return None
+    if _elapsed(facts.since.siblings, timeouts.ready_seconds, now):
+        message = f"a pod that took a sibling's place was not Ready for {timeouts.ready_seconds:g} s"
+        return Finish(MoveState.SKIPPED, MoveReason.SIBLING_NOT_READY, message, release=True)
+    state = MoveState.PENDING if facts.place is Place.UNASKED else MoveState.RESERVED
+    return Wait(state, "waits until the pods that took its siblings' places are Ready")
 
 
 def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
@@ -222,7 +237,7 @@ def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 
 def _refused(facts: MoveFacts) -> Step:
-    untouched = {MoveReason.POD_GONE, MoveReason.POD_CHANGED}
+    untouched = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.ROOM_NOT_NEEDED}
     state = MoveState.SKIPPED if facts.refusal in untouched else MoveState.FAILED
     return Finish(state, facts.refusal, facts.refusal_detail, release=True)
 

@@ -43,6 +43,8 @@ class Observed:
     """By UID; only those that are to move and those of their controllers."""
 
     plan_exists: bool = True
+    plan_aborted: bool = False
+    """Somebody has asked for the plan to be aborted."""
 
 
 class _Shelf(Generic[T]):
@@ -121,7 +123,9 @@ class Observation:
         for shelf in self._pods:
             pods |= shelf.objects()
         reservations = {seen.key: seen for seen in self._reservations.objects().values()}
-        return Observed(reservations=reservations, pods=pods, plan_exists=bool(self._plans.objects()))
+        plans = self._plans.objects().values()
+        aborted = any(plan.spec.aborted for plan in plans)
+        return Observed(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
 
     def _namespaces(self) -> list[str | None]:
         """Return what to watch pods in; [None] is all namespaces at once, where one by one would be too many."""

@@ -69,6 +69,9 @@ class ExecutionSettings:
     pending_wait_seconds: float = 60.0
     """How long a run, or its next wave, waits for pods that come first, whose room it would take; 0: not at all."""
 
+    max_seconds: float | None = None
+    """How long a plan may be carried out before nothing new is begun; None: no limit."""
+
     wave_seconds: float | None = None
     """The longest that one wave may take; None: as long as its moves may by their own deadlines."""
 
@@ -99,8 +102,9 @@ class ExecutionSettings:
         for name in ("status_interval_seconds", "pending_wait_seconds"):
             if getattr(self, name) < 0:
                 raise InputError(field=name, value=str(getattr(self, name)), expected="0 or more seconds")
-        if self.wave_seconds is not None:
-            require_positive("wave_seconds", self.wave_seconds)
+        for name in ("max_seconds", "wave_seconds"):
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
 
     @property
     def ttl(self) -> timedelta:

@@ -1,15 +1,16 @@
-"""Owns the draining taint on the source nodes of a running plan: that it is put on, and surely taken off again.
+"""Owns the taints of a running plan, on its sources and where it makes room: put on, and surely taken off again.
 
 It does not own how a taint is changed (`berth_kube.taints`), nor the guards of hand-overs.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import structlog
 
 from berth_core.errors import BerthError
-from berth_core.labels import DRAINING_TAINT
-from berth_core.migration_plans import PlannedMove
+from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
+from berth_core.migration_plans import MigrationPlan, PlannedMove
 from berth_core.objects import Node
 from berth_descheduler import log_keys
 from berth_kube.client import KubeClient
@@ -18,6 +19,9 @@ from berth_kube.resources import NODES
 from berth_kube.taints import put_taint, remove_taint
 
 _LOG = structlog.get_logger(__name__)
+
+PLAN_TAINTS: Final = (DRAINING_TAINT, ROOM_TAINT)
+"""The first keeps all new pods off, the second all but those of the plan's own Reservations."""
 
 
 def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
@@ -32,22 +36,30 @@ def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
     return tuple(sorted(sources - targets))
 
 
-def taint_sources(client: KubeClient, nodes: Iterable[str], plan: str) -> None:
-    """Keep new pods off the sources of a plan; a node that is gone is left out."""
+def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
+    """Return the nodes of the rooms that are still to be made or taken, sorted."""
+    ended = [status.has_ended(room) for status, room in zip(plan.status.rooms, plan.spec.rooms, strict=False)]
+    open_rooms = (room for index, room in enumerate(plan.spec.rooms) if index >= len(ended) or not ended[index])
+    return tuple(sorted({node for room in open_rooms for node in room.nodes}))
+
+
+def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:
+    """Keep new pods off nodes of a plan by one of its taints; a node that is gone is left out."""
     for node in nodes:
         try:
-            put_taint(client, node, key=DRAINING_TAINT, value=plan, type=Node)
+            put_taint(client, node, key=key, value=plan, type=Node)
         except NotFoundError:
             continue
         _LOG.info(log_keys.TAINTED, **{log_keys.KEY_NODE: node, log_keys.KEY_PLAN: plan})
 
 
-def untaint_nodes(client: KubeClient, nodes: Iterable[str]) -> tuple[str, ...]:
-    """Take the draining taint off and return the nodes where that did not work; the next run tries them again."""
+def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple[str, ...]:
+    """Take taints of plans off, all if no keys are given; return the nodes where that failed, for the next run."""
     failed = []
     for node in nodes:
         try:
-            remove_taint(client, node, key=DRAINING_TAINT, type=Node)
+            for key in keys or PLAN_TAINTS:
+                remove_taint(client, node, key=key, type=Node)
         except NotFoundError:
             continue
         except BerthError as error:
@@ -58,11 +70,11 @@ def untaint_nodes(client: KubeClient, nodes: Iterable[str]) -> tuple[str, ...]:
     return tuple(failed)
 
 
-def draining_nodes(client: KubeClient) -> Mapping[str, str]:
-    """Return the nodes that carry the draining taint, each with the plan that it names."""
+def nodes_of_plans(client: KubeClient) -> Mapping[str, str]:
+    """Return the nodes that carry a taint of a plan, each with the plan that it names."""
     return {
         node.metadata.name: taint.value
         for node in client.list(NODES, type=Node).items
         for taint in node.spec.taints
-        if taint.key == DRAINING_TAINT
+        if taint.key in PLAN_TAINTS
     }

@@ -82,7 +82,8 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     taken: tuple[RoomSlot, ...] = ()
     """Who runs where in it."""
 
-    @property
-    def is_over(self) -> bool:
-        """Tell whether nothing more is done for the room; one that is held still may be waited for."""
+    def has_ended(self, room: Room) -> bool:
+        """Tell whether nothing more is done for the room; one for nobody in particular ends by being held."""
+        if self.state is RoomState.HELD:
+            return room.is_shape
         return self.state in {RoomState.TAKEN, RoomState.RELEASED, RoomState.FAILED}

@@ -5,10 +5,9 @@ It does not own how the moves are carried out: those settings are the executor's
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeAlias
 
-from berth_core.durations import format_duration
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import LabelSelector
@@ -63,11 +62,8 @@ class PlannerSettings:
 
     waves: WaveLimits = field(default_factory=WaveLimits)
 
-    pod_cool_down: timedelta = timedelta(0)
-    """How long a pod that a plan brought to its node is not moved again; 0: at once."""
-
     resting_pods: Mapping[PodName, datetime] = field(default_factory=dict)
-    """The pods that plans brought to their nodes within `pod_cool_down`, and when; whoever plans reads the plans."""
+    """The pods that plans have brought to their nodes lately, and when: they are not moved again yet."""
 
     now: datetime | None = None
     """The time from which a cool-down counts back; None: no node is cooling down."""
@@ -98,8 +94,6 @@ class PlannerSettings:
         ):
             if limit is not None and limit < 1:
                 raise InputError(name, limit, _POSITIVE)
-        if self.pod_cool_down < timedelta(0):
-            raise InputError("podCoolDown", format_duration(self.pod_cool_down), "a length of time from 0 on")
         if self.time_limit_seconds is not None and self.time_limit_seconds <= 0:
             raise InputError("timeLimit", self.time_limit_seconds, "seconds above 0")
 

@@ -1,0 +1,93 @@
+"""Owns what earlier MigrationPlans say about a new one: pods that rest, gains that did not last, pods sent back.
+
+It does not read the plans and does not act on what they say. Plans that were deleted say nothing any more.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from berth_core.clock import parse_timestamp
+from berth_core.migration_plans import MigrationPlan, MoveState, MoveStatus, PlannedMove
+
+PING_PONG_WINDOW: Final = timedelta(hours=24)
+"""How far back moves are looked at when moves that undo them are counted."""
+
+PodName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """How a pod came to its node by plans: the nodes that it and the pods before it were moved off, and when last."""
+
+    at: datetime
+    left: frozenset[str] = field(default_factory=frozenset)
+
+
+def find_resting(plans: Iterable[MigrationPlan], now: datetime, cool_down: timedelta) -> dict[PodName, datetime]:
+    """Return the pods that plans brought to their nodes within a cool-down, and when."""
+    arrivals = _follow(_since(plans, now - cool_down))
+    return {name: arrival.at for name, arrival in arrivals.items() if arrival.at > now - cool_down}
+
+
+def find_refilled(
+    plans: Iterable[MigrationPlan], nodes: Collection[str], now: datetime, within: timedelta
+) -> Mapping[str, str]:
+    """Return those of the nodes that plans freed within a time, each with the plan that did so last.
+
+    What is to be emptied and was freed lately has been filled again since: to free it once more would not last.
+    """
+    freed: dict[str, str] = {}
+    for plan in _since(plans, now - within):
+        for node in plan.status.achieved.freed_nodes if plan.status.achieved else ():
+            if node in nodes and any(move.source == node for move in plan.spec.moves):
+                freed[node] = plan.metadata.name
+    return freed
+
+
+def count_ping_pong(
+    plans: Iterable[MigrationPlan], moved: Sequence[tuple[PlannedMove, MoveStatus]], now: datetime, rest: timedelta
+) -> int:
+    """Return how many pods a plan sent back, or moved again though they were to rest; `plans` are the earlier ones.
+
+    A pod is sent back when it comes to a node that an earlier plan moved it, or a pod that it is the replacement of,
+    off within the last day.
+    """
+    arrivals = _follow(_since(plans, now - PING_PONG_WINDOW))
+    count = 0
+    for move, status in moved:
+        arrival = arrivals.get((move.namespace, move.pod))
+        if arrival is not None and _was_brought(status):
+            count += (status.node or move.target) in arrival.left or arrival.at > now - rest
+    return count
+
+
+def _since(plans: Iterable[MigrationPlan], since: datetime) -> Iterator[MigrationPlan]:
+    """Yield the plans that ended since then, in the order in which they ended."""
+    ended = [(at, plan.metadata.name, plan) for plan in plans if (at := _ended_at(plan)) is not None and at > since]
+    yield from (plan for _, _, plan in sorted(ended, key=lambda one: one[:2]))
+
+
+def _ended_at(plan: MigrationPlan) -> datetime | None:
+    ended = plan.status.completion_time or (plan.status.start_time if plan.phase.terminal else None)
+    return parse_timestamp(ended) if ended else None
+
+
+def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:
+    """Return the pods that plans brought to their nodes; a pod that was moved on is known by its last replacement."""
+    arrivals: dict[PodName, _Arrival] = {}
+    for plan in plans:
+        at = _ended_at(plan)
+        for move, status in zip(plan.spec.moves, plan.status.moves, strict=False):
+            if at is None or not _was_brought(status):
+                continue
+            before = arrivals.pop((move.namespace, move.pod), None)
+            left = frozenset({move.source}) | (before.left if before else frozenset())
+            arrivals[move.namespace, status.replacement] = _Arrival(at, left)
+    return arrivals
+
+
+def _was_brought(status: MoveStatus) -> bool:
+    """Tell whether a move took a pod away and something is known to have come in its place."""
+    return bool(status.replacement) and status.state in {MoveState.LANDED, MoveState.ELSEWHERE, MoveState.FAILED}

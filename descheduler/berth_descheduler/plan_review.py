@@ -1,0 +1,100 @@
+"""Owns the look at the whole cluster before a plan begins and before each of its waves: does it still hold, who waits.
+
+It does not own the rules: those are the planner's. What the plan itself has put on the cluster is looked through: its
+taints on the sources, and the places of moves that are to be made yet.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+from typing import Final, Protocol
+
+import msgspec
+
+from berth_core.labels import DRAINING_TAINT, MOVE_ANNOTATION, PLACEHOLDER_LABEL, PLAN_LABEL, RESERVATION_LABEL
+from berth_core.labels import ROOM_TAINT as ROOM_GUARD
+from berth_core.migration_plans import MigrationPlan, PlannedMove
+from berth_core.objects import Node, Pod
+from berth_core.reservations import Reservation
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import Invalid, PlannerSettings, revalidate
+from berth_descheduler.planner.waiting_pods import starved_pods
+from berth_descheduler.source_taints import nodes_to_empty
+
+_OUR_TAINTS: Final = frozenset({DRAINING_TAINT, ROOM_GUARD})
+_NAMES_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What a look found."""
+
+    invalid: Mapping[int, Invalid] = field(default_factory=dict)
+    """Moves that do not hold any more, by their position in the plan."""
+
+    waiting: tuple[str, ...] = ()
+    """Pods (`namespace/name`) that wait for a node and would lose their room to the moves."""
+
+
+class Reviewer(Protocol):
+    """Who looks at the cluster before a wave."""
+
+    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int]) -> Review:
+        """Return what speaks against the next of the moves that are still to be made; raises a `BerthError`."""
+        ...
+
+
+class PlanReview:
+    """Looks at the cluster for one plan."""
+
+    def __init__(self, plan: MigrationPlan, planner: PlannerSettings, read_snapshot: Callable[[], Snapshot]) -> None:
+        self._name = plan.metadata.name
+        self._planner = planner
+        self._read_snapshot = read_snapshot
+        self._emptied = None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
+        self._drained = nodes_to_empty(plan.spec.moves)
+
+    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int]) -> Review:
+        """Return what speaks against the next of the moves that are still to be made; raises a `BerthError`."""
+        snapshot = without_traces(self._read_snapshot(), self._name, ahead)
+        positions = sorted(ahead)
+        found = revalidate(snapshot, [ahead[index] for index in positions], self._planner, emptied=self._emptied)
+        invalid = {positions[number]: why for number, why in found.items()}
+        begun = [ahead[index] for index in positions if index in next_moves and index not in invalid]
+        drained = self._drained if begun else ()
+        return Review(invalid, tuple(pod.key for pod in starved_pods(snapshot, begun, drained)))
+
+
+def names_of(pods: Iterable[str]) -> str:
+    """Return the names of pods for a sentence, the first few of many."""
+    names = sorted(pods)
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return f"{', '.join(names[:_NAMES_SHOWN])}{more}"
+
+
+def without_traces(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:
+    """Return a snapshot without a plan's taints and without the places that it holds for moves still to be made."""
+    positions = {str(index) for index in ahead}
+    places = {one.metadata.uid for one in snapshot.reservations if _is_place_of(one, plan, positions)}
+    return replaced(
+        snapshot,
+        nodes=tuple(_without_taints(node, plan) for node in snapshot.nodes),
+        reservations=tuple(one for one in snapshot.reservations if one.metadata.uid not in places),
+        pods=tuple(pod for pod in snapshot.pods if not _holds_one_of(pod, places)),
+    )
+
+
+def _is_place_of(reservation: Reservation, plan: str, positions: Collection[str]) -> bool:
+    metadata = reservation.metadata
+    return metadata.labels.get(PLAN_LABEL) == plan and metadata.annotations.get(MOVE_ANNOTATION) in positions
+
+
+def _holds_one_of(pod: Pod, places: Collection[str]) -> bool:
+    return PLACEHOLDER_LABEL in pod.metadata.labels and pod.metadata.labels.get(RESERVATION_LABEL) in places
+
+
+def _without_taints(node: Node, plan: str) -> Node:
+    kept = tuple(taint for taint in node.spec.taints if not (taint.key in _OUR_TAINTS and taint.value == plan))
+    if len(kept) == len(node.spec.taints):
+        return node
+    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=kept))
