@@ -25,6 +25,10 @@ UTILISATION: Final = "berth_requested_ratio"
 LARGEST_FREE: Final = "berth_largest_free_amount"
 FREED: Final = "berth_freed_nodes_total"
 LAST_CYCLE: Final = "berth_last_cycle_timestamp_seconds"
+REST_REQUESTS: Final = "berth_rest_requests_total"
+REST_SECONDS: Final = "berth_rest_request_seconds"
+REST_OPEN: Final = "berth_rest_requests_open"
+REST_STREAMS: Final = "berth_rest_streams_open"
 
 _BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 

@@ -84,6 +84,11 @@ CLUSTER_ROLE_BINDINGS: Final = Resource(
 ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+
 RESERVATIONS: Final = Resource("batch.volcano.sh", "v1alpha1", "reservations", "Reservation")
 MIGRATION_PLANS: Final = Resource("berth.volcano.sh", "v1alpha1", "migrationplans", "MigrationPlan", namespaced=False)
 DESCHEDULER_POLICIES: Final = Resource(

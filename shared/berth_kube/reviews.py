@@ -1,0 +1,114 @@
+"""Owns asking the API server who a token belongs to, and whether somebody may do something.
+
+It does not own what is done with the answers, nor how long they are remembered.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from berth_kube.client import KubeClient
+from berth_kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Somebody whom the API server knows; `extra` is what its authenticators add."""
+
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Something that can be done: `verb` as RBAC names it, to one object, or to all where `name` is ""."""
+
+    verb: str
+    resource: Resource
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource.describe(self.name)}"
+
+
+class _User(msgspec.Struct, frozen=True):
+    """A user in a review."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    """What a TokenReview found."""
+
+    authenticated: bool = False
+    user: _User = _User()
+    audiences: tuple[str, ...] | None = None
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    """An answered TokenReview, without the token."""
+
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(msgspec.Struct, frozen=True):
+    """What a SubjectAccessReview found."""
+
+    allowed: bool = False
+    denied: bool = False
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    """An answered SubjectAccessReview."""
+
+    status: _AccessStatus = _AccessStatus()
+
+
+def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) -> Subject | None:
+    """Return whose token it is, None if nobody's; raises a KubeError, in whose text the token does not stand.
+
+    With audiences, the token must be for one of them, and the API server must have said so; without, for the server.
+    """
+    spec: dict[str, Any] = {"token": token} | ({"audiences": list(audiences)} if audiences else {})
+    body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": spec}
+    status = client.create(TOKEN_REVIEWS, body, type=_TokenReview).status
+    if not status.authenticated or not status.user.username:
+        return None
+    if audiences and not set(audiences) & set(status.audiences or ()):
+        return None
+    user = status.user
+    extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))
+    return Subject(user.username, user.uid, tuple(user.groups or ()), extra)
+
+
+def review_access(client: KubeClient, subject: Subject, access: Access) -> bool:
+    """Tell whether somebody may do something, as the API server's authorizers say; raises a KubeError."""
+    body = {
+        "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": SUBJECT_ACCESS_REVIEWS.kind,
+        "spec": {**_describe_subject(subject), "resourceAttributes": _describe_access(access)},
+    }
+    status = client.create(SUBJECT_ACCESS_REVIEWS, body, type=_AccessReview).status
+    return status.allowed and not status.denied
+
+
+def _describe_subject(subject: Subject) -> Mapping[str, Any]:
+    described: dict[str, Any] = {"user": subject.user, "groups": list(subject.groups)}
+    if subject.uid:
+        described["uid"] = subject.uid
+    if subject.extra:
+        described["extra"] = {key: list(values) for key, values in subject.extra}
+    return described
+
+
+def _describe_access(access: Access) -> Mapping[str, str]:
+    resource = access.resource
+    described = {"verb": access.verb, "group": resource.group, "version": resource.version, "resource": resource.plural}
+    return described | ({"name": access.name} if access.name else {})
