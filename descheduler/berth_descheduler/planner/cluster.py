@@ -84,13 +84,13 @@ class Cluster:
 
     @classmethod
     def from_snapshot(
-        cls, snapshot: Snapshot, waiting: Sequence[Pod] = (), node_selector: LabelSelector | None = None
+        cls, snapshot: Snapshot, waiting: Sequence[Pod] = (), node_selectors: Sequence[LabelSelector] = ()
     ) -> "Cluster":
         """Return the snapshot in numbers.
 
         Places of Reservations that no placeholder holds yet are pods that are expected. `waiting` are pods that room is
-        to be made for; they are put on a node of their own, the last one. Only the nodes that `node_selector` selects
-        are to be touched; None: all of them.
+        to be made for; they are put on a node of their own, the last one. Only the nodes that all `node_selectors`
+        select are to be touched.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
         pods, classes, elsewhere = _place_pods(nodes, (*snapshot.pods, *pending_slots(snapshot)), waiting)
@@ -109,7 +109,7 @@ class Cluster:
             unreadable=unreadable,
             elsewhere=elsewhere,
             waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
-            left_out=_left_out(snapshot.nodes, node_selector),
+            left_out=_left_out(snapshot.nodes, node_selectors),
         )
 
     @cached_property
@@ -155,11 +155,11 @@ class Cluster:
         return self.classes[self.pods[pod].class_index].amounts
 
 
-def _left_out(nodes: Sequence[Node], selector: LabelSelector | None) -> frozenset[NodeIndex]:
-    if selector is None:
-        return frozenset()
+def _left_out(nodes: Sequence[Node], selectors: Sequence[LabelSelector]) -> frozenset[NodeIndex]:
     return frozenset(
-        NodeIndex(index) for index, node in enumerate(nodes) if not matches_labels(selector, node.metadata.labels)
+        NodeIndex(index)
+        for index, node in enumerate(nodes)
+        if not all(matches_labels(selector, node.metadata.labels) for selector in selectors)
     )
 
 

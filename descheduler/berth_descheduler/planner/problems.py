@@ -61,7 +61,7 @@ class Problem:
         """
         args = settings.args
         _check_namespaces(snapshot, args.evictable_namespaces.named)
-        cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selector)
+        cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
         _check_resources(cluster, args)
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace)
         return cls(cluster, settings, allowed)

@@ -98,6 +98,11 @@ class PlannerSettings:
             raise InputError("timeLimit", self.time_limit_seconds, "seconds above 0")
 
     @property
+    def node_selectors(self) -> tuple[LabelSelector, ...]:
+        """Return the selectors of the nodes that give and take pods: a node has to satisfy all of them."""
+        return tuple(one for one in (self.node_selector, self.plugins.node_selector) if one is not None)
+
+    @property
     def balance(self) -> BalancePlugin:
         """Return what chooses moves for the cluster as a whole."""
         enabled = self.plugins.balance

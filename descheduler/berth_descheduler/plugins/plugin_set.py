@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from berth_core.errors import InputError, PermanentError
-from berth_core.objects import Pod
+from berth_core.objects import LabelSelector, Pod
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
 from berth_descheduler.plugins.protocols import (
     BalancePlugin,
@@ -58,6 +58,9 @@ class PluginSet:
     filters: tuple[Enabled[FilterPlugin], ...] = (Enabled(EVICTOR_NAME, _DEFAULT_EVICTOR),)
 
     pre_eviction_filters: tuple[Enabled[PreEvictionFilterPlugin], ...] = (Enabled(EVICTOR_NAME, _DEFAULT_EVICTOR),)
+
+    node_selector: LabelSelector | None = None
+    """Only these nodes give and take pods, whatever else the planner's settings select; None: all."""
 
     def refusing(self, view: ClusterView) -> Refusing:
         """Return what asks all filters; raises `InputError` where their arguments do not fit the cluster."""
