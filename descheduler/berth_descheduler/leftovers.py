@@ -38,17 +38,21 @@ class Fate(Enum):
     CONTINUE = auto()
     ABORT_AS_OLD = auto()
     ABORT_AS_SUPERSEDED = auto()
+    ABORT_AS_ASKED = auto()
     LEAVE = auto()
 
 
 _ABORT_MESSAGES = {
     Fate.ABORT_AS_OLD: "aborted: the run was interrupted too long ago to be continued",
     Fate.ABORT_AS_SUPERSEDED: "aborted: it was never approved, and a new run makes a new plan",
+    Fate.ABORT_AS_ASKED: "aborted: somebody asked for it before it began",
 }
 
 
 def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> Fate:
     """Decide what becomes of a plan; one that began, or was approved, is continued while it is young.
+
+    One that is aborted in its middle is continued, too: its end is to bring home the pods that it has evicted.
 
     A policy's plan that nobody has begun is the service's (`dispatcher`), whoever looks here.
     """
@@ -56,6 +60,8 @@ def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> F
         return Fate.LEAVE
     if plan.phase is not PlanPhase.RUNNING and plan.spec.mode is not None:
         return Fate.LEAVE
+    if plan.phase is not PlanPhase.RUNNING and plan.spec.aborted:
+        return Fate.ABORT_AS_ASKED
     if plan.phase is not PlanPhase.RUNNING and not plan.spec.approved:
         return Fate.ABORT_AS_SUPERSEDED
     begun = plan.status.start_time or plan.metadata.creation_timestamp

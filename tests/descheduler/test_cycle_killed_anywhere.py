@@ -123,10 +123,12 @@ def test_the_next_run_ends_what_a_killed_one_began(landing: str) -> None:
         assert sorted(evicted) == ["api-1", "web-1", "web-2"], f"killed before call {calls_to_live}"
 
 
-def plan(phase: str | None, *, approved: bool = True, begun: str = "2026-11-21T11:50:00Z") -> MigrationPlan:
+def plan(
+    phase: str | None, *, approved: bool = True, aborted: bool = False, begun: str = "2026-11-21T11:50:00Z"
+) -> MigrationPlan:
     body: dict[str, Any] = {
         "metadata": {"name": "plan-1", "creationTimestamp": begun},
-        "spec": {"approved": approved},
+        "spec": {"approved": approved, "aborted": aborted},
         "status": {"phase": phase, "startTime": begun} if phase else {},
     }
     return MigrationPlan.from_api(body)
@@ -145,6 +147,10 @@ CASES = {
     "a proposed plan that a person approved meanwhile is continued": Case(plan("Proposed"), Fate.CONTINUE),
     "a proposed plan that nobody approved is superseded": Case(
         plan("Proposed", approved=False), Fate.ABORT_AS_SUPERSEDED
+    ),
+    "a plan that somebody aborted before it began is ended": Case(plan("Approved", aborted=True), Fate.ABORT_AS_ASKED),
+    "a plan that somebody aborted in its middle is continued, to bring its pods home": Case(
+        plan("Running", aborted=True), Fate.CONTINUE
     ),
     "an old running plan is aborted": Case(plan("Running", begun="2026-11-21T11:00:00Z"), Fate.ABORT_AS_OLD),
     **{f"a plan that is {phase} stays": Case(plan(phase), Fate.LEAVE) for phase in PlanPhase if phase.terminal},

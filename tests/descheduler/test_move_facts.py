@@ -3,6 +3,7 @@
 
 import zlib
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from berth_core.reservations import (
 from berth_descheduler.facts import KinTally, MoveProgress, derive_facts, look_at, read_place, start_progress
 from berth_descheduler.moves import Eviction, Kin, MoveFacts, Place, Presence
 from berth_descheduler.observation import Observed
-from builders import pod, reservation
+from builders import NOON, pod, reservation
 
 NOW, GAP = 1000.0, 5.0
 HELD_SLOT = Slot(task="pod", index=0, state=SlotState.HELD, node="target")
@@ -185,6 +186,26 @@ def test_a_pod_gone_without_a_reservation_was_not_evicted_by_an_interrupted_run(
 def test_a_new_run_takes_no_pod_that_is_gone_for_evicted() -> None:
     one = progress()
     assert not facts_of(one, observed((one, AVAILABLE_STATUS, None))).evicted
+
+
+# --- places that expire ---------------------------------------------------------------------------------------------
+
+HORIZON = NOON + timedelta(minutes=2)
+EXPIRIES = {
+    "one that expires before the pod could have moved is lost": ("2026-11-21T12:01:59Z", False, Place.LOST),
+    "one that expires later holds": ("2026-11-21T12:02:01Z", False, Place.HELD),
+    "one that never expires holds": (None, False, Place.HELD),
+    "one for which a pod was evicted is used to the last": ("2026-11-21T12:01:59Z", True, Place.HELD),
+}
+
+
+@pytest.mark.parametrize(("expires", "gone", "want"), EXPIRIES.values(), ids=EXPIRIES)
+def test_a_place_counts_while_it_lasts(expires: str | None, gone: bool, want: Place) -> None:  # noqa: FBT001 - a table
+    one = evicted(progress()) if gone else progress()
+    held = status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY, expires_at=expires)
+    seen = observed((one, held, None if gone else pod("web-1", node="source")))
+    look = look_at([one], seen, NOW, GAP, horizon=HORIZON)
+    assert look.sights[one.index].place is want
 
 
 # --- several moves --------------------------------------------------------------------------------------------------

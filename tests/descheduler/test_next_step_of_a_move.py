@@ -109,6 +109,23 @@ CASES = {
         MoveReason.POD_CHANGED,
         RELEASED,
     ),
+    "nothing is reserved while a sibling's replacement is not Ready": Case(
+        MoveFacts(target="target", siblings_ready=False, since=Since(siblings=980)),
+        Wait,
+        MoveState.PENDING,
+        want_words="are Ready",
+    ),
+    "nothing is evicted while a sibling's replacement is not Ready": Case(
+        replace(RESERVED, siblings_ready=False, since=replace(RESERVED.since, siblings=980)), Wait, MoveState.RESERVED
+    ),
+    "a sibling's replacement that does not become Ready keeps the others where they are": Case(
+        MoveFacts(target="target", siblings_ready=False, since=Since(siblings=970)),
+        Finish,
+        MoveState.SKIPPED,
+        MoveReason.SIBLING_NOT_READY,
+        RELEASED,
+        "not Ready for 30 s",
+    ),
     "a held and proven place leads to the eviction": Case(RESERVED, Evict),
     "no pod of a source is evicted before all of them have places": Case(
         replace(RESERVED, source_ready=False), Wait, MoveState.RESERVED

@@ -14,7 +14,7 @@ from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.refusals import RefusalReason as Reason
-from builders import NOON, node, owner, pod
+from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters
 
@@ -29,12 +29,16 @@ def web(name: str, on: str, *, cpu: str = "1", namespace: str = "default") -> Po
     return pod(name, node=on, cpu=cpu, memory=None, namespace=namespace, controller=owner(name=name))
 
 
+def base() -> Pod:
+    return bare_pod("base", node="full", cpu="10", memory=None)
+
+
 def three_low_nodes(*, namespace: str = "default") -> Snapshot:
     """Nodes with one, two and three small pods, and a full one with room for all six."""
     nodes = tuple(node(name, cpu="16") for name in ("full", "one", "three", "two"))
     small = {"one": 1, "two": 2, "three": 3}
     pods = [web(f"{on}-{n}", on, namespace=namespace) for on, count in small.items() for n in range(count)]
-    return Snapshot(nodes=nodes, pods=(web("base", "full", cpu="9"), *pods))
+    return Snapshot(nodes=nodes, pods=(base(), *pods))
 
 
 def reasons(found: object) -> dict[str, tuple[Reason, str]]:
@@ -61,7 +65,7 @@ def test_a_namespace_gives_no_more_pods_than_it_may_and_nodes_are_emptied_whole(
 def test_a_limit_of_one_namespace_does_not_hold_back_the_others() -> None:
     nodes = tuple(node(name, cpu="16") for name in ("a", "b", "c", "full"))
     pods = (web("a", "a", namespace="shop"), web("b", "b", namespace="shop"), web("c", "c", namespace="game"))
-    snapshot = Snapshot(nodes=nodes, pods=(web("base", "full", cpu="9"), *pods))
+    snapshot = Snapshot(nodes=nodes, pods=(base(), *pods))
     found = plan(snapshot, replace(consolidating(), max_moves_per_namespace=1))
     assert len(found.freed_nodes) == 2
     assert "c" in found.freed_nodes
@@ -75,14 +79,13 @@ def test_a_plan_within_limits_does_not_claim_to_be_the_best_that_they_allow() ->
 
 
 def test_room_is_made_without_taking_more_off_a_node_than_is_allowed() -> None:
-    nodes = (node("a", cpu="4"), node("b", cpu="6"))
-    pods = tuple(web(f"a-{n}", "a") for n in range(3))
-    snapshot = Snapshot(nodes=nodes, pods=pods)
-    free = plan(snapshot, making_room(shapes=("cpu=4,count=2",)))
-    assert len(free.moves) == 0 or len(free.moves) == 3
-    assert len(plan(snapshot, making_room(shapes=("cpu=3,count=2",))).moves) == 2
-    held = plan(snapshot, replace(making_room(shapes=("cpu=3,count=2",)), max_moves_per_node=1))
+    pods = (bare_pod("fixed", node="b", cpu="2", memory=None), *(web(f"a-{n}", "a") for n in range(3)))
+    snapshot = Snapshot(nodes=(node("a", cpu="4"), node("b", cpu="4")), pods=pods)
+    how = making_room(shapes=("cpu=3,count=1",))
+    assert [move.source for move in plan(snapshot, how).moves] == ["a", "a"]
+    held = plan(snapshot, replace(how, max_moves_per_node=1))
     assert held.moves == ()
+    assert [room.fitted for room in held.room] == [0]
 
 
 def test_a_pod_that_a_plan_brought_to_its_node_lately_rests_there() -> None:

@@ -1,0 +1,124 @@
+"""What earlier plans say about a new one: which pods rest, which gains did not last, which moves undo others."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from berth_core.clock import format_timestamp
+from berth_core.migration_plans import (
+    Achieved,
+    MigrationPlan,
+    MigrationPlanSpec,
+    MigrationPlanStatus,
+    MoveState,
+    MoveStatus,
+    PlannedMove,
+    PlanPhase,
+)
+from berth_core.objects import ObjectMeta
+from berth_descheduler.plan_history import count_ping_pong, find_refilled, find_resting
+from builders import NOON
+
+HOUR = timedelta(hours=1)
+
+
+def move(pod: str, source: str, target: str) -> PlannedMove:
+    return PlannedMove(namespace="shop", pod=pod, source=source, target=target)
+
+
+def went(pod: str, replacement: str = "", state: MoveState = MoveState.LANDED, node: str = "") -> MoveStatus:
+    return MoveStatus(namespace="shop", pod=pod, state=state, replacement=replacement, node=node)
+
+
+def plan(name: str, minutes_ago: float, *moves: tuple[PlannedMove, MoveStatus], freed: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
+    ended = format_timestamp(NOON - timedelta(minutes=minutes_ago))
+    return MigrationPlan(
+        metadata=ObjectMeta(name=name, uid=name),
+        spec=MigrationPlanSpec(moves=tuple(one for one, _ in moves)),
+        status=MigrationPlanStatus(
+            phase=PlanPhase.SUCCEEDED,
+            completion_time=ended,
+            moves=tuple(status for _, status in moves),
+            achieved=Achieved(freed_nodes=freed),
+        ),
+    )
+
+
+A_TO_B = (move("web-1", "a", "b"), went("web-1", "web-2"))
+B_TO_C = (move("web-2", "b", "c"), went("web-2", "web-3"))
+
+
+def test_the_replacement_of_a_moved_pod_rests_for_the_cool_down() -> None:
+    plans = [plan("one", 59, A_TO_B)]
+    assert find_resting(plans, NOON, HOUR) == {("shop", "web-2"): NOON - timedelta(minutes=59)}
+    assert find_resting([plan("one", 61, A_TO_B)], NOON, HOUR) == {}
+
+
+def test_a_replacement_that_was_moved_on_is_known_by_its_last_name() -> None:
+    plans = [plan("two", 10, B_TO_C), plan("one", 50, A_TO_B)]
+    assert list(find_resting(plans, NOON, HOUR)) == [("shop", "web-3")]
+
+
+@pytest.mark.parametrize(
+    ("claim", "status"),
+    [
+        ("a move that was not begun", went("web-1", state=MoveState.SKIPPED)),
+        ("a move that failed before its pod was evicted", went("web-1", state=MoveState.FAILED)),
+    ],
+)
+def test_no_pod_rests_after(claim: str, status: MoveStatus) -> None:
+    assert find_resting([plan("one", 5, (move("web-1", "a", "b"), status))], NOON, HOUR) == {}, claim
+
+
+def test_a_node_that_was_freed_and_is_to_be_freed_again_has_been_filled_again() -> None:
+    plans = [plan("old", 120, A_TO_B, freed=("a",)), plan("new", 20, A_TO_B, freed=("a", "idle"))]
+    assert find_refilled(plans, ["a", "b"], NOON, HOUR) == {"a": "new"}
+    assert find_refilled(plans[:1], ["a"], NOON, HOUR) == {}
+    assert find_refilled(plans, ["idle"], NOON, HOUR) == {}, "no move took anything off it"
+
+
+@dataclass(frozen=True)
+class Case:
+    earlier: tuple[MigrationPlan, ...]
+    now: tuple[PlannedMove, MoveStatus]
+    want: int
+    rest: timedelta = timedelta(0)
+
+
+CASES = {
+    "a pod that goes back to where it was": Case(
+        (plan("one", 90, A_TO_B),), (move("web-2", "b", "a"), went("web-2", "web-3", node="a")), 1
+    ),
+    "a pod that goes back over a third node": Case(
+        (plan("one", 90, A_TO_B), plan("two", 60, B_TO_C)),
+        (move("web-3", "c", "a"), went("web-3", "web-4", node="a")),
+        1,
+    ),
+    "a pod that lands where it was although it was to go elsewhere": Case(
+        (plan("one", 90, A_TO_B),),
+        (move("web-2", "b", "c"), went("web-2", "web-3", MoveState.ELSEWHERE, node="a")),
+        1,
+    ),
+    "a pod that goes on": Case(
+        (plan("one", 90, A_TO_B),), (move("web-2", "b", "c"), went("web-2", "web-3", node="c")), 0
+    ),
+    "a pod that goes on while it was to rest": Case(
+        (plan("one", 30, A_TO_B),), (move("web-2", "b", "c"), went("web-2", "web-3", node="c")), 1, rest=HOUR
+    ),
+    "a move back that was not made": Case(
+        (plan("one", 90, A_TO_B),), (move("web-2", "b", "a"), went("web-2", state=MoveState.SKIPPED)), 0
+    ),
+    "a move back after more than a day": Case(
+        (plan("one", 25 * 60, A_TO_B),), (move("web-2", "b", "a"), went("web-2", "web-3", node="a")), 0
+    ),
+    "another pod that goes there": Case(
+        (plan("one", 90, A_TO_B),), (move("api-1", "b", "a"), went("api-1", "api-2", node="a")), 0
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_counts_as_ping_pong(case: Case) -> None:
+    assert count_ping_pong(case.earlier, [case.now], NOON, case.rest) == case.want

@@ -1,0 +1,78 @@
+"""Which pods that wait would lose their room to a plan's moves: those that have room now, and only those."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from berth_core.labels import RESERVATION_LABEL
+from berth_core.migration_plans import PlannedMove
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.waiting_pods import nodes_for_waiting_pods, starved_pods
+from builders import node, owner, pod
+
+MOVE = PlannedMove(namespace="default", pod="web-1", source="source", target="target")
+
+
+def placed(name: str, on: str, cpu: str) -> Pod:
+    return pod(name, node=on, cpu=cpu, memory=None, controller=owner(name=name))
+
+
+def waits(name: str = "waits", cpu: str = "2", **rest: Any) -> Pod:  # noqa: ANN401 - a builder passes on what the case says
+    return pod(name, node="", phase="Pending", ready=False, cpu=cpu, memory=None, **rest)
+
+
+def cluster(*waiting: Pod, spare: str = "0") -> Snapshot:
+    """A move of two cores from a node with four free ones to one with three, and a third with `spare` free ones."""
+    nodes = (node("other", cpu="8"), node("source", cpu="6"), node("target", cpu="8"))
+    used = {"0": "8", "2": "6", "3": "5"}[spare]
+    pods = (placed("web-1", "source", "2"), placed("fills", "target", "5"), placed("fills-too", "other", used))
+    return Snapshot(nodes=nodes, pods=(*pods, *waiting))
+
+
+@dataclass(frozen=True)
+class Case:
+    waiting: tuple[Pod, ...]
+    want: tuple[str, ...] = ()
+    spare: str = "0"
+
+
+CASES = {
+    "a pod whose last room the target is comes first": Case((waits(),), ("waits",)),
+    "a pod whose last room is on the source, which is to be emptied, comes first": Case((waits(cpu="4"),), ("waits",)),
+    "a pod that has room elsewhere does not mind": Case((waits(),), spare="2"),
+    "a pod that fits beside the move does not mind": Case((waits(cpu="1"),)),
+    "a pod that fits nowhere anyhow does not block": Case((waits(cpu="5"),)),
+    "a pod that a gate holds back does not block": Case((waits(gates=("example.com/later",)),)),
+    "a pod in a hand-over does not block": Case((waits(labels={RESERVATION_LABEL: "x"}),)),
+    "a pod that is kept off by its own selector does not block": Case((waits(node_selector={"no": "such"}),)),
+    "of two pods the one that is left over is named": Case(
+        (waits("first", priority=10), waits("second")), ("second",), spare="2"
+    ),
+    "nobody waits": Case(()),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_who_would_lose_its_room(case: Case) -> None:
+    found = starved_pods(cluster(*case.waiting, spare=case.spare), [MOVE])
+    assert tuple(one.metadata.name for one in found) == case.want
+
+
+def test_a_plan_without_moves_takes_room_from_nobody() -> None:
+    assert starved_pods(cluster(waits()), []) == ()
+
+
+def test_nodes_that_are_closed_beside_the_sources_count_as_taken() -> None:
+    snapshot = cluster(waits(cpu="3"), spare="3")
+    assert starved_pods(snapshot, [MOVE]) == ()
+    assert [one.metadata.name for one in starved_pods(snapshot, [MOVE], ["other"])] == ["waits"]
+
+
+def test_a_marked_node_is_wanted_only_by_pods_without_room_elsewhere() -> None:
+    snapshot = cluster(waits(cpu="2"), spare="2")
+    assert nodes_for_waiting_pods(snapshot, ["source"]) == frozenset()
+    crowded = cluster(*(waits(f"waits-{number}", cpu="3") for number in range(3)), spare="3")
+    assert nodes_for_waiting_pods(crowded, ["source"]) == {"source"}
+    assert nodes_for_waiting_pods(cluster(), ["source"]) == frozenset()
