@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.clock import Clock, SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_descheduler import log_keys
+from berth_descheduler.api.options import rest_options, rest_settings, serve_rest
 from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.health import HealthServer
@@ -98,6 +99,7 @@ class DeschedulerService:
 @click.option(
     "--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /readyz, /metrics."
 )
+@rest_options
 @click.option(
     "--log-level",
     default="info",
@@ -110,6 +112,7 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
     service_settings = read_service_settings(options)
     settings = cycle_settings(options, trigger="Once" if service_settings.interval is None else "Interval")
     planner = run_planner_settings(options)
+    rest = rest_settings(options)
     configure_logs(options["log_level"], as_json=True)
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler") as client,
@@ -117,7 +120,8 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
         naming_options(options),
     ):
         service = DeschedulerService(client, SystemClock(), settings, planner, stop)
-        return _serve(service, service_settings, settings)
+        with serve_rest(rest, service.registry, kubeconfig=kubeconfig, context=context):
+            return _serve(service, service_settings, settings)
 
 
 def _serve(service: DeschedulerService, how: ServiceSettings, settings: CycleSettings) -> int:

@@ -1,0 +1,223 @@
+"""Owns what every request passes before it is looked at: its size, whose it is, how much is asked at once, its time.
+
+It does not own where requests are counted and logged (`records`), nor slow connections (`connections`).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from berth_descheduler.api.admission import Admission, Visit
+from berth_descheduler.api.authority import Authority
+from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, fault
+from berth_descheduler.api.settings import RestLimits, RestSettings
+from berth_kube.reviews import Subject
+
+PROTECTED: Final = "/v1/"
+"""What stands below this is for those only whom the cluster knows."""
+
+_JSON: Final = "application/json"
+_DRAIN_SECONDS: Final = 2.0
+_BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+@dataclass(slots=True)
+class Passage:
+    """What the gate found out about a request that it let through."""
+
+    visit: Visit
+    deadline: asyncio.Timeout
+    subject: Subject | None = None
+    authorization: Sequence[str] = ()
+    """Kept for streams, which ask again."""
+
+    def become_stream(self) -> None:
+        """Let the request last; raises `ProblemError` where too many do."""
+        self.visit.become_stream()
+        self.deadline.reschedule(None)
+
+
+class _GoneError(Exception):
+    """The peer went away before its request was whole."""
+
+
+class Gate:
+    """An ASGI application before another one; answers itself what it does not let through."""
+
+    def __init__(self, app: ASGIApp, authority: Authority, admission: Admission, settings: RestSettings) -> None:
+        self._app = app
+        self._authority = authority
+        self._admission = admission
+        self._limits = settings.limits
+        self._times = settings.times
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer with a problem."""
+        started = False
+        intake = _Intake(receive)
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._pass(scope, intake, noted)
+        except _GoneError:
+            return
+        except (ProblemError, TimeoutError) as error:
+            if started:
+                raise
+            problem = error if isinstance(error, ProblemError) else self._too_long()
+            await self._refuse(scope, intake, send, problem)
+
+    async def _pass(self, scope: Scope, receive: "_Intake", send: Send) -> None:
+        require_modest(scope, self._limits)
+        with self._admission.request() as visit:
+            async with asyncio.timeout(self._times.request_seconds) as deadline:
+                passage = Passage(visit, deadline)
+                scope["state"]["passage"] = passage
+                if scope["path"].startswith(PROTECTED):
+                    passage.authorization = header_values(scope, b"authorization")
+                    passage.subject = await self._authority.identify(passage.authorization)
+                    visit.name(passage.subject.user)
+                body = await self._read_body(scope, receive)
+                await self._app(scope, _replayed(body, receive), send)
+
+    async def _read_body(self, scope: Scope, receive: "_Intake") -> bytes:
+        """Return the whole body; raises `ProblemError` where it is too large, of another kind or too slow."""
+        if not has_body(scope):
+            return b""
+        try:
+            async with asyncio.timeout(self._times.body_seconds):
+                body = await _read(receive, self._limits.body_bytes)
+        except TimeoutError as error:
+            text = f"the body was not complete within {self._times.body_seconds:g} s"
+            raise ProblemError(ProblemKind.TOO_SLOW, text) from error
+        if body and scope["method"] in _BODY_METHODS:
+            require_json(scope)
+        return body
+
+    def _too_long(self) -> ProblemError:
+        return ProblemError(ProblemKind.TIMED_OUT, f"there was no answer within {self._times.request_seconds:g} s")
+
+    async def _refuse(self, scope: Scope, intake: "_Intake", send: Send, problem: ProblemError) -> None:
+        """Answer with a problem; a body that is not too large is read before, so that its sender reads the answer."""
+        whole = intake.whole or not has_body(scope) or await _drained(scope, intake, self._limits.drained_bytes)
+        await send_problem(scope, send, problem, close=not whole)
+
+
+class _Intake:
+    """Receives a request's messages and knows whether its body was whole."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.whole = False
+
+    async def __call__(self) -> Message:
+        """Return the next message."""
+        message = await self._receive()
+        self.whole = self.whole or (message["type"] == "http.request" and not message.get("more_body", False))
+        return message
+
+
+def require_modest(scope: Scope, limits: RestLimits) -> None:
+    """Raise `ProblemError` where a request's target, headers or announced body are too large."""
+    target = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
+    if target > limits.target_bytes:
+        text = f"path and query have {target} bytes; expected at most {limits.target_bytes}"
+        raise ProblemError(ProblemKind.TARGET_TOO_LONG, text)
+    headers = scope["headers"]
+    size = sum(len(name) + len(value) for name, value in headers)
+    if len(headers) > limits.headers or size > limits.header_bytes:
+        raise ProblemError(
+            ProblemKind.HEADERS_TOO_LARGE,
+            f"there are {len(headers)} headers of {size} bytes; expected at most {limits.headers} of"
+            f" {limits.header_bytes} bytes in all",
+        )
+    if (announced := _announced_bytes(scope)) > limits.body_bytes:
+        raise _too_large(limits.body_bytes, f"{announced} bytes")
+
+
+def require_json(scope: Scope) -> None:
+    """Raise `ProblemError` unless a body is said to be JSON."""
+    found = header_values(scope, b"content-type")
+    if len(found) != 1 or found[0].partition(";")[0].strip().lower() != _JSON:
+        raise ProblemError(
+            ProblemKind.UNSUPPORTED_MEDIA_TYPE,
+            f"the body is {', '.join(found) or 'of no type'}; expected the header Content-Type: {_JSON}",
+            faults=[fault("header.Content-Type", ", ".join(found) or None, _JSON)],
+            headers={"Accept": _JSON},
+        )
+
+
+def header_values(scope: Scope, name: bytes) -> list[str]:
+    """Return the values of a header."""
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def has_body(scope: Scope) -> bool:
+    """Tell whether a request announces a body."""
+    return bool(header_values(scope, b"transfer-encoding")) or _announced_bytes(scope) > 0
+
+
+async def send_problem(scope: Scope, send: Send, problem: ProblemError, *, close: bool = False) -> None:
+    """Send a problem document."""
+    body = problem.body(scope["state"].get("request_id", ""))
+    headers = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), **problem.headers}
+    headers |= {"Connection": "close"} if close else {}
+    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _announced_bytes(scope: Scope) -> int:
+    """Return the announced length of the body; the server has refused what is no number."""
+    return next((int(value) for value in header_values(scope, b"content-length") if value.isdecimal()), 0)
+
+
+async def _read(receive: _Intake, most: int) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _GoneError
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise _too_large(most, "more")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _too_large(most: int, found: str) -> ProblemError:
+    text = f"the body has {found}; expected at most {most} bytes"
+    return ProblemError(ProblemKind.TOO_LARGE, text, faults=[fault("body", None, f"at most {most} bytes")])
+
+
+async def _drained(scope: Scope, receive: _Intake, most: int) -> bool:
+    """Tell whether the rest of a body could be read in short time; not where its sender waits to be asked for it."""
+    if header_values(scope, b"expect"):
+        return False
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            await _read(receive, most)
+    except (TimeoutError, ProblemError, _GoneError):
+        return False
+    return True
+
+
+def _replayed(body: bytes, receive: _Intake) -> Receive:
+    """Return a `receive` that gives the body that was read, then what comes after it."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

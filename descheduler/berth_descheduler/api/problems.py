@@ -1,0 +1,243 @@
+"""Owns what is answered when something is wrong: one problem document (RFC 9457) for every error there is.
+
+It does not own the errors themselves, nor the wording of those that other modules raise.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.errors import BerthError, InputError, RetryableError
+from berth_descheduler.plan_requests import PlanStateError
+from berth_kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidObjectError,
+    KubeError,
+    NotFoundError,
+    UnauthorizedError,
+)
+
+MEDIA_TYPE: Final = "application/problem+json"
+_TYPE_PREFIX: Final = "urn:berth:problem:"
+_LONGEST_VALUE: Final = 80
+_RETRY_SECONDS: Final = 2
+
+
+class ProblemKind(StrEnum):
+    """What is wrong, for programs; the last part of a problem's `type`."""
+
+    MALFORMED = "malformed-request"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not-found"
+    METHOD_NOT_ALLOWED = "method-not-allowed"
+    TOO_SLOW = "request-too-slow"
+    CONFLICT = "conflict"
+    TOO_LARGE = "request-too-large"
+    TARGET_TOO_LONG = "target-too-long"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported-media-type"
+    INVALID = "invalid-request"
+    TOO_MANY_REQUESTS = "too-many-requests"
+    HEADERS_TOO_LARGE = "headers-too-large"
+    INTERNAL = "internal-error"
+    CLUSTER_REFUSED = "cluster-refused"
+    OVERLOADED = "overloaded"
+    CLUSTER_UNAVAILABLE = "cluster-unavailable"
+    TIMED_OUT = "timed-out"
+
+
+_STATUS: Final[Mapping[ProblemKind, HTTPStatus]] = {
+    ProblemKind.MALFORMED: HTTPStatus.BAD_REQUEST,
+    ProblemKind.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
+    ProblemKind.FORBIDDEN: HTTPStatus.FORBIDDEN,
+    ProblemKind.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ProblemKind.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
+    ProblemKind.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
+    ProblemKind.CONFLICT: HTTPStatus.CONFLICT,
+    ProblemKind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ProblemKind.TARGET_TOO_LONG: HTTPStatus.REQUEST_URI_TOO_LONG,
+    ProblemKind.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    ProblemKind.INVALID: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ProblemKind.TOO_MANY_REQUESTS: HTTPStatus.TOO_MANY_REQUESTS,
+    ProblemKind.HEADERS_TOO_LARGE: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    ProblemKind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
+    ProblemKind.CLUSTER_REFUSED: HTTPStatus.BAD_GATEWAY,
+    ProblemKind.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
+    ProblemKind.CLUSTER_UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    ProblemKind.TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+
+class FieldFault(msgspec.Struct, frozen=True):
+    """One thing in a request that is not as it must be."""
+
+    field: str
+    """Where it is: `body.mode`, `query.shape`, `path.name`, `header.Idempotency-Key`."""
+    value: str
+    """What was given, cut where it is long; "" where nothing was."""
+    expected: str
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A problem document."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str = ""
+    """Names this very request, as the service's log does."""
+    errors: tuple[FieldFault, ...] = ()
+
+
+class ProblemError(Exception):
+    """A request that ends with a problem."""
+
+    def __init__(
+        self,
+        kind: ProblemKind,
+        detail: str,
+        *,
+        faults: Sequence[FieldFault] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.faults = tuple(faults)
+        self.headers = dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        """Return the HTTP status."""
+        return _STATUS[self.kind].value
+
+    def document(self, request_id: str = "") -> Problem:
+        """Return the document that tells it."""
+        return Problem(
+            type=f"{_TYPE_PREFIX}{self.kind}",
+            title=self.kind.value.replace("-", " ").capitalize(),
+            status=self.status,
+            detail=self.detail,
+            instance=f"urn:uuid:{request_id}" if request_id else "",
+            errors=self.faults,
+        )
+
+    def body(self, request_id: str = "") -> bytes:
+        """Return the document in JSON."""
+        return msgspec.json.encode(self.document(request_id))
+
+
+def invalid(faults: Sequence[FieldFault]) -> ProblemError:
+    """Return the problem of a request with faults in it."""
+    said = "; ".join(f"{fault.field} is {fault.value or 'missing'}; expected {fault.expected}" for fault in faults)
+    return ProblemError(ProblemKind.INVALID, said, faults=faults)
+
+
+def fault(field: str, value: object, expected: str) -> FieldFault:
+    """Return what is wrong with one field; the value is quoted and cut."""
+    return FieldFault(field, "" if value is None else _shown(value), expected)
+
+
+def overloaded(detail: str, retry_seconds: float = 1.0) -> ProblemError:
+    """Return the problem of a service that has enough to do."""
+    return ProblemError(ProblemKind.OVERLOADED, detail, headers=retry_after(retry_seconds))
+
+
+def too_many(detail: str, retry_seconds: float = 1.0) -> ProblemError:
+    """Return the problem of a caller who asks too much."""
+    return ProblemError(ProblemKind.TOO_MANY_REQUESTS, detail, headers=retry_after(retry_seconds))
+
+
+def unavailable(detail: str, retry_seconds: float | None = None) -> ProblemError:
+    """Return the problem of a cluster that does not answer."""
+    return ProblemError(ProblemKind.CLUSTER_UNAVAILABLE, detail, headers=retry_after(retry_seconds or _RETRY_SECONDS))
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """Return the header that says when to come again."""
+    return {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
+FAILED: Final = "the service failed; its log says more under this instance"
+_NO_RIGHT: Final = "the service itself has no right to do this in the cluster; whoever installed it must grant it"
+
+
+def from_error(error: BerthError) -> ProblemError:
+    """Return the problem that an error of Berth or of the API server is to a caller."""
+    match error:
+        case InputError():
+            found = invalid([fault(error.field, error.value, error.expected)])
+        case RetryableError():
+            found = unavailable("the cluster's API server does not answer as it should", error.retry_after_seconds)
+        case PlanStateError():
+            found = ProblemError(ProblemKind.CONFLICT, str(error))
+        case ForbiddenError() | UnauthorizedError():
+            found = ProblemError(ProblemKind.CLUSTER_REFUSED, _NO_RIGHT)
+        case KubeError():
+            kind = next((kind for class_, kind in _BY_CLASS.items() if isinstance(error, class_)), None)
+            found = ProblemError(kind or ProblemKind.CLUSTER_REFUSED, error.message or str(error))
+        case _:
+            found = ProblemError(ProblemKind.INTERNAL, FAILED)
+    return found
+
+
+_BY_CLASS: Final[Mapping[type[KubeError], ProblemKind]] = {
+    NotFoundError: ProblemKind.NOT_FOUND,
+    ConflictError: ProblemKind.CONFLICT,
+    AlreadyExistsError: ProblemKind.CONFLICT,
+    InvalidObjectError: ProblemKind.CONFLICT,
+}
+"""What the API server refuses of what we write, it refuses because of the object's state."""
+
+
+# --- what FastAPI finds -----------------------------------------------------------------------------------------------
+
+_EXPECTED: Final[Mapping[str, str]] = {
+    "missing": "a value",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "extra_forbidden": "to be left out: there is no such field",
+    "model_attributes_type": "a JSON object",
+    "dict_type": "a JSON object",
+    "int_parsing": "a whole number",
+}
+
+
+def from_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
+    """Return the problem of what FastAPI found wrong with a request's parameters and body."""
+    broken = next((error for error in errors if error["type"] == "json_invalid"), None)
+    if broken is not None:
+        reason = (broken.get("ctx") or {}).get("error", "it cannot be read")
+        return ProblemError(
+            ProblemKind.MALFORMED,
+            f"the body is no JSON: {reason}",
+            faults=[FieldFault("body", "", "a JSON object")],
+        )
+    return invalid([_fault_of(error) for error in errors])
+
+
+def _fault_of(error: Mapping[str, Any]) -> FieldFault:
+    where = ".".join(str(part) for part in error["loc"])
+    given = None if error["type"] == "missing" else error.get("input")
+    return fault(where, given, _expected(error))
+
+
+def _expected(error: Mapping[str, Any]) -> str:
+    if error["type"] == "literal_error":
+        return f"one of {error['ctx']['expected']}".replace("'", "")
+    text = str(error["msg"])
+    return _EXPECTED.get(error["type"], text[:1].lower() + text[1:])
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(one if one.isprintable() else "\ufffd" for one in text)
+    text = f'"{text}"' if isinstance(value, str) else text
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

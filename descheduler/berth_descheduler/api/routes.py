@@ -1,0 +1,284 @@
+"""Owns the paths of the interface: which right each needs, what it reads or asks for, what it answers.
+
+It does not own the documents, nor what every request passes before (`gate`).
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from berth_core.clock import Clock
+from berth_core.migration_plans import RunMode
+from berth_core.policies import VALID, DeschedulerPolicy
+from berth_descheduler import plan_requests
+from berth_descheduler.api import reading
+from berth_descheduler.api.authority import Authority
+from berth_descheduler.api.background import Workers
+from berth_descheduler.api.capacity_desk import CapacityDesk
+from berth_descheduler.api.description import answers
+from berth_descheduler.api.documents import (
+    Capacity,
+    ListedPlan,
+    PlanDocument,
+    PlanList,
+    PolicyList,
+    RequestedRun,
+    StreamedEvent,
+    describe_run,
+    list_plan,
+)
+from berth_descheduler.api.event_streams import MEDIA_TYPE, EventStream, Following, stream_events
+from berth_descheduler.api.gate import Passage
+from berth_descheduler.api.parameters import (
+    IdempotencyKey,
+    LastEventId,
+    PhaseFilter,
+    PlanLimit,
+    PlanName,
+    PolicyFilter,
+    RunRequest,
+    Shapes,
+    read_shapes,
+    refuse_unknown,
+)
+from berth_descheduler.api.plan_feeds import PlanFeeds
+from berth_descheduler.api.problems import ProblemError, ProblemKind, fault
+from berth_descheduler.api.settings import RestSettings
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PODS
+from berth_kube.reviews import Access, Subject
+
+T = TypeVar("T")
+
+_PLANS_SHOWN: Final = 100
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What the paths work with."""
+
+    client: KubeClient
+    clock: Clock
+    workers: Workers
+    authority: Authority
+    capacity: CapacityDesk
+    feeds: PlanFeeds
+    settings: RestSettings
+
+    async def admit(self, request: Request, *needed: Access) -> Subject:
+        """Return who asks, if they may do all that is needed; raises `ProblemError`."""
+        passage: Passage = request.state.passage
+        subject = passage.subject
+        if subject is None:  # no path outside of the gate's protected ones asks
+            raise ProblemError(ProblemKind.UNAUTHENTICATED, "nobody is known to ask")
+        for access in needed:
+            await self.authority.require(subject, access)
+        return subject
+
+
+def build_routes(desk: Desk) -> APIRouter:
+    """Return the paths of the interface."""
+    router = APIRouter(prefix="/v1")
+    _add_runs(router, desk)
+    _add_plans(router, desk)
+    _add_decisions(router, desk)
+    _add_events(router, desk)
+    _add_overviews(router, desk)
+    return router
+
+
+def _add_runs(router: APIRouter, desk: Desk) -> None:
+    @router.post(
+        "/runs",
+        summary="Ask for a run of a policy",
+        description="Needs the right to create migrationplans and, where the plan is to be carried out without "
+        "anybody's approval (mode Auto), to patch them. The run begins when those before it are over; "
+        "follow its plan to see.",
+        status_code=HTTPStatus.ACCEPTED,
+        tags=["runs"],
+        **answers(RequestedRun, "The run is asked for; Location names its plan.", location=True, conflict=True),
+    )
+    async def ask_for_run(request: Request, body: RunRequest, key: IdempotencyKey = None) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        subject = await desk.admit(request, Access("create", MIGRATION_PLANS))
+        with _naming("body.policy", body.policy, "policy"):
+            policy = await desk.workers.run(lambda: reading.read_policy(desk.client, body.policy))
+        _require_valid(policy)
+        mode = RunMode.PLAN if body.dry_run else RunMode(body.mode or policy.spec.mode)
+        if mode is RunMode.AUTO:
+            await desk.admit(request, Access("patch", MIGRATION_PLANS))
+        plan = await desk.workers.run(
+            lambda: plan_requests.request_run(
+                desk.client, desk.clock, body.policy, mode=mode, requested_by=subject.user, idempotency_key=key or ""
+            )
+        )
+        headers = {"Location": f"/v1/plans/{plan.metadata.name}"}
+        return _answer(describe_run(plan), HTTPStatus.ACCEPTED, headers)
+
+
+def _require_valid(policy: DeschedulerPolicy) -> None:
+    valid = policy.condition(VALID)
+    current = policy.status.observed_generation in (None, policy.metadata.generation)
+    if current and valid is not None and valid.status == "False":
+        text = f"policy {policy.metadata.name} cannot be run: {valid.message}"
+        raise ProblemError(
+            ProblemKind.CONFLICT,
+            text,
+            faults=[fault("body.policy", policy.metadata.name, "a policy whose condition Valid is not False")],
+        )
+
+
+def _add_plans(router: APIRouter, desk: Desk) -> None:
+    @router.get(
+        "/plans",
+        summary="List plans, the newest first",
+        description="Needs the right to list migrationplans. The plans come without their moves.",
+        tags=["plans"],
+        **answers(PlanList, "The plans.", missing=False),
+    )
+    async def list_plans(
+        request: Request, policy: PolicyFilter = None, phase: PhaseFilter = None, limit: PlanLimit = _PLANS_SHOWN
+    ) -> Response:
+        refuse_unknown(dict(request.query_params), {"policy", "phase", "limit"})
+        await desk.admit(request, Access("list", MIGRATION_PLANS))
+        found = await desk.workers.run(lambda: reading.read_plans(desk.client, policy=policy, phase=phase, limit=limit))
+        return _answer(found)
+
+    @router.get(
+        "/plans/{name}",
+        summary="Show a plan with its moves",
+        description="Needs the right to get the migrationplan.",
+        tags=["plans"],
+        **answers(PlanDocument, "The plan."),
+    )
+    async def show_plan(request: Request, name: PlanName) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        await desk.admit(request, Access("get", MIGRATION_PLANS, name))
+        with _naming("path.name", name, "plan"):
+            return _answer(await desk.workers.run(lambda: reading.read_plan(desk.client, name)))
+
+
+def _add_decisions(router: APIRouter, desk: Desk) -> None:
+    @router.post(
+        "/plans/{name}/approve",
+        summary="Let a plan be carried out",
+        description="Needs the right to patch the migrationplan. Cannot be taken back; to do it again changes nothing.",
+        status_code=HTTPStatus.ACCEPTED,
+        tags=["plans"],
+        **answers(ListedPlan, "The plan is approved and will be taken up.", conflict=True),
+    )
+    async def approve_plan(request: Request, name: PlanName) -> Response:
+        return await _decide(desk, request, name, plan_requests.approve)
+
+    @router.post(
+        "/plans/{name}/abort",
+        summary="Bring a plan to a safe end",
+        description="Needs the right to patch the migrationplan. Nothing new is begun, what is held is released, pods "
+        "that were evicted are waited for. Cannot be taken back; aborting again changes nothing.",
+        status_code=HTTPStatus.ACCEPTED,
+        tags=["plans"],
+        **answers(ListedPlan, "The plan is being aborted.", conflict=True),
+    )
+    async def abort_plan(request: Request, name: PlanName) -> Response:
+        return await _decide(desk, request, name, plan_requests.abort)
+
+
+async def _decide(desk: Desk, request: Request, name: str, decide: Callable[[KubeClient, str], Any]) -> Response:
+    refuse_unknown(dict(request.query_params), set())
+    await desk.admit(request, Access("patch", MIGRATION_PLANS, name))
+    with _naming("path.name", name, "plan"):
+        plan = await desk.workers.run(lambda: decide(desk.client, name))
+    return _answer(list_plan(plan), HTTPStatus.ACCEPTED)
+
+
+def _add_events(router: APIRouter, desk: Desk) -> None:
+    @router.get(
+        "/plans/{name}/events",
+        summary="Follow a plan",
+        description="Needs the right to watch the migrationplan. Server-sent events with JSON data: `plan` (a whole "
+        "plan, as GET /v1/plans/{name} answers) comes first, then `move` and `phase` with each change, or `deleted`. "
+        "The stream ends when the plan is over, and, with an event `problem` or a remark, when it cannot go on.",
+        tags=["plans"],
+        **answers(StreamedEvent, "The events.", media_type=MEDIA_TYPE, nothing=True),
+    )
+    async def follow_plan(request: Request, name: PlanName, last_id: LastEventId = None) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        needed = Access("watch", MIGRATION_PLANS, name)
+        await desk.admit(request, needed)
+        passage: Passage = request.state.passage
+        with ExitStack() as leaving:
+            feed = leaving.enter_context(desk.feeds.following(name))
+            await feed.looked()
+            if feed.plan is None or feed.deleted:
+                raise _no_such("path.name", name, "plan")
+            if feed.over and last_id == feed.plan.metadata.resource_version:
+                return Response(status_code=HTTPStatus.NO_CONTENT)
+            passage.become_stream()
+            around = Following(desk.feeds, desk.clock, desk.settings.times, _asking_again(desk, passage, needed))
+            ending = leaving.pop_all()
+            return EventStream(stream_events(feed, last_id or "", around), ending.close)
+        raise AssertionError("the stack passes every error on")
+
+
+def _asking_again(desk: Desk, passage: Passage, needed: Access) -> Callable[[], Awaitable[None]]:
+    """Return what finds out whether a reader may still read on."""
+
+    async def ask() -> None:
+        subject = await desk.authority.identify(passage.authorization)
+        await desk.authority.require(subject, needed)
+
+    return ask
+
+
+@contextmanager
+def _naming(field: str, name: str, what: str) -> Iterator[None]:
+    """Raise the problem of a name that nothing has, where the API server says so of the block's call."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise _no_such(field, name, what) from error
+
+
+def _no_such(field: str, name: str, what: str) -> ProblemError:
+    found = fault(field, name, f"the name of a {what} that exists")
+    return ProblemError(ProblemKind.NOT_FOUND, f"there is no {what} {name}", faults=[found])
+
+
+def _add_overviews(router: APIRouter, desk: Desk) -> None:
+    @router.get(
+        "/fragmentation",
+        summary="Count how many pods of some shapes still fit",
+        description="Needs the rights to list nodes and pods. Tells how much of what is free is of no use to each "
+        "shape, and why. An answer may be a few seconds old.",
+        tags=["cluster"],
+        **answers(Capacity, "How fragmented the cluster is.", missing=False),
+    )
+    async def fragmentation(request: Request, shapes: Shapes = None) -> Response:
+        refuse_unknown(dict(request.query_params), {"shape"})
+        asked = read_shapes(shapes or [])
+        await desk.admit(request, Access("list", NODES), Access("list", PODS))
+        return _answer(await desk.capacity.fragmentation(asked))
+
+    @router.get(
+        "/policies",
+        summary="List policies by name",
+        description="Needs the right to list deschedulerpolicies.",
+        tags=["cluster"],
+        **answers(PolicyList, "The policies.", missing=False),
+    )
+    async def policies(request: Request) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        await desk.admit(request, Access("list", DESCHEDULER_POLICIES))
+        return _answer(await desk.workers.run(lambda: reading.read_policies(desk.client)))
+
+
+def _answer(
+    document: msgspec.Struct, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None
+) -> Response:
+    return Response(msgspec.json.encode(document), status, headers, media_type="application/json")

@@ -1,0 +1,148 @@
+"""Owns the settings of the HTTP interface: where it listens, what it takes at most, how long it waits.
+
+It does not read the command line (`options`).
+"""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from berth_core.errors import InputError, require_positive
+from berth_kube.configuration import is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class RestLimits:
+    """How much is taken."""
+
+    body_bytes: int = 64 * 1024
+    """The largest body of a request."""
+
+    drained_bytes: int = 1024 * 1024
+    """Of a body that is too large: how much is read and thrown away, so that its sender reads the answer."""
+
+    header_bytes: int = 16 * 1024
+    """All headers of a request together."""
+
+    headers: int = 64
+    """Headers of a request."""
+
+    target_bytes: int = 4 * 1024
+    """Path and query of a request."""
+
+    connections: int = 256
+    """Open connections; further ones are closed."""
+
+    requests: int = 32
+    """Requests that are worked on at once, streams not counted."""
+
+    requests_per_caller: int = 8
+    """The same for one caller."""
+
+    rate_per_second: float = 20.0
+    """Requests of one caller that are let through in the long run."""
+
+    burst: int = 40
+    """Requests that a caller may make at once who made none for a while."""
+
+    streams: int = 64
+    """Event streams that are open at once."""
+
+    streams_per_caller: int = 8
+    """The same for one caller."""
+
+    workers: int = 8
+    """Threads that call the API server, and connections to it."""
+
+    remembered: int = 1024
+    """Tokens, rights and callers that are remembered at once."""
+
+    events_kept: int = 4096
+    """Events of a plan that can be told again to somebody who was away."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that let nothing through."""
+        for one in fields(self):
+            require_positive(one.name, getattr(self, one.name))
+
+
+@dataclass(frozen=True, slots=True)
+class RestTimes:
+    """How long things may take or hold; all in seconds."""
+
+    header_seconds: float = 10.0
+    """From a connection's first chance to send until its request's headers are complete."""
+
+    body_seconds: float = 10.0
+    """From the headers until the body is complete."""
+
+    idle_seconds: float = 15.0
+    """Between two requests on one connection."""
+
+    write_seconds: float = 30.0
+    """How long a peer may not read what is sent before its connection is cut."""
+
+    request_seconds: float = 30.0
+    """For a whole request but a stream."""
+
+    call_seconds: float = 10.0
+    """For one call to the API server, its repetitions included."""
+
+    identity_seconds: float = 10.0
+    """How long it is remembered whose token it is, and what they may do."""
+
+    stranger_seconds: float = 2.0
+    """How long it is remembered that a token is nobody's, or that somebody may not do something."""
+
+    stream_seconds: float = 3600.0
+    """After so long a stream ends, and is asked for again."""
+
+    heartbeat_seconds: float = 15.0
+    """Longest silence of a stream; the right to it is asked for again as often."""
+
+    linger_seconds: float = 30.0
+    """How long a plan is followed on after its last reader has gone."""
+
+    capacity_seconds: float = 5.0
+    """How long a measurement of the cluster is given out."""
+
+    stop_seconds: float = 5.0
+    """How long requests under way are waited for at the end."""
+
+    def __post_init__(self) -> None:
+        """Refuse times that are no times."""
+        for one in fields(self):
+            require_positive(one.name, getattr(self, one.name))
+
+
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    """Where the interface listens, and within which limits."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+
+    certificate: Path | None = None
+    """PEM file of the certificate and its chain; None: plain HTTP, which only this machine can be offered."""
+
+    key: Path | None = None
+    """PEM file of the certificate's key."""
+
+    audiences: tuple[str, ...] = ()
+    """For whom a token must be made, one of them is enough; none: for the API server itself."""
+
+    limits: RestLimits = field(default_factory=RestLimits)
+    times: RestTimes = field(default_factory=RestTimes)
+
+    def __post_init__(self) -> None:
+        """Refuse half a certificate, and tokens that would travel in the open."""
+        if (self.certificate is None) != (self.key is None):
+            given, missing = ("certificate", "key") if self.certificate else ("key", "certificate")
+            raise InputError(f"--rest-{missing}", None, f"a PEM file beside --rest-{given}", said="not given")
+        if self.certificate is None and not is_loopback(self.host):
+            raise InputError(
+                "--rest-address",
+                f"{self.host}:{self.port}",
+                "a loopback address such as 127.0.0.1:8080, or --rest-certificate and --rest-key as well: tokens would"
+                " travel in the open",
+            )

@@ -1,0 +1,139 @@
+"""Owns a cluster in memory that knows tokens and rights, and the HTTP interface running before it.
+
+It does not own what is true of a real API server: the cluster tests do.
+"""
+# ruff: noqa: A002, ANN401 - the client's own names
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+import requests
+from prometheus_client import CollectorRegistry
+
+from berth_descheduler.api.server import RestServer
+from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
+from berth_kube.client import KubeClient
+from berth_kube.listing import Listing
+from berth_kube.resources import (
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    NODES,
+    PODS,
+    SUBJECT_ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
+    Resource,
+)
+from builders import node, pod
+from descheduler.fake_cluster import FakeCluster, Raw
+
+ADMIN = "admin-token"
+READER = "reader-token"
+NOBODY = "token-of-nobody"
+ALL_VERBS = ("get", "list", "watch", "create", "patch")
+
+
+class ReviewingCluster(FakeCluster):
+    """Knows whose a token is and what its owner may do; `admin` may do everything, `reader` may read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users = {ADMIN: "admin", READER: "reader"}
+        self.rights: dict[str, set[tuple[str, str]]] = {
+            "admin": {(verb, one.plural) for verb in ALL_VERBS for one in (MIGRATION_PLANS, DESCHEDULER_POLICIES)},
+            "reader": {(verb, MIGRATION_PLANS.plural) for verb in ("get", "list", "watch")},
+        }
+        self.rights["admin"] |= {("list", NODES.plural), ("list", PODS.plural)}
+        self.audiences: list[str] | None = None
+
+    def create(self, resource: Resource, body: Mapping[str, Any], *, type: Any = dict, **rest: Any) -> Any:
+        if resource in (TOKEN_REVIEWS, SUBJECT_ACCESS_REVIEWS):
+            self._called("create", resource, "")
+            spec = body["spec"]
+            answer = self._whose(spec) if resource is TOKEN_REVIEWS else self._may(spec)
+            return msgspec.convert({"status": answer}, type)
+        return super().create(resource, body, type=type, **rest)
+
+    def list(self, resource: Resource, *, page_size: int = 500, **rest: Any) -> Listing[Any]:  # noqa: ARG002
+        return super().list(resource, **rest)
+
+    def reviews(self) -> int:
+        """Return how often somebody's token was reviewed."""
+        return sum(plural == TOKEN_REVIEWS.plural for _, plural, _ in self.calls)
+
+    def _whose(self, spec: Raw) -> Raw:
+        user = self.users.get(spec["token"])
+        if user is None:
+            return {"authenticated": False, "error": f"invalid bearer token {spec['token']}"}
+        audiences = {} if self.audiences is None else {"audiences": self.audiences}
+        return {"authenticated": True, "user": {"username": user, "groups": ["system:authenticated"]}, **audiences}
+
+    def _may(self, spec: Raw) -> Raw:
+        wanted = spec["resourceAttributes"]
+        return {"allowed": (wanted["verb"], wanted["resource"]) in self.rights.get(spec["user"], set())}
+
+
+def add_policy(cluster: FakeCluster, name: str, *, mode: str = "Approve", invalid: str = "") -> None:
+    condition = {"type": "Valid", "status": "False" if invalid else "True", "message": invalid}
+    spec = {"mode": mode, "profiles": [{"name": "default"}]}
+    cluster.add(
+        DESCHEDULER_POLICIES, {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [condition]}}
+    )
+
+
+def add_plan(
+    cluster: FakeCluster, name: str, *, phase: str = "Proposed", mode: str = "Approve", states: tuple[str, ...] = ()
+) -> Raw:
+    """Add a plan with a move for each state."""
+    pods = [f"web-{index}" for index in range(len(states))]
+    moves = [{"namespace": "shop", "pod": one, "podUID": f"uid-{one}", "source": "n1", "target": "n2"} for one in pods]
+    spec = {"policy": "nightly", "mode": mode, "moves": moves, "predicted": {"nodes": 2, "moves": len(moves), "waves": 1}}
+    status = {"phase": phase, "moves": move_states(states)}
+    return cluster.add(MIGRATION_PLANS, {"metadata": {"name": name}, "spec": spec, "status": status})
+
+
+def move_states(states: tuple[str, ...]) -> list[Raw]:
+    return [{"namespace": "shop", "pod": f"web-{index}", "state": state} for index, state in enumerate(states)]
+
+
+def populated() -> ReviewingCluster:
+    """A cluster with two policies, some plans, and nodes with pods."""
+    cluster = ReviewingCluster()
+    add_policy(cluster, "nightly")
+    add_policy(cluster, "broken", invalid="spec.profiles[0].pluginConfig[0].args.strategy is 'Best'; expected Threshold")
+    add_plan(cluster, "plan-done", phase="Succeeded", states=("Landed", "Landed"))
+    add_plan(cluster, "plan-waiting", states=("Pending", "Pending"))
+    for index in range(3):
+        cluster.add(NODES, msgspec.to_builtins(node(f"n{index}", cpu="4", memory="16Gi")))
+        cluster.add(PODS, msgspec.to_builtins(pod(f"web-{index}", node=f"n{index}", cpu="1", memory="1Gi")))
+    return cluster
+
+
+def quick(**limits: int) -> RestSettings:
+    """Settings for tests: nothing takes long, and only what is limited by a case is limited."""
+    free = {"rate_per_second": 10_000.0, "burst": 10_000, **limits}
+    times = RestTimes(
+        header_seconds=2, body_seconds=2, idle_seconds=2, write_seconds=2, request_seconds=5, call_seconds=3,
+        stream_seconds=30, heartbeat_seconds=0.3, linger_seconds=0.2, capacity_seconds=0.5, stop_seconds=2,
+    )  # fmt: skip
+    return RestSettings(limits=RestLimits(**cast("dict[str, Any]", free)), times=times)
+
+
+def hurried(settings: RestSettings, **times: float) -> RestSettings:
+    return replace(settings, times=replace(settings.times, **times))
+
+
+@contextmanager
+def serving(
+    cluster: ReviewingCluster, settings: RestSettings | None = None, registry: CollectorRegistry | None = None
+) -> Iterator[str]:
+    """Yield the address of a running interface."""
+    with RestServer(cast("KubeClient", cluster), settings or quick(), registry or CollectorRegistry()) as server:
+        yield server.url
+
+
+def ask(method: str, url: str, *, token: str | None = ADMIN, **rest: Any) -> requests.Response:
+    headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **rest.pop("headers", {})}
+    return requests.request(method, url, headers=headers, timeout=10, **rest)
