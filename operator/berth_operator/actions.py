@@ -47,6 +47,8 @@ class DeletePlaceholder:
 
     placeholder: Pod
     at_once: bool = False
+    for_owner: bool = False
+    """Whether a pod is waiting to go where it was, so that it did not hold the place in vain."""
 
 
 @dataclass(frozen=True, slots=True)

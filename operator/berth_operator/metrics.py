@@ -13,6 +13,11 @@ PHASE_CHANGES: Final = Counter(
     "berth_reservation_phase_changes", "Changes of phase of Reservations", ["phase", "reason"], registry=REGISTRY
 )
 SLOTS: Final = Gauge("berth_slots", "Slots of all Reservations by state", ["state"], registry=REGISTRY)
+WASTED_SECONDS: Final = Counter(
+    "berth_reserved_wasted_seconds",
+    "Seconds for which placeholders held places that no pod came to take",
+    registry=REGISTRY,
+)
 ACTIONS: Final = Counter("berth_operator_actions", "Actions carried out", ["action"], registry=REGISTRY)
 ACTION_FAILURES: Final = Counter(
     "berth_operator_action_failures", "Reconciles that failed and were tried again", ["error"], registry=REGISTRY

@@ -225,8 +225,8 @@ class Performer:
                 self._succeed(reservation, task, placeholder, assignment)
             case ShortenPlaceholder(placeholder, seconds):
                 self._patch_pod(placeholder, pod_patches.build_shortening(placeholder, seconds))
-            case DeletePlaceholder(placeholder, at_once):
-                self.delete_placeholder(placeholder, at_once=at_once)
+            case DeletePlaceholder(placeholder, at_once, for_owner):
+                self.delete_placeholder(placeholder, at_once=at_once, for_owner=for_owner)
             case _:
                 assert_never(action)
 
@@ -295,8 +295,11 @@ class Performer:
         left = (expiry - self._now()).total_seconds()
         return min(int(left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
 
-    def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False) -> None:
-        """Delete a placeholder, and no other pod of its name; `at_once` without waiting for a kubelet."""
+    def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False, for_owner: bool = False) -> None:
+        """Delete a placeholder, and no other pod of its name; `at_once` without waiting for a kubelet.
+
+        Unless it makes way `for_owner`, the time for which it ran is counted as wasted.
+        """
         try:
             self._client.delete(
                 PODS,
@@ -307,6 +310,10 @@ class Performer:
             )
         except NotFoundError:
             self._cache.remove_placeholder(placeholder)
+        else:
+            if not for_owner and not placeholder.is_terminating and placeholder.status.start_time:
+                held = (self._now() - parse_timestamp(placeholder.status.start_time)).total_seconds()
+                metrics.WASTED_SECONDS.inc(max(0.0, held))
 
     # --- owner pods
 

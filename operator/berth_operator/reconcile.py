@@ -188,7 +188,7 @@ def _hand_over(seen: Observation, view: SlotView, settings: OperatorSettings) ->
         return _let_go(owner, assignment.node)
     if view.placeholder.is_terminating or guard.age_seconds < settings.handover.settle_seconds:
         return []
-    return [DeletePlaceholder(view.placeholder)]
+    return [DeletePlaceholder(view.placeholder, for_owner=True)]
 
 
 def _let_go(owner: Pod, node: str) -> list[Action]:

@@ -19,7 +19,7 @@ from berth_core.reservations import (
     SlotState,
 )
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, ServerError
-from berth_kube.resources import RESERVATIONS
+from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator.actions import (
     Collect,
     CreatePlaceholder,
@@ -32,6 +32,7 @@ from berth_operator.actions import (
     Validate,
 )
 from berth_operator.limits import LimitSettings
+from berth_operator.metrics import REGISTRY
 from berth_operator.performer import LeaseLostError
 from builders import as_api, task
 from fake_api import error
@@ -112,6 +113,34 @@ def test_a_placeholder_that_is_gone_already_is_forgotten(desk: Desk) -> None:
     desk.cache.put_placeholder(placeholder())
     desk.perform(DeletePlaceholder(placeholder()))
     assert desk.cache.placeholders() == ()
+
+
+def held_since(start: str | None, *, deleted: str | None = None) -> Pod:
+    made = placeholder(deleted=deleted)
+    return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, start_time=start))
+
+
+WASTED = {
+    "a place that nobody came to take": (held_since("2026-11-21T11:59:18Z"), {}, 42.0),
+    "a place that an owner is about to take": (held_since("2026-11-21T11:59:18Z"), {"for_owner": True}, 0.0),
+    "a place that was not held yet": (held_since(None), {}, 0.0),
+    "a place that is given up already": (held_since("2026-11-21T11:59:18Z", deleted="2026-11-21T12:00:00Z"), {}, 0.0),
+    "a place of a node whose clock is ahead": (held_since("2026-11-21T12:00:09Z"), {}, 0.0),
+}
+
+
+@pytest.mark.parametrize(("pod", "how", "want_seconds"), WASTED.values(), ids=WASTED.keys())
+def test_the_time_for_which_a_place_was_held_in_vain_is_counted(
+    desk: Desk, pod: Pod, how: dict[str, bool], want_seconds: float
+) -> None:
+    desk.api.put(PODS, as_api(pod))
+    desk.cache.put_placeholder(pod)
+    before = REGISTRY.get_sample_value("berth_reserved_wasted_seconds_total") or 0.0
+
+    desk.perform(DeletePlaceholder(pod, **how))
+
+    after = REGISTRY.get_sample_value("berth_reserved_wasted_seconds_total") or 0.0
+    assert after - before == want_seconds
 
 
 # --- validation and proof

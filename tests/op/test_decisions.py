@@ -226,6 +226,11 @@ def test_hand_over(step: Step, reservation: Reservation) -> None:
     assert [told(action) for action in decision.actions] == step.want
 
 
+def test_a_placeholder_that_makes_way_for_an_owner_held_nothing_in_vain() -> None:
+    seen = observe(HANDING_OVER, placeholder(), GIVEN, guards={"node-a": guard(0.3)}, probe=PROVEN)
+    assert decide_now(seen).actions == (DeletePlaceholder(placeholder(), for_owner=True),)
+
+
 def test_a_hand_over_is_looked_at_again_when_the_guard_has_settled() -> None:
     seen = observe(HANDING_OVER, placeholder(), NOMINATED, guards={"node-a": guard(0.1)}, probe=PROVEN)
     assert decide_now(seen).wake_seconds == pytest.approx(0.2)
