@@ -29,6 +29,7 @@ from berth_descheduler.event_reasons import COMPONENT, EventReason
 from berth_descheduler.executor import Execution, PlanExecutor, Tools
 from berth_descheduler.freed_nodes import Freeing, mark_freed
 from berth_descheduler.landing import count_pending, read_freed
+from berth_descheduler.last_word import LastWord
 from berth_descheduler.leftovers import release_reservations, status_of_new_run
 from berth_descheduler.observation import Observation
 from berth_descheduler.observers import CycleObserver
@@ -69,6 +70,7 @@ class Workshop:
     stop: threading.Event
     observer: CycleObserver
     timed: Timed
+    last_word: LastWord
 
 
 def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, reviewer: Reviewer) -> PlanOutcome:
@@ -151,6 +153,7 @@ def _execute(
         listener=shop.observer,
         operator=OperatorPulse(shop.client, shop.clock, shop.settings.namespace),
         reviewer=reviewer,
+        last_word=shop.last_word,
     )
     identity = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
     with Observation(shop.client, identity, plan.spec.moves) as observation:

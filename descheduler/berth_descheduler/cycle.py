@@ -26,6 +26,7 @@ from berth_descheduler.beginnings import (
 )
 from berth_descheduler.carrying_out import PlanDeletedError, Workshop, carry_out
 from berth_descheduler.freed_nodes import sweep_freed_nodes
+from berth_descheduler.last_word import LastWord
 from berth_descheduler.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
@@ -273,6 +274,7 @@ class Cycle:
             stop=self._around.stop,
             observer=self._around.observer,
             timed=self._timed,
+            last_word=LastWord(self._planner.plugins, self._read_snapshot, self._around.clock),
         )
         reviewer = PlanReview(one, self._planner, self._read_snapshot)
         return carry_out(shop, one, adopted=adopted, reviewer=reviewer)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from berth_core.errors import PermanentError, RetryableError
 from berth_core.migration_plans import MoveReason, PlannedMove
+from berth_descheduler.last_word import LastWord
 from berth_descheduler.moves import Eviction
 from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.plan_objects import PlanIdentity, build_reservation, controller_reference
@@ -45,6 +46,9 @@ class EvictAnswer:
 
     eviction: Eviction
     detail: str = ""
+    refusal: MoveReason = MoveReason.NONE
+    """Set where Berth itself does not ask for it."""
+
     retry_after_seconds: float | None = None
 
 
@@ -110,24 +114,47 @@ def _is_ready(raw_pod: dict[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def evict(client: KubeClient, move: PlannedMove, operator: OperatorPulse) -> EvictAnswer:
-    """Ask for the eviction of exactly the planned pod, while there is an operator to hand its place over."""
+def evict(client: KubeClient, move: PlannedMove, operator: OperatorPulse, last_word: LastWord) -> EvictAnswer:
+    """Ask for the eviction of exactly the planned pod, while there is an operator to hand its place over.
+
+    The filters are asked once more before, about the pod as it is now.
+    """
     silent = operator.why_silent()
-    return EvictAnswer(Eviction.BLOCKED, silent) if silent else _ask_for_eviction(client, move)
+    if silent:
+        return EvictAnswer(Eviction.BLOCKED, silent)
+    return _ask_filters(client, move, last_word) or _ask_for_eviction(client, move)
+
+
+def _ask_filters(client: KubeClient, move: PlannedMove, last_word: LastWord) -> EvictAnswer | None:
+    """Return why the pod is not to be evicted, None if it may be; one that is gone is for the eviction to find out."""
+    if not last_word.is_asked:
+        return None
+    try:
+        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
+        found = last_word.refusals(raw_pod) if raw_pod["metadata"]["uid"] == move.pod_uid else ()
+    except NotFoundError:
+        return None
+    except PermanentError as error:
+        return EvictAnswer(Eviction.REFUSED, str(error))
+    except RetryableError as error:
+        return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
+    if not found:
+        return None
+    return EvictAnswer(Eviction.NOT_SENT, "; ".join(one.message for one in found), refusal=MoveReason.FILTERED)
 
 
 def _ask_for_eviction(client: KubeClient, move: PlannedMove) -> EvictAnswer:
     try:
         client.evict(move.namespace, move.pod, uid=move.pod_uid)
     except EvictionBlockedError as error:
-        return EvictAnswer(Eviction.BLOCKED, error.message, error.retry_after_seconds)
+        return EvictAnswer(Eviction.BLOCKED, error.message, retry_after_seconds=error.retry_after_seconds)
     except (NotFoundError, ConflictError):
         # Gone, or another pod has its name: the watch is about to show it.
         return EvictAnswer(Eviction.BLOCKED, "the pod is not there any more")
     except UnreachableError as error:
         return EvictAnswer(Eviction.UNANSWERED if error.acted else Eviction.BLOCKED, str(error))
     except RetryableError as error:
-        return EvictAnswer(Eviction.UNANSWERED, str(error), error.retry_after_seconds)
+        return EvictAnswer(Eviction.UNANSWERED, str(error), retry_after_seconds=error.retry_after_seconds)
     except PermanentError as error:
         return EvictAnswer(Eviction.REFUSED, str(error))
     return EvictAnswer(Eviction.SENT)

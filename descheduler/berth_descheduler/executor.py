@@ -40,6 +40,7 @@ from berth_descheduler.facts import (
     start_progress,
     was_evicted,
 )
+from berth_descheduler.last_word import LastWord
 from berth_descheduler.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
 from berth_descheduler.observation import Observation, Observed
 from berth_descheduler.operator_pulse import OperatorPulse
@@ -108,6 +109,7 @@ class Tools:
     listener: MoveListener
     operator: OperatorPulse
     reviewer: Reviewer
+    last_word: LastWord
     """Who looks at the whole cluster before each wave."""
 
 
@@ -284,7 +286,7 @@ class PlanExecutor:
                 look,
                 stop=self._stop.reason,
                 stopping_since=self._stop.since,
-                source_lost=progress.move.source in self._lost_sources,
+                source_lost=progress.move.source in self._lost_sources and not progress.move.stands_alone,
             )
             self._act(progress, next_step(facts, timeouts, now), look, counts)
 
@@ -368,7 +370,7 @@ class PlanExecutor:
         progress.eviction = Eviction.SENT
         self._call(
             progress,
-            lambda: evict(self._tools.client, progress.move, self._tools.operator),
+            lambda: evict(self._tools.client, progress.move, self._tools.operator, self._tools.last_word),
             lambda answer: self._evicted(progress, answer),
         )
 
@@ -385,7 +387,7 @@ class PlanExecutor:
                 progress.blocked_since = progress.blocked_since or now
                 self._back_off(progress, answer.detail, answer.retry_after_seconds, log_keys.EVICTION_BLOCKED)
             case Eviction.REFUSED | Eviction.NOT_SENT:
-                pass
+                progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
             case _:
                 assert_never(answer.eviction)
 

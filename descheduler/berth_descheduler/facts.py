@@ -241,7 +241,7 @@ def derive_facts(
         must_be_ready=progress.was_ready,
         grace_seconds=progress.grace_seconds,
         kin=tally.frozen(),
-        source_ready=progress.move.source not in look.unready_sources,
+        source_ready=progress.move.stands_alone or progress.move.source not in look.unready_sources,
         siblings_ready=progress.siblings_since is None,
         source_lost=source_lost,
         stop=stop,

@@ -110,7 +110,7 @@ class MoveFacts:
     eviction_detail: str = ""
     retry_eviction_at: float | None = None
     refusal: MoveReason = MoveReason.NONE
-    """Set when making the Reservation was refused for good."""
+    """Set when making the Reservation was refused for good, or a filter had the last word."""
 
     refusal_detail: str = ""
     replacement: Replacement | None = None
@@ -237,7 +237,7 @@ def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 
 def _refused(facts: MoveFacts) -> Step:
-    untouched = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.ROOM_NOT_NEEDED}
+    untouched = {MoveReason.FILTERED, MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.ROOM_NOT_NEEDED}
     state = MoveState.SKIPPED if facts.refusal in untouched else MoveState.FAILED
     return Finish(state, facts.refusal, facts.refusal_detail, release=True)
 

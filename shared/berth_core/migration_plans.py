@@ -101,6 +101,11 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     reason: str = ""
     """Why a plugin wants this single pod elsewhere; "" where the move serves the cluster as a whole."""
 
+    @property
+    def stands_alone(self) -> bool:
+        """Tell whether the move is of use without the others of its source."""
+        return bool(self.reason)
+
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a plan brings if every move lands."""

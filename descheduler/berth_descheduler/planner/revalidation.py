@@ -77,7 +77,7 @@ class _Review:
             return
         text = f"{fallen.namespace}/{fallen.pod} stays, so {fallen.source} cannot be emptied"
         for index, move in enumerate(self._moves):
-            if move.source == fallen.source:
+            if move.source == fallen.source and not move.stands_alone:
                 self._invalid.setdefault(index, Invalid(MoveReason.SOURCE_NOT_EMPTIABLE, text))
 
     def _fall_after(self, index: int) -> None:
@@ -120,7 +120,7 @@ class _Review:
             if (found.metadata.namespace, found.metadata.name) in planned or found.is_terminating:
                 continue
             for index, move in enumerate(self._moves):
-                if move.source == source:
+                if move.source == source and not move.stands_alone:
                     text = f"{found.key} is on {source} now and is not in the plan"
                     self._invalid.setdefault(index, Invalid(MoveReason.SOURCE_NOT_EMPTIABLE, text))
             return

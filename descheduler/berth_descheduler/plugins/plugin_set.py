@@ -3,14 +3,16 @@
 It does not own which they are: that is a profile's (`profiles`), or the default here.
 
 What plugins of others say is foreign: a filter that raises, or says something that is no reason, refuses the pod; a
-deschedule plugin that does ends the planning with an error that names it. Nothing goes on with half an answer.
+deschedule plugin that does ends the planning with an error that names it. Nothing goes on with half an answer. Raised
+as they are: what is to be tried again (`RetryableError`: the cluster could not be read) and wrong arguments
+(`InputError`).
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from berth_core.errors import InputError, PermanentError
+from berth_core.errors import InputError, PermanentError, RetryableError
 from berth_core.objects import LabelSelector, Pod
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
 from berth_descheduler.plugins.protocols import (
@@ -28,7 +30,7 @@ from berth_descheduler.refusals import Refusal, RefusalReason
 P = TypeVar("P")
 
 Refusing = Callable[[Pod], tuple[Refusal, ...]]
-"""Returns all reasons for which a pod is not to be moved; raises nothing."""
+"""Returns all reasons for which a pod is not to be moved; raises nothing but `RetryableError`."""
 
 
 class PluginError(PermanentError):
@@ -84,7 +86,7 @@ def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView
     """Return a filter that is ready to be asked; one that cannot be made refuses every pod."""
     try:
         return make(view)
-    except InputError:
+    except (InputError, RetryableError):
         raise
     except Exception as error:  # noqa: BLE001 - code of others
         failed = _failed(name, error)
@@ -101,6 +103,8 @@ def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
 def _ask(name: str, ask: PodFilter, pod: Pod) -> Iterable[Refusal]:
     try:
         return [_typed(name, objection) for objection in ask(pod)]
+    except RetryableError:
+        raise
     except Exception as error:  # noqa: BLE001 - code of others
         return (_failed(name, error),)
 
