@@ -19,6 +19,7 @@ from berth_operator.cluster_rules import NodeOffer
 from berth_operator.findings import Findings
 from berth_operator.fitting import slots_by_key, trusted_assignment
 from berth_operator.holders import by_slot
+from berth_operator.live_reservations import LiveReservations
 from berth_operator.observation import Guard, Observation, ProbeResult, Verdict, has_started
 from berth_operator.own_statuses import OwnStatuses
 from berth_operator.pod_shelf import PodShelf, reservation_uid
@@ -53,9 +54,7 @@ class Cache:
         self._lock = threading.RLock()
         self._enqueue = enqueue
         self._reservations: dict[str, Reservation] = {}
-        self._by_namespace: dict[str, dict[str, Reservation]] = {}
-        self._live: dict[str, set[str]] = {}
-        """Namespace to the uids of its live Reservations."""
+        self._live = LiveReservations()
         self._placeholders = PodShelf(lambda pod: pod.metadata.name)
         self._owners = PodShelf(lambda pod: pod.metadata.uid)
         self._by_guard: dict[str, dict[str, Pod]] = {}
@@ -101,9 +100,8 @@ class Cache:
         """Put a version of a Reservation in place of the known one; tell whether it began or ceased to be live."""
         uid = reservation.metadata.uid
         self._reservations[uid] = reservation
-        self._by_namespace.setdefault(reservation.metadata.namespace, {})[uid] = reservation
         self._tell_version(reservation)
-        self._index_live(reservation, live=reservation.is_live)
+        self._live.note(reservation)
         if _holds_more(reservation, known):
             self._findings.search_again(uid)
         return known is None or known.is_live != reservation.is_live
@@ -149,8 +147,7 @@ class Cache:
             self._graves.bury(uid)
             known = self._reservations.pop(uid, None)
             if known is not None:
-                del self._by_namespace[known.metadata.namespace][uid]
-                self._index_live(known, live=False)
+                self._live.forget(known)
             self._tell_end(uid)
             self._proofs.forget(uid)
             self._verdicts.pop(uid, None)
@@ -189,26 +186,15 @@ class Cache:
         with self._lock:
             return tuple(self._reservations.values())
 
-    def reservations_in(self, namespace: str) -> tuple[Reservation, ...]:
-        """Return all known Reservations of a namespace."""
+    def candidates(self, pod: Pod) -> list[Reservation]:
+        """Return the live Reservations that a pod may belong to, the oldest first; costs as much as the pod has."""
         with self._lock:
-            return tuple(self._by_namespace.get(namespace, {}).values())
+            return self._live.candidates(pod)
 
     def live_namespaces(self) -> frozenset[str]:
         """Return the namespaces that have a Reservation which is not finished."""
         with self._lock:
-            return frozenset(self._live)
-
-    def _index_live(self, reservation: Reservation, *, live: bool) -> None:
-        """Keep which namespaces have live Reservations."""
-        namespace, uid = reservation.metadata.namespace, reservation.metadata.uid
-        if live:
-            self._live.setdefault(namespace, set()).add(uid)
-            return
-        group = self._live.get(namespace, set())
-        group.discard(uid)
-        if not group:
-            self._live.pop(namespace, None)
+            return self._live.namespaces()
 
     # --- placeholders
 

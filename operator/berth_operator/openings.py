@@ -10,7 +10,6 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, SlotState
 from berth_operator.cache import Cache
 from berth_operator.fitting import choose_task
-from berth_operator.owner_index import age_order
 
 
 def _no_promises(_uid: str) -> Iterable[Pod]:
@@ -27,14 +26,13 @@ class Openings:
 
     def find(self, pod: Pod, *, besides: str = "") -> Reservation | None:
         """Return the oldest live Reservation, but not that of a uid, with a slot left over that the pod may take."""
-        known = self._cache.reservations_in(pod.metadata.namespace)
-        candidates = [r for r in known if r.is_live and r.metadata.uid != besides]
-        return next((r for r in sorted(candidates, key=age_order) if self.has_slot_for(r, pod)), None)
+        candidates = (one for one in self._cache.candidates(pod) if one.metadata.uid != besides)
+        return next((one for one in candidates if self.has_slot_for(one, pod)), None)
 
     def has_slot_for(self, reservation: Reservation, pod: Pod) -> bool:
         """Tell whether a slot that the pod may take is held, and left over by those that were gated before it."""
         free = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)
-        if choose_task(reservation, pod, free) is None:
+        if not free or choose_task(reservation, pod, free) is None:
             return False
         for earlier in self._waiting(reservation):
             task = choose_task(reservation, earlier, free)

@@ -3,13 +3,14 @@
 It does not own what a live or finished Reservation still needs: `berth_operator.reconcile` does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import msgspec
 import structlog
 
 from berth_core.errors import PermanentError
-from berth_core.labels import RESERVATION_LABEL, RESERVATION_NAME_ANNOTATION
-from berth_core.objects import Pod
+from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL, RESERVATION_NAME_ANNOTATION
+from berth_core.objects import ObjectMeta, Pod, SchedulingGate
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import PODS, RESERVATIONS
@@ -20,6 +21,24 @@ from berth_operator.performer import Performer
 from berth_operator.sweep import list_reservations
 
 log = structlog.get_logger(__name__)
+
+
+class _Gates(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of a pod's spec that keeps it back."""
+
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+
+class _GatedPod(msgspec.Struct, frozen=True):
+    """Of a pod only what tells whether our gate is on it: many may be pending, and hardly one has it."""
+
+    metadata: ObjectMeta
+    spec: _Gates = _Gates()
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether our gate is on it."""
+        return any(gate.name == HANDOVER_GATE for gate in self.spec.scheduling_gates)
 
 
 class OrphanKeeper:
@@ -46,12 +65,21 @@ class OrphanKeeper:
 
     def release_stray_gates(self) -> None:
         """Take our gate off pods that carry it without the label, which no Reservation will ever look at."""
-        unlabelled = f"!{RESERVATION_LABEL}"
         waiting = self._client.list(
-            PODS, field_selector="status.phase=Pending", label_selector=unlabelled, type=Pod
+            PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
         ).items
-        strays = [pod for pod in waiting if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
-        self._try_all(self._performer.release, [pod for pod in strays if not pod.is_terminating])
+        self._try_all(self._performer.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
+
+    def _read(self, found: _GatedPod) -> Sequence[Pod]:
+        """Return a pod in full if it is still without the label and not on its way out; nothing otherwise."""
+        listed = self._client.list(
+            PODS,
+            namespace=found.metadata.namespace,
+            field_selector=f"metadata.name={found.metadata.name}",
+            type=Pod,
+        )
+        same = (pod for pod in listed.items if pod.metadata.uid == found.metadata.uid and not pod.is_terminating)
+        return [pod for pod in same if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
 
     def _try_all(self, act: Callable[[Pod], None], pods: list[Pod]) -> None:
         """Act on every pod; one that is refused does not keep the others back."""

@@ -18,6 +18,7 @@ from berth_operator.cache import Cache
 from berth_operator.certificate_keeper import CertificateKeeper
 from berth_operator.engine import Engine
 from berth_operator.health import HealthServer
+from berth_operator.loop_threads import LoopThread
 from berth_operator.readable import read_reservation
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook import WebhookServer
@@ -38,6 +39,7 @@ class Program:
         self._cache = Cache(self._queue.add)
         self._keeper = CertificateKeeper(client, settings)
         self._webhook = WebhookServer(Admission(self._cache), self._keeper, settings)
+        self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for what kopf hears
         scope = WebhookScope(
             client,
             client_config=self._webhook.client_config,
@@ -68,7 +70,8 @@ class Program:
     async def _start_parts(self) -> None:
         await self._health.start()
         await asyncio.to_thread(self._keeper.refresh, self._clock.now())
-        await self._webhook.start()
+        self._webhook_loop.start()
+        await self._webhook_loop.run(self._webhook.start())
         await asyncio.to_thread(self._engine.start)
         self._renewal = asyncio.create_task(self._renew_certificates())
         log.info(
@@ -96,7 +99,9 @@ class Program:
         if self._renewal is not None:
             self._renewal.cancel()
         await asyncio.to_thread(self._engine.stop)
-        await self._webhook.stop()
+        if self._webhook_loop.is_alive:
+            await self._webhook_loop.run(self._webhook.stop())
+        self._webhook_loop.stop()
         await self._health.stop()
         self._client.close()
         log.info(log_keys.STOPPED)
@@ -118,5 +123,5 @@ class Program:
                 log.exception(log_keys.ACTION_FAILED, **{log_keys.KEY_ACTION: "renew certificate"})
                 continue
             if changed:
-                self._webhook.reload_certificate()
+                self._webhook_loop.call_soon(self._webhook.reload_certificate)
                 self._queue.add(SCOPE_KEY)

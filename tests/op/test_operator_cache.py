@@ -1,5 +1,6 @@
 """The cache believes the newest of what it hears, forgets what is gone for good, and queues what a change concerns."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -89,6 +90,25 @@ def test_the_scope_of_the_webhook_is_queued_when_a_reservation_begins_and_ends(c
     assert cache.live_namespaces() == frozenset()
 
 
+ENDS: dict[str, Callable[[Cache], None]] = {
+    "over": lambda cache: cache.put_reservation(at(2, place(phase=DONE))),
+    "being deleted": lambda cache: cache.put_reservation(at(2, place(deleted="2026-11-21T12:00:00Z"))),
+    "gone": lambda cache: cache.remove_reservation(PLACE_UID),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+def test_a_pod_is_compared_only_with_live_reservations_that_may_mean_it_until_they_are(
+    cache: Cache, end: Callable[[Cache], None]
+) -> None:
+    stranger = msgspec.structs.replace(owner_pod(), metadata=ObjectMeta(name="x", namespace="default", uid="x"))
+    cache.put_reservation(at(1, place()))
+    assert [one.metadata.uid for one in cache.candidates(owner_pod())] == [PLACE_UID]
+    assert cache.candidates(stranger) == []
+    end(cache)
+    assert cache.candidates(owner_pod()) == []
+
+
 def test_a_reservation_that_is_being_deleted_is_not_live(cache: Cache, queued: Queued) -> None:
     cache.put_reservation(at(1, place()))
     assert cache.live_namespaces() == {"default"}
@@ -103,7 +123,7 @@ def test_a_deleted_reservation_is_not_brought_back_by_a_late_answer(cache: Cache
     cache.remove_reservation(PLACE_UID)
     cache.put_reservation(at(6, place()))
     assert cache.reservation(PLACE_UID) is None
-    assert cache.reservations_in("default") == ()
+    assert cache.live_namespaces() == frozenset()
 
 
 def test_what_is_found_out_about_a_deleted_reservation_is_not_kept(cache: Cache) -> None:

@@ -1,0 +1,71 @@
+"""What answers the API server runs in a thread of its own, so that no other work keeps a pod's creation waiting."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from berth_operator.loop_threads import LoopThread
+
+
+@pytest.fixture
+def loop_thread() -> Iterator[LoopThread]:
+    thread = LoopThread("test")
+    thread.start()
+    yield thread
+    thread.stop()
+    assert not thread.is_alive
+
+
+async def name_of_thread() -> str:
+    return threading.current_thread().name
+
+
+@pytest.mark.asyncio
+async def test_work_is_done_there_and_its_result_comes_back(loop_thread: LoopThread) -> None:
+    assert await loop_thread.run(name_of_thread()) == "test"
+
+
+@pytest.mark.asyncio
+async def test_what_is_raised_there_is_raised_here(loop_thread: LoopThread) -> None:
+    async def fail() -> None:
+        raise ValueError("no address")
+
+    with pytest.raises(ValueError, match="no address"):
+        await loop_thread.run(fail())
+
+
+@pytest.mark.asyncio
+async def test_it_goes_on_while_the_loop_that_asked_is_held_up(loop_thread: LoopThread) -> None:
+    ticks: list[float] = []
+
+    async def tick() -> None:
+        for _ in range(5):
+            ticks.append(time.monotonic())
+            await asyncio.sleep(0.01)
+
+    running = asyncio.ensure_future(loop_thread.run(tick()))
+    await asyncio.sleep(0)
+    time.sleep(0.3)  # noqa: ASYNC251 - the loop is to be held up
+    held_up_until = time.monotonic()
+    await running
+    assert ticks[-1] < held_up_until
+
+
+def test_what_is_called_soon_is_done_there(loop_thread: LoopThread) -> None:
+    names: list[str] = []
+    done = threading.Event()
+
+    def note() -> None:
+        names.append(threading.current_thread().name)
+        done.set()
+
+    loop_thread.call_soon(note)
+    assert done.wait(5)
+    assert names == ["test"]
+
+
+def test_one_that_never_ran_can_be_stopped() -> None:
+    LoopThread("never").stop()
