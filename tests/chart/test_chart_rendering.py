@@ -9,6 +9,7 @@ import click
 import pytest
 import yaml
 
+from berth_descheduler.api.options import rest_settings
 from berth_descheduler.run_options import cycle_settings, run_planner_settings
 from berth_descheduler.service import read_service_settings, serve
 from berth_operator.cli import main as operator
@@ -21,7 +22,10 @@ COMMANDS: dict[str, click.Command] = {"operator": operator, "descheduler": serve
 DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SET_BY_THE_CHART = {
     "operator": {"--namespace", "--webhook-service", "--webhook-host", "--health-address"},
-    "descheduler": {"--namespace", "--health-address"},
+    "descheduler": {
+        *("--namespace", "--health-address"),
+        *("--rest-address", "--rest-certificate", "--rest-key", "--rest-audience"),
+    },
 }
 NOT_FOR_A_SERVICE = {
     "operator": {"--kubeconfig", "--context", "--identity"},
@@ -138,6 +142,7 @@ def test_a_program_understands_what_it_is_started_with(
         read_settings(read)
     else:
         read_service_settings(read)
+        rest_settings(read)
         run_planner_settings(read)
         cycle_settings(read, trigger="Interval")
 
@@ -169,6 +174,19 @@ def test_each_option_gets_the_value_that_was_asked_for(
     given = options(renderings[case], service)
     wanted = {kebab(key): as_given(value) for key, value in asked.items()}
     assert {name: given.get(name) for name in wanted} == wanted
+
+
+def test_the_http_interface_is_there_where_it_has_a_certificate(renderings: dict[str, list[Manifest]]) -> None:
+    given = options(renderings["every value"], "descheduler")
+    read = rest_settings(parse("descheduler", container(renderings["every value"], "descheduler")["args"]))
+    assert read is not None
+    assert (read.host, read.port, read.audiences) == ("0.0.0.0", 18443, ("berth", "people"))  # noqa: S104 - in a pod
+    mounts = container(renderings["every value"], "descheduler")["volumeMounts"]
+    folder = next(mount["mountPath"] for mount in mounts if mount["name"] == "rest-certificate")
+    assert given["--rest-certificate"] == [f"{folder}/tls.crt"]
+    assert find(renderings["every value"], "Service", "berth-rest")["spec"]["ports"][0]["port"] == 443
+    assert "--rest-address" not in options(renderings["the defaults"], "descheduler")
+    assert "berth-rest" not in [manifest["metadata"]["name"] for manifest in renderings["the defaults"]]
 
 
 def test_the_webhook_is_reached_by_its_service_unless_an_address_is_named(

@@ -64,6 +64,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "maxFailedShare": 1,
             "logLevel": "warning",
         },
+        "rest": {"tlsSecret": "berth-rest-tls", "port": 18443, "audiences": ["berth", "people"]},
         "healthPort": 18081,
         "terminationGraceSeconds": 600,
         "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
@@ -75,7 +76,11 @@ EVERYTHING: Final[dict[str, Any]] = {
         "podLabels": {"team": "a"},
         "podAnnotations": {"note": "b"},
     },
-    "networkPolicy": {"apiServerPorts": [7443], "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]},
+    "networkPolicy": {
+        "apiServerPorts": [7443],
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}],
+        "restFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+    },
     "monitoring": {
         "serviceMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}},
         "rules": {"enabled": True, "longestCycleAgeSeconds": 2592000, "labels": {"release": "prometheus"}},
@@ -122,6 +127,7 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "a port beyond all ports": ({"operator": {"healthPort": 70000}}, "healthPort"),
     "a webhook without TLS": ({"operator": {"options": {"webhookUrl": "http://x"}}}, "webhookUrl"),
     "a digest that is none": ({"operator": {"digest": "latest"}}, "digest"),
+    "an HTTP interface without TLS": ({"descheduler": {"rest": {"address": "0.0.0.0:80"}}}, "address"),
     "a share above one": ({"descheduler": {"options": {"maxFailedShare": 2}}}, "maxFailedShare"),
     "a misspelt resource": ({"operator": {"resources": {"request": {}}}}, "request"),
     "a label that is no text": ({"operator": {"podLabels": {"a": 1}}}, "podLabels"),

@@ -92,6 +92,13 @@ volumes:
   - name: scratch
     emptyDir:
       sizeLimit: 16Mi
+{{- with ($service.rest).tlsSecret }}
+  - name: rest-certificate
+    secret:
+      secretName: {{ . | quote }}
+      # What the services' user can read through the volume's group.
+      defaultMode: 0440
+{{- end }}
 {{- end }}
 
 {{- /* What of a container both services share; the context is a list: root, name of the service. */ -}}
@@ -112,6 +119,11 @@ securityContext:
 volumeMounts:
   - name: scratch
     mountPath: /tmp
+{{- if ($service.rest).tlsSecret }}
+  - name: rest-certificate
+    mountPath: /etc/berth/rest
+    readOnly: true
+{{- end }}
 livenessProbe:
   httpGet:
     path: /healthz
