@@ -39,7 +39,8 @@ def why_not_worth_it(
     A node that a plan freed within the cool-down of pods and that has been filled again is no gain: what filled it
     would fill it once more.
     """
-    if found.settings.args.strategy is StrategyName.MAKE_ROOM or not found.freed_nodes:
+    alone = any(move.stands_alone for move in found.moves)
+    if alone or found.settings.args.strategy is StrategyName.MAKE_ROOM or not found.freed_nodes:
         return None
     refilled = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
     lasting, least = len(found.freed_nodes) - len(refilled), max(1, settings.min_freed_nodes)

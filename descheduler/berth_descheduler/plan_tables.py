@@ -97,11 +97,13 @@ def _moves_table(moves: Sequence[PlannedMove]) -> Table:
     """Return the moves in the order of their waves."""
     table = Table(title=count(len(moves), "move"), title_justify="left", title_style="bold")
     table.add_column("wave", justify="right", no_wrap=True)
-    for heading in ("pod", "requests", "from", "to"):
+    why = ("why",) if any(move.reason for move in moves) else ()
+    for heading in ("pod", "requests", "from", "to", *why):
         table.add_column(heading, overflow="fold")
     for move in sorted(moves, key=lambda one: one.wave)[:_LISTED_MOVES]:
         requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
-        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.target)
+        reason = (move.reason,) if why else ()
+        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {_IN_JSON}"
     return table
@@ -115,7 +117,7 @@ def _refusals_table(refused: Sequence[Refused]) -> Table:
         table.add_column(heading, overflow="fold")
     for group in groups[:_LISTED_REFUSALS]:
         example = group.refused[0]
-        said = f"{name_refused(example)}: {example.message}"
+        said = f"{name_refused(example)}: {example.sentences}"
         table.add_row(count(len(group.refused), group.kind.value.lower()), group.reason.value, said)
     if len(groups) > _LISTED_REFUSALS:
         table.caption = f"and {len(groups) - _LISTED_REFUSALS} more reasons; {_IN_JSON}"

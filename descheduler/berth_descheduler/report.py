@@ -11,12 +11,15 @@ import msgspec
 
 from berth_core.migration_plans import PlannedMove
 from berth_core.resources import format_amount
+from berth_core.selector_texts import format_selector
 from berth_descheduler.described_output import to_json
 from berth_descheduler.plan_figures import count
 from berth_descheduler.plan_quality import describe_cost, describe_quality, describe_room, describe_shapes
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
-from berth_descheduler.plugins.defragmentation import StrategyName
-from berth_descheduler.refusals import Refused, RefusedKind
+from berth_descheduler.plugins.balance import SINGLE_PODS
+from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, StrategyName
+from berth_descheduler.plugins.protocols import PluginKind
+from berth_descheduler.refusals import Refusal, Refused, RefusedKind
 
 _DECIMALS: Final = 4
 
@@ -29,7 +32,7 @@ def plan_to_json(plan: Plan, staying: Sequence[Refused] | None = None) -> str:
 def describe_plan(plan: Plan, staying: Sequence[Refused] | None = None) -> dict[str, Any]:
     """Return a plan in builtins, in a fixed order, with the pods that stay if they are given."""
     described = {
-        "strategy": plan.settings.args.strategy.value,
+        "strategy": plan.objective.strategy,
         "settings": describe_settings(plan.settings),
         "summary": summarise_plan(plan),
         **describe_quality(plan),
@@ -50,6 +53,8 @@ def describe_plan(plan: Plan, staying: Sequence[Refused] | None = None) -> dict[
 
 def summarise_plan(plan: Plan) -> str:
     """Return what a plan does, in a sentence."""
+    if plan.objective.strategy == SINGLE_PODS:
+        return _summarise_single(plan)
     nodes = len(plan.before.nodes)
     if plan.settings.args.strategy is StrategyName.MAKE_ROOM:
         return _summarise_room(plan)
@@ -59,7 +64,19 @@ def summarise_plan(plan: Plan) -> str:
         return f"Nothing to move: none of the {nodes} nodes can be emptied by these rules{within}."
     moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
     freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
-    return f"{moves} in {waves} free {freed}; {len(plan.after.empty_nodes)} are empty then."
+    alone = sum(move.stands_alone for move in plan.moves)
+    named = f" {alone} of the moves {'is' if alone == 1 else 'are'} for pods that plugins name." if alone else ""
+    return f"{moves} in {waves} free {freed}; {len(plan.after.empty_nodes)} are empty then.{named}"
+
+
+def _summarise_single(plan: Plan) -> str:
+    """Return what becomes of the pods that plugins name, in a sentence."""
+    stay = sum(one.kind is RefusedKind.POD for one in plan.refused)
+    staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
+    if not plan.moves:
+        return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
+    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
+    return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
 
 
 def _summarise_room(plan: Plan) -> str:
@@ -79,11 +96,29 @@ def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
     """Return what a plan was asked for, by the names of a policy."""
     return {
         **settings.args.to_mapping(),
+        **_describe_plugins(settings),
         "maxMoves": settings.max_moves,
+        "maxMovesPerNode": settings.max_moves_per_node,
+        "maxMovesPerNamespace": settings.max_moves_per_namespace,
         "perController": settings.waves.per_controller,
         "perWave": settings.waves.per_wave,
         "exact": settings.exact,
         "seed": settings.seed,
+    }
+
+
+def _describe_plugins(settings: PlannerSettings) -> dict[str, Any]:
+    """Return which nodes and which plugins a plan is made with."""
+    plugins, selectors = settings.plugins, settings.node_selectors
+    balance = PLUGIN_NAME if plugins.balance is None else plugins.balance.name
+    return {
+        "nodeSelector": ",".join(format_selector(one) for one in selectors),
+        "plugins": {
+            PluginKind.DESCHEDULE.value: [one.name for one in plugins.deschedule],
+            PluginKind.BALANCE.value: [balance] if balance else [],
+            PluginKind.FILTER.value: [one.name for one in plugins.filters],
+            PluginKind.PRE_EVICTION_FILTER.value: [one.name for one in plugins.pre_eviction_filters],
+        },
     }
 
 
@@ -97,6 +132,7 @@ def _describe_move(move: PlannedMove) -> dict[str, Any]:
         "wave": move.wave,
         "requests": move.requests,
         "owner": msgspec.to_builtins(move.owner),
+        **({"reason": move.reason} if move.reason else {}),
     }
 
 
@@ -133,7 +169,12 @@ def _describe_refused(refused: Refused) -> dict[str, Any]:
         "reason": refused.reason.value,
         **{name: str(value) for name, value in named if value},
         "message": refused.message,
+        **({"also": [_describe_further(one) for one in refused.also]} if refused.also else {}),
     }
+
+
+def _describe_further(refusal: Refusal) -> dict[str, str]:
+    return {"reason": refusal.reason.value, "message": refusal.message}
 
 
 def _rounded(share: Fraction) -> float:

@@ -98,6 +98,9 @@ class MoveRow:
     node: str
     """Where its replacement runs, where that is not the target."""
 
+    asked_for: str = ""
+    """Why a plugin wants this single pod elsewhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wave:
@@ -386,12 +389,13 @@ def _row(move: PlannedMove, status: MoveStatus | None) -> MoveRow:
         reason=status.reason if status is not None else "",
         message=status.message if status is not None else "",
         node=node,
+        asked_for=move.reason,
     )
 
 
 def _refusals(plan: Plan) -> Iterator[RefusalSection]:
     for group in group_refusals(plan.refused):
-        rows = [RefusalRow(name_refused(one), one.message) for one in group.refused[:LISTED_PER_REASON]]
+        rows = [RefusalRow(name_refused(one), one.sentences) for one in group.refused[:LISTED_PER_REASON]]
         title = count(len(group.refused), group.kind.value.lower())
         yield RefusalSection(title, group.reason.value, tuple(rows), len(group.refused) - len(rows))
 

@@ -5,7 +5,7 @@ It does not own how moves are chosen: those are the planner's strategies.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from berth_core.migration_plans import Objective
 from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, DefragmentationArgs
@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # the planner imports this package
     from berth_descheduler.planner.deadlines import Deadline
     from berth_descheduler.planner.problems import Strategy
     from berth_descheduler.planner.settings import PlannerSettings
+
+
+SINGLE_PODS: Final = "SinglePods"
+"""In place of a strategy, where only single pods that plugins name are moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +59,4 @@ class NoBalance:
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
-        return Objective(plugin=", ".join(self.plugins), strategy="Deschedule")
+        return Objective(plugin=", ".join(self.plugins), strategy=SINGLE_PODS)
