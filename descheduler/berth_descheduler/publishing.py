@@ -44,7 +44,7 @@ def publish_plan(
     """
     spec = build_spec(clock, settings, found)
     if request is None:
-        name = plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
+        name = settings.plan_name or plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
         published = client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
     else:
         name = request.metadata.name
@@ -68,6 +68,7 @@ def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationP
         approved=settings.approval is Approval.AUTO,
         approve_before=approve_before,
         moves=found.moves,
+        rooms=found.rooms,
         predicted=replace(found.predicted, nodes=len(found.before.nodes)),
     )
 

@@ -180,6 +180,9 @@ class CycleSettings:
     adoption_seconds: float = 1800.0
     """A plan that an interrupted run left is continued up to this age; an older one is aborted."""
 
+    plan_name: str = ""
+    """Name of the plan that is made; "" for one that nothing else has."""
+
     dry_run: bool = False
     """Plan only: nothing is written to the cluster."""
 

@@ -10,6 +10,11 @@ OPERATOR_LEASE: Final = "berth-operator"
 OPERATOR_RENEWALS: Final = 8
 """How often the operator renews its Lease in the Lease's duration: by that it is seen whether it is alive."""
 DESCHEDULER_LEASE: Final = "berth-descheduler"
+"""Whoever holds it carries out a run; held for that long only."""
+
+LEADER_LEASE: Final = "berth-descheduler-leader"
+"""Which of the descheduler's replicas serves the policies."""
+
 WEBHOOK_CONFIGURATION: Final = "berth-handover"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
 DEFAULT_NAMESPACE: Final = "berth-system"
@@ -49,6 +54,16 @@ def plan_name(started: str, seed: str) -> str:
     return f"plan-{started}-{_short_hash(seed)[:5]}"
 
 
+def scheduled_plan_name(started: str, policy_uid: str, scheduled: str) -> str:
+    """Return the name of the plan that a policy's trigger asks for at a time; nobody makes two for one time."""
+    return f"plan-{started}-{_short_hash(policy_uid, scheduled)}"
+
+
+def is_scheduled_plan(name: str, policy_uid: str, scheduled: str) -> bool:
+    """Tell whether a plan is the one of a policy for a time, whenever it was made."""
+    return name.endswith(f"-{_short_hash(policy_uid, scheduled)}")
+
+
 def requested_plan_name(requested_by: str, idempotency_key: str) -> str:
     """Return the name of the plan that somebody asks for under a key: asking twice is the same as asking once."""
     return f"run-{_short_hash(requested_by, idempotency_key)}"
@@ -57,3 +72,17 @@ def requested_plan_name(requested_by: str, idempotency_key: str) -> str:
 def reservation_name(plan: str, pod_uid: str) -> str:
     """Return the name of the Reservation that a plan makes for one pod."""
     return f"{_readable(plan, reserve=_HASH_LENGTH + 1)}-{_short_hash(pod_uid)}"
+
+
+def room_taint_value(plan: str, node: str) -> str:
+    """Return the value of the taint by which a plan keeps one node: who tolerates it gets to this node alone."""
+    return f"{_plan_part(plan)}.{_short_hash(plan, node)}"
+
+
+def is_room_taint_of(plan: str, value: str) -> bool:
+    """Tell whether the value of such a taint is a plan's."""
+    return value.rpartition(".")[0] == _plan_part(plan)
+
+
+def _plan_part(plan: str) -> str:
+    return _readable(plan, reserve=_HASH_LENGTH + 1)

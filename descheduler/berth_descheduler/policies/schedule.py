@@ -166,13 +166,11 @@ def read_schedule(trigger: Trigger) -> Schedule | None:
     return IntervalSchedule.parse(trigger.interval) if trigger.interval else None
 
 
-def read_timing(schedule: Schedule, base: datetime | None, now: datetime) -> Timing:
+def read_timing(schedule: Schedule, base: datetime, now: datetime) -> Timing:
     """Return what is due: what was missed since `base`, the last time that counted, is due once, as its last time.
 
-    Without a base a run is due at once. A base in the future, after the clock was put back, is now.
+    A base in the future, after the clock was put back, is now.
     """
-    if base is None:
-        return Timing(now, now)
     since = min(base, now)
     due = schedule.latest(since, now)
     return Timing(due, due or schedule.next_after(since))
