@@ -62,21 +62,16 @@ class Surroundings:
 class Cycle:
     """One run of the descheduler; made for one `run`."""
 
-    def __init__(self, around: Surroundings, settings: CycleSettings, planner: PlannerSettings) -> None:
+    def __init__(
+        self, around: Surroundings, settings: CycleSettings, planner: PlannerSettings, lease: LeaseHolder | None = None
+    ) -> None:
         self._around = around
         self._client = around.client
         self._settings = settings
         self._planner = limit_moves(planner)
         self._phases: dict[str, float] = {}
         self._begun_at = around.clock.monotonic()
-        self._lease = LeaseHolder(
-            around.client,
-            settings.namespace,
-            DESCHEDULER_LEASE,
-            settings.identity,
-            duration_seconds=settings.lease_seconds,
-            clock=around.clock,
-        )
+        self._lease = lease or run_lease(around.client, around.clock, settings)
 
     def run(self, request: MigrationPlan | None = None) -> Outcome:
         """Run the cycle and return what it did; what it finds goes into the plan that was asked for, if one was.
@@ -320,6 +315,18 @@ class Cycle:
             seconds=self._around.clock.monotonic() - self._begun_at,
             phases=dict(self._phases),
         )
+
+
+def run_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
+    """Return the holder of the Lease of runs; one that is kept knows from before how long another has been silent."""
+    return LeaseHolder(
+        client,
+        settings.namespace,
+        DESCHEDULER_LEASE,
+        settings.identity,
+        duration_seconds=settings.lease_seconds,
+        clock=clock,
+    )
 
 
 def limit_moves(planner: PlannerSettings) -> PlannerSettings:
