@@ -102,6 +102,8 @@ def _threshold_options() -> tuple[Callable[[F], F], ...]:
 def _limit_options() -> tuple[Callable[[F], F], ...]:
     return (
         click.option("--max-moves", type=int, help="The most moves of the plan; a run makes at most 1000."),
+        click.option("--max-moves-per-node", type=int, help="The most moves off one node."),
+        click.option("--max-moves-per-namespace", type=int, help="The most moves of pods of one namespace."),
         click.option(
             "--time-limit",
             default="60",
@@ -155,6 +157,8 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
         return PlannerSettings(
             args=DefragmentationArgs.parse(_args(options, strategy)),
             max_moves=options["max_moves"],
+            max_moves_per_node=options["max_moves_per_node"],
+            max_moves_per_namespace=options["max_moves_per_namespace"],
             waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
             now=_now(at),
             exact=options["exact"],

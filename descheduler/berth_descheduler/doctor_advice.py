@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.labels import DRAINING_TAINT, HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, ROOM_TAINT
+from berth_core.labels import (
+    DRAINING_TAINT,
+    FREED_ANNOTATION,
+    FREED_TAINT,
+    HANDOVER_GATE,
+    HANDOVER_TAINT,
+    RESERVATION_LABEL,
+    ROOM_TAINT,
+)
 from berth_sandbox.invariants import Invariant, Violation
 
 _GATE_OFF: Final = {
@@ -97,6 +105,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         why="No new pod is scheduled to the node.",
         to_do="The next run of the descheduler takes it off. By hand:",
         command=f"kubectl taint node {{name}} {ROOM_TAINT}-",
+    ),
+    Invariant.FREED_LEFT: Advice(
+        what="A node carries what a plan put on it when it freed it, though it is in use again.",
+        why="Pods that could go there go elsewhere first, and an autoscaler may take the node for one to be removed.",
+        to_do="The service takes it off within a pass, the next run by hand as well. By hand:",
+        command=f"kubectl taint node {{name}} {FREED_TAINT}- && kubectl annotate node {{name}} {FREED_ANNOTATION}-",
     ),
     Invariant.PRIORITY_CLASS_LEFT: Advice(
         what="A PriorityClass that the operator made for placeholders is left, and no Reservation is live.",

@@ -9,20 +9,28 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from berth_core.clock import Clock
-from berth_core.migration_plans import MoveStatus
+from berth_core.migration_plans import MoveReason, MoveState, MoveStatus
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome
-from berth_descheduler.planner import Plan
+from berth_descheduler.planner import Fragmentation, Plan
+from berth_descheduler.planner.stranded_capacity import CapacityReport
 
 CYCLES: Final = "berth_cycles_total"
 CYCLE_FAILURES: Final = "berth_cycle_failures_total"
 PHASE_SECONDS: Final = "berth_cycle_phase_seconds"
 MOVES: Final = "berth_moves_total"
+ROOMS: Final = "berth_rooms_total"
 OPEN_MOVES: Final = "berth_moves_open"
 NODES: Final = "berth_nodes"
 EMPTY_NODES: Final = "berth_nodes_empty"
 UTILISATION: Final = "berth_requested_ratio"
 LARGEST_FREE: Final = "berth_largest_free_amount"
+STRANDED: Final = "berth_stranded_ratio"
+SHAPE_ROOM: Final = "berth_shape_room"
+CAPACITY_SECONDS: Final = "berth_capacity_seconds"
+PLAN_SECONDS: Final = "berth_plan_seconds"
+LANDED_RATIO: Final = "berth_landed_on_target_ratio"
+PING_PONG: Final = "berth_ping_pong_moves_total"
 FREED: Final = "berth_freed_nodes_total"
 LAST_CYCLE: Final = "berth_last_cycle_timestamp_seconds"
 REST_REQUESTS: Final = "berth_rest_requests_total"
@@ -31,6 +39,49 @@ REST_OPEN: Final = "berth_rest_requests_open"
 REST_STREAMS: Final = "berth_rest_streams_open"
 
 _BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+
+class CapacityMetrics:
+    """Shows how fragmented the cluster is, in all and for some shapes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._nodes = Gauge(NODES, "Nodes of the cluster.", registry=registry)
+        self._empty = Gauge(EMPTY_NODES, "Nodes without pods but daemons.", registry=registry)
+        self._ratio = Gauge(UTILISATION, "Share that is requested.", ["resource"], registry=registry)
+        self._largest = Gauge(LARGEST_FREE, "Largest free piece on one node.", ["resource"], registry=registry)
+        self._room = Gauge(SHAPE_ROOM, "How many pods of a shape still fit.", ["shape"], registry=registry)
+        self._stranded = Gauge(
+            STRANDED, "Share of what is free that a shape cannot use.", ["shape", "resource"], registry=registry
+        )
+        self._seconds = Gauge(CAPACITY_SECONDS, "How long it took to measure all this.", registry=registry)
+        self._shapes: set[tuple[str, str]] = set()
+
+    def show(self, report: CapacityReport, seconds: float) -> None:
+        """Show what was measured, and how long that took; shapes that are not looked at any more are shown no more."""
+        self._nodes.set(report.nodes)
+        self._empty.set(report.empty_nodes)
+        for one in report.resources:
+            self._ratio.labels(resource=one.name).set(float(one.utilisation))
+            self._largest.labels(resource=one.name).set(one.largest_free)
+        shown = {(room.shape.name, name) for room in report.shapes for name in room.shape.amounts}
+        for room in report.shapes:
+            self._room.labels(shape=room.shape.name).set(room.fits)
+            for name in room.shape.amounts:
+                self._stranded.labels(shape=room.shape.name, resource=name).set(float(room.share(name)))
+        for shape, name in self._shapes - shown:
+            self._stranded.remove(shape, name)
+        for shape in {shape for shape, _ in self._shapes} - {shape for shape, _ in shown}:
+            self._room.remove(shape)
+        self._shapes = shown
+        self._seconds.set(seconds)
+
+    def show_nodes(self, found: Fragmentation) -> None:
+        """Show how the pods lie over the nodes, where nobody looked at shapes."""
+        self._nodes.set(len(found.nodes))
+        self._empty.set(len(found.empty_nodes))
+        for resource in found.resources:
+            self._ratio.labels(resource=resource).set(float(found.utilisation(resource)))
+            self._largest.labels(resource=resource).set(max(0, found.largest_free(resource)))
 
 
 class CycleMetrics(Unobserved):
@@ -42,12 +93,17 @@ class CycleMetrics(Unobserved):
         self._failures = Counter(CYCLE_FAILURES, "Cycles that ended in an error.", registry=registry)
         self._phases = Histogram(PHASE_SECONDS, "Time by phase.", ["phase"], buckets=_BUCKETS, registry=registry)
         self._moves = Counter(MOVES, "Moves that are over.", ["state", "reason"], registry=registry)
+        self._rooms = Counter(ROOMS, "Rooms that are over.", ["state", "reason"], registry=registry)
         self._open = Gauge(OPEN_MOVES, "Moves of the running plan that are not over.", registry=registry)
-        self._nodes = Gauge(NODES, "Nodes that the last plan looked at.", registry=registry)
-        self._empty = Gauge(EMPTY_NODES, "Nodes that were empty before the last plan.", registry=registry)
-        self._ratio = Gauge(UTILISATION, "Share requested before the last plan.", ["resource"], registry=registry)
-        self._largest = Gauge(LARGEST_FREE, "Largest free piece on one node.", ["resource"], registry=registry)
+        self.capacity = CapacityMetrics(registry)
+        self._plans = Histogram(
+            PLAN_SECONDS, "Time to carry a plan out, by how it ended.", ["phase"], buckets=_BUCKETS, registry=registry
+        )
+        self._landed = Gauge(
+            LANDED_RATIO, "Share of the last plan's evicted pods that landed on their target.", registry=registry
+        )
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
+        self._ping_pong = Counter(PING_PONG, "Moves that undid earlier ones.", registry=registry)
         self._last = Gauge(LAST_CYCLE, "When the last cycle ended, unix seconds.", registry=registry)
 
     def phase_ended(self, phase: Phase, seconds: float) -> None:
@@ -56,12 +112,7 @@ class CycleMetrics(Unobserved):
 
     def planned(self, plan: Plan) -> None:
         """Show how fragmented the cluster is."""
-        before = plan.before
-        self._nodes.set(len(before.nodes))
-        self._empty.set(len(before.empty_nodes))
-        for resource in before.resources:
-            self._ratio.labels(resource=resource).set(float(before.utilisation(resource)))
-            self._largest.labels(resource=resource).set(before.largest_free(resource))
+        self.capacity.show_nodes(plan.before)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:  # noqa: ARG002 - the protocol's
         """Show how many moves are to be done yet."""
@@ -82,5 +133,18 @@ class CycleMetrics(Unobserved):
 
     def _count_plan(self, one: PlanOutcome) -> None:
         self._freed.inc(len(one.freed_nodes))
+        self._plans.labels(phase=one.phase.value).observe(one.seconds)
+        landed, strayed = one.landed_on_target, sum(map(_went_astray, one.statuses))
+        if landed + strayed:
+            self._landed.set(landed / (landed + strayed))
+        self._ping_pong.inc(one.ping_pong)
         for status in one.statuses:
             self._moves.labels(state=status.state.value, reason=status.reason).inc()
+        for room in one.rooms:
+            self._rooms.labels(state=room.state.value, reason=room.reason).inc()
+
+
+def _went_astray(status: MoveStatus) -> bool:
+    """Tell whether a pod was evicted and its replacement is not where it was to be."""
+    late = status.state is MoveState.FAILED and status.reason == MoveReason.REPLACEMENT_TIMEOUT
+    return late or status.state is MoveState.ELSEWHERE

@@ -21,6 +21,8 @@ _OPTIONS: Final = {
     "numberOfNodes": "--number-of-nodes",
     "coolDownTime": "--cool-down",
     "maxMoves": "--max-moves",
+    "maxMovesPerNode": "--max-moves-per-node",
+    "maxMovesPerNamespace": "--max-moves-per-namespace",
     "timeLimit": "--time-limit",
     "waves.per_controller": "--per-controller",
     "waves.per_wave": "--per-wave",

@@ -14,6 +14,7 @@ from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.command_options import planner_settings
 from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.safety_options import safety_options, with_safety
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, MoveTimeouts
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,6 +55,7 @@ def run_options(command: F) -> F:
             help="Stop a plan when more than this share of its moves has failed.",
         ),
     ]
+    command = safety_options(command)
     for option in reversed(options):
         command = option(command)
     return command
@@ -68,7 +70,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
     """Return the settings that the options of `run_options` ask for; raises `InputError` naming the option."""
     timeouts = {f"{name}_seconds": duration_option(options, f"{name}_timeout") for name in _TIMEOUTS}
     ttl_seconds = duration_option(options, "reservation_ttl")
-    return CycleSettings(
+    settings = CycleSettings(
         execution=ExecutionSettings(
             timeouts=MoveTimeouts(**timeouts),
             max_failed_share=options["max_failed_share"],
@@ -82,6 +84,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
         trigger=trigger,
         dry_run=dry_run,
     )
+    return with_safety(settings, options)
 
 
 def run_planner_settings(options: dict[str, Any]) -> PlannerSettings:

@@ -30,7 +30,7 @@ from berth_descheduler.plan_objects import build_defragmented_patch
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.run_options import cycle_settings
 from berth_descheduler.service import DeschedulerService, read_service_settings, serve
-from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, MoveTimeouts
+from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
@@ -98,6 +98,11 @@ def test_a_dry_run_changes_nothing(cluster: FakeCluster, capsys: pytest.CaptureF
         ("--land-timeout", "0s", "--land-timeout is '0s'; expected a duration above zero"),
         ("--evict-timeout", "-1m", "--evict-timeout is '-1m'; expected a duration above zero"),
         ("--reservation-ttl", "1 week", "--reservation-ttl is '1 week'; expected a duration above zero"),
+        ("--pending-wait", "-1s", "--pending-wait is '-1s'; expected a duration from 0 on"),
+        ("--pod-cool-down", "an hour", "--pod-cool-down is 'an hour'; expected a duration from 0 on"),
+        ("--annotate-freed", "remove-me", "--annotate-freed is 'remove-me'; expected KEY=VALUE"),
+        ("--max-moves-per-node", "0", "--max-moves-per-node is 0; expected a whole number from 1 on"),
+        ("--max-moves-per-namespace", "-1", "--max-moves-per-namespace is -1; expected a whole number from 1 on"),
         ("--max-failed-share", "1.5", "1.5 is not in the range 0<=x<=1"),
         ("--low-threshold", "lots", "--low-threshold is 'lots'; expected a percentage from 0 to 100"),
         ("--include-namespace", "nowhere", "--include-namespace is 'nowhere'; expected a namespace of the cluster"),
@@ -114,7 +119,17 @@ def test_a_bad_option_gets_one_clear_line(
     assert "Traceback" not in printed.err
 
 
-def test_the_options_become_settings() -> None:
+SAFETY = (
+    "--pending-wait=0s",
+    "--pod-cool-down=90m",
+    "--min-freed-nodes=2",
+    "--taint-freed",
+    "--annotate-freed=example.com/remove=a=b",
+)
+
+
+def read_options(*arguments: str) -> dict[str, Any]:
+    """Return the options of a run as the program reads them."""
     seen: dict[str, Any] = {}
 
     def keep(options: dict[str, Any], **_: Any) -> CycleSettings:  # noqa: ANN401 - passed on
@@ -123,13 +138,27 @@ def test_the_options_become_settings() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_command, "cycle_settings", keep)
-        run(["run", "--approve", "--approval-timeout=1h", "--ready-timeout=2m", "--lease-seconds=4", "--namespace=own"])
-    settings = cycle_settings(seen, trigger="Manual")
+        run(["run", *arguments])
+    return seen
+
+
+def test_the_options_become_settings() -> None:
+    waits = ("--approval-timeout=1h", "--ready-timeout=2m", "--lease-seconds=4")
+    settings = cycle_settings(read_options("--approve", *waits, "--namespace=own"), trigger="Manual")
     assert settings.approval is Approval.APPROVE
     assert settings.approval_seconds == 3600
     assert settings.execution.timeouts.ready_seconds == 120
     assert (settings.lease_seconds, settings.lease_wait_seconds) == (4, 9)
     assert settings.namespace == "own"
+
+
+def test_the_options_about_the_safety_of_others_become_settings() -> None:
+    settings = cycle_settings(read_options(*SAFETY), trigger="Manual")
+    assert settings.execution.pending_wait_seconds == 0
+    assert settings.pod_cool_down == timedelta(minutes=90)
+    assert settings.min_freed_nodes == 2
+    assert settings.freed == FreedNodes(taint=True, annotations={"example.com/remove": "a=b"})
+    assert cycle_settings(read_options(), trigger="Manual").freed.nothing
 
 
 def test_a_reservation_lives_longer_than_all_that_its_move_may_wait_for() -> None:
@@ -150,6 +179,10 @@ def test_a_reservation_lives_longer_than_all_that_its_move_may_wait_for() -> Non
         (lambda: ExecutionSettings(max_failed_share=-0.1), "max_failed_share"),
         (lambda: ExecutionSettings(status_interval_seconds=-1), "status_interval_seconds"),
         (lambda: CycleSettings(adoption_seconds=0), "adoption_seconds"),
+        (lambda: CycleSettings(min_freed_nodes=-1), "min_freed_nodes"),
+        (lambda: CycleSettings(pod_cool_down=timedelta(seconds=-1)), "pod_cool_down"),
+        (lambda: ExecutionSettings(pending_wait_seconds=-1), "pending_wait_seconds"),
+        (lambda: ExecutionSettings(wave_seconds=0), "wave_seconds"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(make: Any, field: str) -> None:  # noqa: ANN401 - a maker

@@ -7,6 +7,8 @@ from msgspec import structs
 
 from berth_core.labels import (
     DRAINING_TAINT,
+    FREED_ANNOTATION,
+    FREED_TAINT,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
@@ -19,8 +21,14 @@ from berth_core.labels import (
     TASK_ANNOTATION,
 )
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, PlanPhase
-from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE, WEBHOOK_CONFIGURATION, priority_class_name
-from berth_core.objects import Node, Taint
+from berth_core.names import (
+    DESCHEDULER_LEASE,
+    OPERATOR_LEASE,
+    WEBHOOK_CONFIGURATION,
+    priority_class_name,
+    room_taint_value,
+)
+from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import (
     Condition,
     ConditionType,
@@ -78,12 +86,21 @@ def guarded(value: str) -> Node:
     return node("node-a", taints=[Taint(key=HANDOVER_TAINT, value=value, effect="NoSchedule")])
 
 
+def freed(*, marked: bool = True, tainted: bool = True) -> Node:
+    taint = Taint(key=FREED_TAINT, value="p", effect="PreferNoSchedule")
+    return node("worker", taints=(taint,) if tainted else (), annotations={FREED_ANNOTATION: "{}"} if marked else {})
+
+
+def agent_on(name: str) -> Pod:
+    return pod("agent", node=name, controller=owner("DaemonSet", "agent"))
+
+
 def draining(plan: str) -> Node:
     return node("node-a", taints=[Taint(key=DRAINING_TAINT, value=plan, effect="NoSchedule")])
 
 
 def kept(plan: str) -> Node:
-    return node("node-a", taints=[Taint(key=ROOM_TAINT, value=plan, effect="NoSchedule")])
+    return node("node-a", taints=[Taint(key=ROOM_TAINT, value=room_taint_value(plan, "node-a"), effect="NoSchedule")])
 
 
 def plan(name: str, phase: PlanPhase) -> MigrationPlan:
@@ -220,6 +237,17 @@ CASES = {
     ),
     "a node where a running plan makes room": Case(
         ClusterState(nodes=(kept("p"),), plans=(plan("p", PlanPhase.RUNNING),))
+    ),
+    "a freed node that nobody uses": Case(ClusterState(nodes=(freed(),))),
+    "a freed node with a pod of a DaemonSet": Case(ClusterState(nodes=(freed(),), pods=(agent_on("worker"),))),
+    "a freed node that is used": Case(
+        ClusterState(nodes=(freed(),), pods=(pod("web-1", node="worker"),)), (Invariant.FREED_LEFT,)
+    ),
+    "a freed node whose taint is off and that is used": Case(
+        ClusterState(nodes=(freed(tainted=False),), pods=(pod("web-1", node="worker"),)), (Invariant.FREED_LEFT,)
+    ),
+    "a taint of a freed node that no mark explains": Case(
+        ClusterState(nodes=(freed(marked=False),)), (Invariant.FREED_LEFT,)
     ),
     "a source of a plan that is gone": Case(ClusterState(nodes=(draining("p"),)), (Invariant.DRAINING_LEFT,)),
     "a taint of somebody else is theirs": Case(

@@ -9,6 +9,8 @@ from datetime import datetime
 
 from berth_core.labels import (
     DRAINING_TAINT,
+    FREED_ANNOTATION,
+    FREED_TAINT,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
@@ -21,7 +23,7 @@ from berth_core.labels import (
     TASK_ANNOTATION,
 )
 from berth_core.migration_plans import PlanPhase
-from berth_core.names import WEBHOOK_CONFIGURATION
+from berth_core.names import WEBHOOK_CONFIGURATION, is_room_taint_of
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, Slot, SlotState
 from berth_sandbox.invariants.state import ClusterState
@@ -47,6 +49,7 @@ def things_left_behind(state: ClusterState, now: datetime) -> Iterator[Violation
         yield from _gates_left(pods, uid, by_uid.get(uid))
     yield from _guards_left(state, now)
     yield from _taints_of_plans_left(state)
+    yield from _freed_marks_left(state)
     yield from _cluster_objects_left(state)
 
 
@@ -157,13 +160,31 @@ def _nodes_of_successions(state: ClusterState) -> set[str]:
 
 def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
     """Yield the nodes that are drained, or kept from others, for a plan that is not running."""
-    invariants = {DRAINING_TAINT: Invariant.DRAINING_LEFT, ROOM_TAINT: Invariant.ROOM_GUARD_LEFT}
-    running = {plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING}
+    running = [plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING]
     for node in state.nodes:
         for taint in node.spec.taints:
-            broken = invariants.get(taint.key)
-            if broken is not None and taint.value not in running:
-                yield Violation(broken, f"node {node.metadata.name}", f"plan {taint.value!r} is not running")
+            detail = f"plan {taint.value.partition('.')[0]!r} is not running"
+            if taint.key == DRAINING_TAINT and taint.value not in running:
+                yield Violation(Invariant.DRAINING_LEFT, f"node {node.metadata.name}", detail)
+            if taint.key == ROOM_TAINT and not any(is_room_taint_of(plan, taint.value) for plan in running):
+                yield Violation(Invariant.ROOM_GUARD_LEFT, f"node {node.metadata.name}", detail)
+
+
+def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
+    """Yield the nodes that keep what a plan put on them when it freed them, though they are used or nobody knows why."""
+    in_use = {pod.spec.node_name for pod in state.pods if _uses_its_node(pod)}
+    for node in state.nodes:
+        name, marked = node.metadata.name, FREED_ANNOTATION in node.metadata.annotations
+        tainted = any(taint.key == FREED_TAINT for taint in node.spec.taints)
+        if (marked or tainted) and name in in_use:
+            yield Violation(Invariant.FREED_LEFT, f"node {name}", "pods are on it")
+        elif tainted and not marked:
+            yield Violation(Invariant.FREED_LEFT, f"node {name}", "no mark says which plan freed it")
+
+
+def _uses_its_node(pod: Pod) -> bool:
+    """Tell whether a pod makes its node one that is used: DaemonSet and mirror pods do not."""
+    return not (pod.is_daemon or pod.is_mirror or pod.is_terminal or pod.is_terminating)
 
 
 def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:

@@ -26,6 +26,8 @@ class Invariant(StrEnum):
     """A node keeps the draining taint of a plan that is not running."""
     ROOM_GUARD_LEFT = "RoomGuardLeft"
     """A node keeps the taint by which a plan that is not running kept room there."""
+    FREED_LEFT = "FreedLeft"
+    """A node is marked as freed though pods are on it, or carries the taint without the mark that says why."""
     PRIORITY_CLASS_LEFT = "PriorityClassLeft"
     """A PriorityClass of the operator's stands though no Reservation is live."""
     WEBHOOK_LEFT = "WebhookLeft"
@@ -54,6 +56,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.GUARD_LEFT: 5.0,
     Invariant.DRAINING_LEFT: 30.0,
     Invariant.ROOM_GUARD_LEFT: 30.0,
+    Invariant.FREED_LEFT: 60.0,
     Invariant.PRIORITY_CLASS_LEFT: 60.0,
     Invariant.WEBHOOK_LEFT: 20.0,
     Invariant.STATUS_UNTRUE: 10.0,

@@ -1,0 +1,91 @@
+"""Owns the command line options about the safety of others: who comes first, what rests, what freed nodes carry.
+
+It does not own what the settings mean (`settings`), nor the limits of a plan (`command_options`).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import click
+
+from berth_core.durations import DurationError, format_duration, parse_duration
+from berth_core.errors import InputError
+from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PENDING_WAIT: Final = timedelta(seconds=ExecutionSettings().pending_wait_seconds)
+
+
+def safety_options(command: F) -> F:
+    """Add the options from which `with_safety` makes its part of the settings."""
+    duration: dict[str, Any] = {"metavar": "DURATION", "show_default": True}
+    options = [
+        click.option(
+            "--pending-wait",
+            default=format_duration(_PENDING_WAIT),
+            **duration,
+            help="How long to wait for pods that wait themselves and whose room the moves would take.",
+        ),
+        click.option(
+            "--pod-cool-down",
+            default="0s",
+            **duration,
+            help="How long a pod that was moved is not moved again, nor a node that was freed freed again.",
+        ),
+        click.option(
+            "--min-freed-nodes",
+            type=click.IntRange(min=0),
+            default=CycleSettings().min_freed_nodes,
+            show_default=True,
+            help="Do not begin a plan that frees fewer nodes.",
+        ),
+        click.option(
+            "--taint-freed", is_flag=True, help="Taint freed nodes PreferNoSchedule until a run finds them needed."
+        ),
+        click.option(
+            "--annotate-freed",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Annotate freed nodes until a run finds them needed; may be given several times.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:
+    """Return settings with what the options of `safety_options` ask for; raises `InputError` naming the option."""
+    wait_seconds = _span(options, "pending_wait").total_seconds()
+    return replace(
+        settings,
+        execution=replace(settings.execution, pending_wait_seconds=wait_seconds),
+        pod_cool_down=_span(options, "pod_cool_down"),
+        min_freed_nodes=options["min_freed_nodes"],
+        freed=FreedNodes(taint=options["taint_freed"], annotations=_annotations(options["annotate_freed"])),
+    )
+
+
+def _span(options: dict[str, Any], name: str) -> timedelta:
+    option = f"--{name.replace('_', '-')}"
+    expected = "a duration from 0 on, such as 0s, 90s or 1h30m"
+    try:
+        span = parse_duration(options[name])
+    except DurationError as error:
+        raise InputError(option, options[name], expected) from error
+    if span < timedelta(0):
+        raise InputError(option, options[name], expected)
+    return span
+
+
+def _annotations(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise InputError("--annotate-freed", text, "KEY=VALUE")
+        found[key] = value
+    return found

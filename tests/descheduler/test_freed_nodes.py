@@ -1,0 +1,211 @@
+"""What freed nodes carry until they are needed: put on in one write, taken off in one write, and never left behind."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
+from berth_descheduler.freed_nodes import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
+from berth_descheduler.settings import FreedNodes
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube.errors import ServerError
+from berth_kube.resources import NODES, PODS
+from builders import FakeClock
+from descheduler.fake_cluster import FakeCluster, Raw, call, failure, node, pod
+
+REMOVE = "cluster-autoscaler.kubernetes.io/scale-down"
+CARRIES = FreedNodes(taint=True, annotations={REMOVE: "soon"})
+THEIRS = {"key": "theirs", "value": "1", "effect": "PreferNoSchedule"}
+
+
+def cluster(*names: str) -> FakeCluster:
+    made = FakeCluster()
+    for name in names or ("idle",):
+        made.add(NODES, node(name))
+    return made
+
+
+def mark(made: FakeCluster, *names: str, carries: FreedNodes = CARRIES) -> tuple[str, ...]:
+    return mark_freed(made, FakeClock(), names or ("idle",), Freeing("plan-1", "nightly", carries))  # type: ignore[arg-type]
+
+
+def sweep(made: FakeCluster, wanted: Wanted | None = None) -> tuple[str, ...]:
+    return sweep_freed_nodes(made, lambda: read_live_snapshot(made), wanted)  # type: ignore[arg-type]
+
+
+def notes(made: FakeCluster, name: str = "idle") -> dict[str, str]:
+    found: dict[str, str] = made.objects["nodes"]["", name]["metadata"].get("annotations") or {}
+    return found
+
+
+def traces(made: FakeCluster, name: str = "idle") -> tuple[list[str], list[str]]:
+    return made.taints().get(name, []), sorted(notes(made, name))
+
+
+def waiting(name: str, cpu: str) -> Raw:
+    body = pod(name, "web", "", cpu=cpu)
+    del body["spec"]["nodeName"]
+    return {**body, "status": {"phase": "Pending"}}
+
+
+def test_a_freed_node_carries_a_soft_taint_and_annotations_that_name_the_plan() -> None:
+    made = cluster()
+    assert mark(made) == ("idle",)
+    (taint,) = made.objects["nodes"]["", "idle"]["spec"]["taints"]
+    assert taint == {"key": FREED_TAINT, "value": "plan-1", "effect": "PreferNoSchedule"}
+    assert notes(made)[REMOVE] == "soon"
+    said = json.loads(notes(made)[FREED_ANNOTATION])
+    assert (said["plan"], said["policy"], said["at"]) == ("plan-1", "nightly", "2026-11-21T12:00:00Z")
+    assert [verb for verb, _, _ in made.calls].count("patch") == 1
+
+
+def test_where_nothing_is_to_be_put_on_nothing_is_written() -> None:
+    made = cluster()
+    assert mark(made, carries=FreedNodes()) == ()
+    assert made.calls == []
+
+
+def test_a_node_that_is_gone_is_left_out_and_one_that_cannot_be_written_is_told() -> None:
+    made = cluster("a", "b")
+    made.faults["patch", "nodes"] = [ServerError(call("patch", NODES, "a"), failure(500))]
+    assert mark(made, "a", "b", "gone") == ("b",)
+
+
+def test_the_mark_stays_while_nobody_needs_the_node() -> None:
+    made = cluster()
+    mark(made)
+    daemon = pod("agent", "agent", "idle", cpu="1")
+    daemon["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
+    made.add(PODS, daemon)
+    made.add(PODS, {**pod("done", "job", "idle", cpu="1"), "status": {"phase": "Succeeded"}})
+    made.add(PODS, waiting("too-large", "64"))
+    assert sweep(made) == ()
+    assert traces(made) == ([FREED_TAINT], sorted([FREED_ANNOTATION, REMOVE]))
+
+
+def used(made: FakeCluster) -> None:
+    made.add(PODS, pod("web-1", "web", "idle", cpu="1"))
+
+
+def waited_for(made: FakeCluster) -> None:
+    made.add(PODS, waiting("web-1", "2"))
+
+
+def unreadable(made: FakeCluster) -> None:
+    made.merge_patch(NODES, "idle", {"metadata": {"annotations": {FREED_ANNOTATION: "{"}}})
+
+
+def unmarked(made: FakeCluster) -> None:
+    made.merge_patch(NODES, "idle", {"metadata": {"annotations": {FREED_ANNOTATION: None, REMOVE: None}}})
+
+
+@pytest.mark.parametrize("needed", [used, waited_for, unmarked])
+def test_everything_goes_when(needed: Any) -> None:  # noqa: ANN401 - a function of the table
+    made = cluster()
+    made.merge_patch(NODES, "idle", {"spec": {"taints": [THEIRS]}})
+    mark(made)
+    needed(made)
+    assert sweep(made) == ("idle",)
+    assert traces(made) == (["theirs"], [])
+    assert sweep(made) == ()
+
+
+def test_a_mark_that_cannot_be_read_goes_with_its_taint() -> None:
+    made = cluster()
+    mark(made, carries=FreedNodes(taint=True))
+    unreadable(made)
+    assert sweep(made) == ("idle",)
+    assert traces(made) == ([], [])
+
+
+def test_of_several_marked_nodes_only_as_many_are_given_up_as_waiting_pods_need() -> None:
+    made = cluster("a", "b", "c")
+    mark(made, "a", "b", "c")
+    made.add(PODS, waiting("web-1", "2"))
+    assert sweep(made) == ("a",)
+    assert sorted(made.taints()) == ["b", "c"]
+
+
+def test_a_pod_that_has_room_elsewhere_gives_up_no_marked_node() -> None:
+    made = cluster("busy", "idle")
+    mark(made)
+    made.add(PODS, pod("web-0", "web", "busy", cpu="1"))
+    made.add(PODS, waiting("web-1", "2"))
+    assert sweep(made) == ()
+
+
+@dataclass(frozen=True)
+class Case:
+    wants: FreedNodes
+    want: tuple[list[str], list[str]]
+
+
+CASES = {
+    "the policy wants all of it": Case(CARRIES, ([FREED_TAINT], sorted([FREED_ANNOTATION, REMOVE]))),
+    "the policy wants no taint any more": Case(
+        FreedNodes(annotations={REMOVE: "soon"}), ([], sorted([FREED_ANNOTATION, REMOVE]))
+    ),
+    "the policy wants other annotations": Case(
+        FreedNodes(taint=True, annotations={"other": "x"}), ([FREED_TAINT], [FREED_ANNOTATION])
+    ),
+    "the policy is gone": Case(FreedNodes(), ([], [])),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_stays_when(case: Case) -> None:
+    made = cluster()
+    mark(made)
+    asked: list[FreedMark] = []
+
+    def wanted(found: FreedMark) -> FreedNodes:
+        asked.append(found)
+        return case.wants
+
+    sweep(made, wanted)
+    assert traces(made) == case.want
+    assert [one.policy for one in asked] == ["nightly"]
+
+
+def test_an_annotation_that_was_there_before_stays_as_it_was() -> None:
+    made = cluster()
+    made.merge_patch(NODES, "idle", {"metadata": {"annotations": {REMOVE: "never"}}})
+    mark(made)
+    assert notes(made)[REMOVE] == "never"
+    used(made)
+    sweep(made)
+    assert notes(made) == {REMOVE: "never"}
+
+
+def test_an_annotation_that_somebody_changed_meanwhile_stays() -> None:
+    made = cluster()
+    mark(made)
+    made.merge_patch(NODES, "idle", {"metadata": {"annotations": {REMOVE: "now"}}})
+    used(made)
+    sweep(made)
+    assert notes(made) == {REMOVE: "now"}
+
+
+def test_a_node_freed_again_carries_the_mark_of_the_last_plan_only() -> None:
+    made = cluster()
+    mark(made)
+    mark_freed(made, FakeClock(), ["idle"], Freeing("plan-2", "weekly", FreedNodes(taint=True)))  # type: ignore[arg-type]
+    assert traces(made) == ([FREED_TAINT], [FREED_ANNOTATION])
+    assert json.loads(notes(made)[FREED_ANNOTATION])["plan"] == "plan-2"
+
+
+def test_a_sweep_that_fails_for_a_node_is_made_good_by_the_next() -> None:
+    made = cluster()
+    mark(made)
+    used(made)
+    made.faults["patch", "nodes"] = [ServerError(call("patch", NODES, "idle"), failure(500))]
+    assert sweep(made) == ()
+    assert sweep(made) == ("idle",)
+
+
+def test_where_nothing_is_marked_a_sweep_costs_one_list() -> None:
+    made = cluster()
+    sweep(made)
+    assert made.calls == [("list", "nodes", "")]
