@@ -23,6 +23,7 @@ from berth_core.migration_plans import (
     MoveStatus,
     PlanPhase,
 )
+from berth_core.plan_rooms import RoomState
 from berth_core.reservations import ObjectReference
 from berth_descheduler import log_keys
 from berth_descheduler.event_reasons import COMPONENT, EventReason
@@ -157,7 +158,7 @@ def _execute(
         last_word=shop.last_word,
     )
     identity = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
-    with Observation(shop.client, identity, plan.spec.moves) as observation:
+    with Observation(shop.client, identity, plan.spec.moves, plan.spec.rooms) as observation:
         return PlanExecutor(tools, plan, observation, skipped=skipped, adopted=adopted).run()
 
 
@@ -166,7 +167,7 @@ def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: 
     since = parse_timestamp(plan.status.start_time) if plan.status.start_time else shop.clock.now()
     return PlanOutcome(
         plan=plan.metadata.name,
-        phase=conclude(execution.statuses, interrupted=_is_interrupted(execution)),
+        phase=conclude(execution.statuses, execution.rooms, interrupted=_is_interrupted(execution)),
         statuses=execution.statuses,
         freed_nodes=read_freed(shop.client, {move.source for move in plan.spec.moves}),
         pending=count_pending(shop.client, evicted, since),
@@ -174,6 +175,7 @@ def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: 
         note=execution.stop_message,
         frees_nodes=plan.spec.objective.strategy not in {StrategyName.MAKE_ROOM, SINGLE_PODS},
         ping_pong=_count_ping_pong(shop, plan, execution),
+        rooms=execution.rooms,
     )
 
 
@@ -213,6 +215,7 @@ def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome
         message=outcome.sentence,
         completion_time=format_timestamp(shop.clock.now()),
         moves=outcome.statuses,
+        rooms=outcome.rooms,
         achieved=outcome.achieved,
     )
     try:
@@ -223,6 +226,8 @@ def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome
     for one in failed[:_MOST_MOVE_EVENTS]:
         text = f"{one.namespace}/{one.pod} {one.state.value} {one.reason}: {one.message}"
         record(shop, plan, EventReason.MOVE_FAILED, text, kind="Warning")
+    for room in [one for one in outcome.rooms if one.state is RoomState.FAILED][:_MOST_MOVE_EVENTS]:
+        record(shop, plan, EventReason.ROOM_FAILED, f"{room.name} {room.reason}: {room.message}", kind="Warning")
     reason = EventReason.ABORTED if outcome.phase is PlanPhase.ABORTED else EventReason.FINISHED
     record(shop, plan, reason, outcome.sentence, kind="Normal" if outcome.clean else "Warning")
 

@@ -15,5 +15,6 @@ class EventReason(StrEnum):
     STARTED = "Started"
     ADOPTED = "Adopted"
     MOVE_FAILED = "MoveFailed"
+    ROOM_FAILED = "RoomFailed"
     ABORTED = "Aborted"
     FINISHED = "Finished"

@@ -25,6 +25,7 @@ from berth_core.migration_plans import (
     PlannedMove,
     PlanPhase,
 )
+from berth_core.plan_rooms import RoomStatus
 from berth_descheduler import log_keys
 from berth_descheduler.background_calls import BackgroundCalls
 from berth_descheduler.evictions import EvictAnswer, ReserveAnswer, backoff_seconds, evict, reserve
@@ -46,6 +47,7 @@ from berth_descheduler.observation import Observation, Observed
 from berth_descheduler.operator_pulse import OperatorPulse
 from berth_descheduler.plan_objects import PlanIdentity
 from berth_descheduler.plan_review import Reviewer
+from berth_descheduler.room_keeper import PlanProgress, RoomKeeper, RoomTools
 from berth_descheduler.room_left import who_lacks_room
 from berth_descheduler.second_moves import earlier_moves, follow
 from berth_descheduler.settings import ExecutionSettings
@@ -75,13 +77,14 @@ class MoveListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How a plan's moves went, in the order of the plan."""
+    """How a plan's moves and rooms went, in the order of the plan."""
 
     statuses: tuple[MoveStatus, ...]
     evicted: tuple[bool, ...]
     stop: MoveReason = MoveReason.NONE
     stop_message: str = ""
     plan_deleted: bool = False
+    rooms: tuple[RoomStatus, ...] = ()
 
 
 @dataclass(slots=True)
@@ -149,6 +152,7 @@ class PlanExecutor:
         self._wave = 0
         self._lost_sources = {one.move.source for one in self._moves if one.finished and _stays(one.status)}
         self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)
+        self._rooms = RoomKeeper(RoomTools(tools.client, tools.clock, tools.settings, self._calls), plan)
         self._writer = PlanStatusWriter(
             tools.client,
             self._plan.name,
@@ -160,6 +164,7 @@ class PlanExecutor:
     def run(self) -> Execution:
         """Carry the plan out, wave by wave, and return how it went; every call that it made is answered then."""
         try:
+            self._await_rooms(lambda: self._rooms.are_asked_for)
             for wave in sorted({progress.move.wave for progress in self._moves}):
                 self._wave = wave
                 moves = [one for one in self._moves if one.move.wave == wave]
@@ -168,6 +173,7 @@ class PlanExecutor:
                 if wave or self._adopted:  # the first wave of a new plan was looked at when the plan was
                     self._review(moves)
                 self._run_wave(moves)
+            self._await_rooms(lambda: self._rooms.are_over)
         finally:
             self._calls.close()
         return self._execution()
@@ -188,6 +194,21 @@ class PlanExecutor:
                 return
             self._tools.clock.sleep(_COALESCE_SECONDS)
             self._observation.wait(self._tools.settings.tick_seconds)
+
+    def _await_rooms(self, done: Callable[[], bool]) -> None:
+        """Look after the rooms, without any move, until they have come so far."""
+        while True:
+            self._calls.take_answers()
+            self._is_over()
+            self._tend_rooms(self._observation.look())
+            self._tell()
+            if done():
+                return
+            self._tools.clock.sleep(_COALESCE_SECONDS)
+            self._observation.wait(self._tools.settings.tick_seconds)
+
+    def _tend_rooms(self, observed: Observed) -> None:
+        self._rooms.tend(observed, PlanProgress(self._moves, self._lost_sources, self._stop.reason, self._stop.since))
 
     def _check_lease(self) -> None:
         if self._tools.lease_lost.is_set():
@@ -275,12 +296,14 @@ class PlanExecutor:
         self._plan_aborted = observed.plan_aborted
         horizon = self._tools.clock.now() + timedelta(seconds=timeouts.land_seconds)
         look = look_at(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
+        self._tend_rooms(observed)
         counts = _count_open(wave)
         unready = self._find_unready(observed)
         for progress in wave:
             if progress.finished or progress.in_flight:
                 continue
             note_siblings(progress, unready, now)
+            self._rooms.excuse(progress)
             facts = derive_facts(
                 progress,
                 look,
@@ -480,7 +503,13 @@ class PlanExecutor:
         self._tools.listener.moves_changed(statuses, self._wave)
         message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
         self._writer.offer(
-            MigrationPlanStatus(phase=PlanPhase.RUNNING, message=message, start_time=self._start_time, moves=statuses)
+            MigrationPlanStatus(
+                phase=PlanPhase.RUNNING,
+                message=message,
+                start_time=self._start_time,
+                moves=statuses,
+                rooms=self._rooms.statuses,
+            )
         )
 
     def _keys(self, progress: MoveProgress) -> dict[str, str]:
@@ -497,6 +526,7 @@ class PlanExecutor:
             stop=self._stop.reason,
             stop_message=self._stop.message,
             plan_deleted=self._plan_deleted,
+            rooms=self._rooms.statuses,
         )
 
 

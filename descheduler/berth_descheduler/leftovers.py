@@ -21,10 +21,11 @@ from berth_core.migration_plans import (
     MoveStatus,
     PlanPhase,
 )
+from berth_core.plan_rooms import Room, RoomReason, RoomState, RoomStatus
 from berth_core.reservations import Reservation
 from berth_descheduler import log_keys
 from berth_descheduler.plan_objects import build_status_patch
-from berth_descheduler.source_taints import nodes_of_plans, untaint_nodes
+from berth_descheduler.source_taints import left_over_nodes, untaint_nodes
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS
@@ -81,7 +82,7 @@ def clear_leftovers(client: KubeClient, clock: Clock, adoption_seconds: float) -
             case fate:
                 abort_plan(client, plan, clock, _ABORT_MESSAGES[fate])
     live = {plan.metadata.name for plan in continued}
-    untaint_nodes(client, sorted(node for node, plan in nodes_of_plans(client).items() if plan not in live))
+    untaint_nodes(client, left_over_nodes(client, live))
     return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
 
 
@@ -94,6 +95,7 @@ def abort_plan(client: KubeClient, plan: MigrationPlan, clock: Clock, message: s
         message=message,
         completion_time=format_timestamp(clock.now()),
         moves=tuple(_aborted(status) for status in _statuses(plan)),
+        rooms=tuple(_aborted_room(room, status) for room, status in _rooms(plan)),
     )
     try:
         client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
@@ -128,6 +130,20 @@ def _aborted(status: MoveStatus) -> MoveStatus:
         return status
     state = MoveState.FAILED if status.state is MoveState.EVICTED else MoveState.SKIPPED
     return replace(status, state=state, reason=MoveReason.INTERRUPTED.value, message="the run was interrupted")
+
+
+def _rooms(plan: MigrationPlan) -> Iterable[tuple[Room, RoomStatus]]:
+    recorded = plan.status.rooms
+    for index, room in enumerate(plan.spec.rooms):
+        yield room, recorded[index] if index < len(recorded) else RoomStatus(name=room.name)
+
+
+def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:
+    """Return the last state of a room whose plan is aborted."""
+    if status.has_ended(room):
+        return status
+    reason, message = RoomReason.INTERRUPTED.value, "the run was interrupted"
+    return replace(status, state=RoomState.RELEASED, reason=reason, message=message)
 
 
 def status_of_new_run(clock: Clock, plan: MigrationPlan) -> MigrationPlanStatus:

@@ -13,6 +13,7 @@ from berth_core.errors import BerthError
 from berth_core.labels import PLAN_LABEL
 from berth_core.migration_plans import MigrationPlan, PlannedMove
 from berth_core.objects import ObjectMeta, Pod
+from berth_core.plan_rooms import Room
 from berth_core.reservations import Reservation
 from berth_descheduler.plan_objects import PlanIdentity
 from berth_kube.client import KubeClient
@@ -40,7 +41,7 @@ class Observed:
     """By `namespace/name`."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
-    """By UID; only those that are to move and those of their controllers."""
+    """By UID; only those that are to move, those of their controllers, and those that room is made for."""
 
     plan_exists: bool = True
     plan_aborted: bool = False
@@ -83,10 +84,13 @@ class _Shelf(Generic[T]):
 class Observation:
     """Watches over one plan in threads of its own; use as a context manager."""
 
-    def __init__(self, client: KubeClient, plan: PlanIdentity, moves: Iterable[PlannedMove]) -> None:
+    def __init__(
+        self, client: KubeClient, plan: PlanIdentity, moves: Iterable[PlannedMove], rooms: Iterable[Room] = ()
+    ) -> None:
         self._client = client
         self._plan = plan
         self._moves = tuple(moves)
+        self._rooms = tuple(rooms)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failure: BerthError | None = None
@@ -129,12 +133,13 @@ class Observation:
 
     def _namespaces(self) -> list[str | None]:
         """Return what to watch pods in; [None] is all namespaces at once, where one by one would be too many."""
-        names = sorted({move.namespace for move in self._moves})
+        waiting = {room.namespace for room in self._rooms if not room.is_shape}
+        names = sorted({move.namespace for move in self._moves} | waiting)
         return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
 
     def _concerned(self) -> Keep[Pod]:
-        """Return what tells the pods that matter here: those to move and all others of their controllers."""
-        uids = {move.pod_uid for move in self._moves}
+        """Return what tells the pods that matter here: those to move, all others of their controllers, who waits."""
+        uids = {move.pod_uid for move in self._moves} | {slot.pod_uid for room in self._rooms for slot in room.slots}
         owners = {(move.namespace, move.owner.kind, move.owner.name) for move in self._moves if move.owner}
 
         def concerned(pod: Pod) -> bool:

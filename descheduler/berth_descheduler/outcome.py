@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from berth_core.migration_plans import Achieved, MoveState, MoveStatus, PlanPhase
+from berth_core.plan_rooms import RoomState, RoomStatus
+from berth_descheduler.room_outcomes import conclude_rooms, describe_rooms
 
 
 class Phase(StrEnum):
@@ -78,6 +80,9 @@ class PlanOutcome:
     ping_pong: int = 0
     """How many pods went back to where plans of the last day took them from, or were moved while they were to rest."""
 
+    rooms: tuple[RoomStatus, ...] = ()
+    """What became of the rooms that the plan was to make."""
+
     def count(self, state: MoveState) -> int:
         """Return how many moves are in a state."""
         return sum(status.state is state for status in self.statuses)
@@ -90,7 +95,8 @@ class PlanOutcome:
     @property
     def clean(self) -> bool:
         """Tell whether nothing failed, landed elsewhere or waits for a node."""
-        return not (self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending)
+        no_room = any(room.state is RoomState.FAILED for room in self.rooms)
+        return not (no_room or self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending)
 
     @property
     def achieved(self) -> Achieved:
@@ -126,7 +132,8 @@ class PlanOutcome:
             parts.append(f"{self.pending} without a node")
         freed = f"; {_count(len(self.freed_nodes), 'node')} freed" if self.frees_nodes or self.freed_nodes else ""
         note = f" Stopped: {self.note}." if self.note else ""
-        return f"{', '.join(parts)}{freed} in {self.seconds:.1f} s.{note}"
+        rooms = f" {described}" if (described := describe_rooms(self.rooms)) else ""
+        return f"{', '.join(parts)}{freed} in {self.seconds:.1f} s.{rooms}{note}"
 
     def _reasons(self, state: MoveState) -> str:
         """Return the reasons of a state, the most frequent first, in brackets."""
@@ -218,8 +225,8 @@ class Outcome:
         return self.why or _SENTENCES[self.verdict]
 
     def _room_sentence(self, plan: PlanOutcome) -> str:
-        """Return what has room now, as far as the moves say it."""
-        if not self.forecast.room:
+        """Return what has room now, as far as the moves say it; of rooms that are kept, the plan's sentence tells."""
+        if not self.forecast.room or plan.rooms:
             return ""
         rooms = ", ".join(
             f"{room.fitted}{'' if room.wanted is None else f' of {room.wanted}'} x {room.name}"
@@ -257,16 +264,19 @@ class Outcome:
                 "proven_optimal": self.forecast.proven_optimal,
                 "room": [asdict(room) for room in self.forecast.room],
             },
+            "rooms": [_describe_room(room) for room in self.plan.rooms] if self.plan else [],
             "not_landed": [_describe(status) for status in statuses if status.state is not MoveState.LANDED],
             "adopted": [{"plan": one.plan, "phase": one.phase.value, "sentence": one.sentence} for one in self.adopted],
         }
 
 
-def conclude(statuses: Sequence[MoveStatus], *, interrupted: bool) -> PlanPhase:
+def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *, interrupted: bool) -> PlanPhase:
     """Return the phase in which a plan ends."""
     landed = sum(status.state is MoveState.LANDED for status in statuses)
     if interrupted:
         return PlanPhase.ABORTED
+    if rooms:
+        return conclude_rooms(rooms, statuses)
     if landed == len(statuses):
         return PlanPhase.SUCCEEDED
     return PlanPhase.PARTIAL if landed else PlanPhase.FAILED
@@ -280,6 +290,17 @@ def _describe(status: MoveStatus) -> dict[str, str]:
         "reason": status.reason,
         "message": status.message,
         "node": status.node,
+    }
+
+
+def _describe_room(room: RoomStatus) -> dict[str, Any]:
+    return {
+        "name": room.name,
+        "state": room.state.value,
+        "reason": room.reason,
+        "message": room.message,
+        "reservation": room.reservation,
+        "taken": [{"pod": slot.pod, "node": slot.node} for slot in room.taken],
     }
 
 

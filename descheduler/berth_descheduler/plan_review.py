@@ -11,17 +11,15 @@ from typing import Final, Protocol
 
 import msgspec
 
-from berth_core.labels import DRAINING_TAINT, MOVE_ANNOTATION, PLACEHOLDER_LABEL, PLAN_LABEL, RESERVATION_LABEL
-from berth_core.labels import ROOM_TAINT as ROOM_GUARD
+from berth_core.labels import MOVE_ANNOTATION, PLACEHOLDER_LABEL, PLAN_LABEL, RESERVATION_LABEL
 from berth_core.migration_plans import MigrationPlan, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Invalid, PlannerSettings, revalidate
 from berth_descheduler.planner.waiting_pods import starved_pods
-from berth_descheduler.source_taints import nodes_to_empty
+from berth_descheduler.source_taints import is_taint_of, nodes_to_empty
 
-_OUR_TAINTS: Final = frozenset({DRAINING_TAINT, ROOM_GUARD})
 _NAMES_SHOWN: Final = 5
 
 
@@ -94,7 +92,7 @@ def _holds_one_of(pod: Pod, places: Collection[str]) -> bool:
 
 
 def _without_taints(node: Node, plan: str) -> Node:
-    kept = tuple(taint for taint in node.spec.taints if not (taint.key in _OUR_TAINTS and taint.value == plan))
+    kept = tuple(taint for taint in node.spec.taints if not is_taint_of(plan, taint))
     if len(kept) == len(node.spec.taints):
         return node
     return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=kept))

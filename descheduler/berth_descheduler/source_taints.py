@@ -3,7 +3,7 @@
 It does not own how a taint is changed (`berth_kube.taints`), nor the guards of hand-overs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import structlog
@@ -11,7 +11,8 @@ import structlog
 from berth_core.errors import BerthError
 from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, PlannedMove
-from berth_core.objects import Node
+from berth_core.names import is_room_taint_of, room_taint_value
+from berth_core.objects import Node, Taint
 from berth_descheduler import log_keys
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
@@ -21,7 +22,7 @@ from berth_kube.taints import put_taint, remove_taint
 _LOG = structlog.get_logger(__name__)
 
 PLAN_TAINTS: Final = (DRAINING_TAINT, ROOM_TAINT)
-"""The first keeps all new pods off, the second all but those of the plan's own Reservations."""
+"""The first keeps all new pods off, the second all but those with a slot of the plan's own Reservations there."""
 
 
 def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
@@ -46,8 +47,9 @@ def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
 def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:
     """Keep new pods off nodes of a plan by one of its taints; a node that is gone is left out."""
     for node in nodes:
+        value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
         try:
-            put_taint(client, node, key=key, value=plan, type=Node)
+            put_taint(client, node, key=key, value=value, type=Node)
         except NotFoundError:
             continue
         _LOG.info(log_keys.TAINTED, **{log_keys.KEY_NODE: node, log_keys.KEY_PLAN: plan})
@@ -70,11 +72,18 @@ def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple
     return tuple(failed)
 
 
-def nodes_of_plans(client: KubeClient) -> Mapping[str, str]:
-    """Return the nodes that carry a taint of a plan, each with the plan that it names."""
-    return {
-        node.metadata.name: taint.value
-        for node in client.list(NODES, type=Node).items
-        for taint in node.spec.taints
-        if taint.key in PLAN_TAINTS
-    }
+def left_over_nodes(client: KubeClient, plans: Collection[str]) -> tuple[str, ...]:
+    """Return the nodes that carry a taint of a plan, and of none of those named; sorted."""
+    nodes = client.list(NODES, type=Node).items
+    return tuple(sorted(node.metadata.name for node in nodes if any(_is_left_over(t, plans) for t in node.spec.taints)))
+
+
+def is_taint_of(plan: str, taint: Taint) -> bool:
+    """Tell whether a taint was put on for a plan."""
+    if taint.key == ROOM_TAINT:
+        return is_room_taint_of(plan, taint.value)
+    return taint.key == DRAINING_TAINT and taint.value == plan
+
+
+def _is_left_over(taint: Taint, plans: Collection[str]) -> bool:
+    return taint.key in PLAN_TAINTS and not any(is_taint_of(plan, taint) for plan in plans)

@@ -24,7 +24,13 @@ from berth_core.labels import (
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
 )
-from berth_core.names import WEBHOOK_CONFIGURATION, placeholder_name, priority_class_name, probe_name
+from berth_core.names import (
+    WEBHOOK_CONFIGURATION,
+    placeholder_name,
+    priority_class_name,
+    probe_name,
+    room_taint_value,
+)
 from berth_core.objects import PodSpec
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, ReservationTask
@@ -121,7 +127,7 @@ def _placeholder_spec(reservation: Reservation, task: ReservationTask, settings:
         "securityContext": _restricted_pod_security(),
         "tolerations": [
             *(msgspec.to_builtins(t) for t in spec.tolerations if t.key not in {HANDOVER_TAINT, ROOM_TAINT}),
-            *room_tolerations(reservation),
+            *room_tolerations(reservation, task.reservation_node_names),
         ],
         "containers": [
             {
@@ -233,14 +239,16 @@ def handover_toleration() -> Body:
     return {"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}
 
 
-def room_tolerations(reservation: Reservation) -> list[Body]:
-    """Return the toleration of the taint by which the Reservation's own plan keeps others off its nodes, if it has one.
+def room_tolerations(reservation: Reservation, nodes: Iterable[str]) -> list[Body]:
+    """Return the tolerations of the taints by which the Reservation's own plan, if it has one, keeps others off nodes.
 
-    It lets through nobody who could not let himself through: a pod may tolerate what its author likes, and the taint is
-    put on by who may taint nodes. With the value, it stands for the nodes of this one plan.
+    They let through nobody who could not let himself through: a pod may tolerate what its author likes, and the taints
+    are put on by who may taint nodes. Each stands for one node of this one plan: the plan's pods must not take one
+    another's room.
     """
     plan = reservation.plan
-    return [{"key": ROOM_TAINT, "operator": "Equal", "value": plan, "effect": "NoSchedule"}] if plan else []
+    values = [room_taint_value(plan, node) for node in nodes] if plan else []
+    return [{"key": ROOM_TAINT, "operator": "Equal", "value": value, "effect": "NoSchedule"} for value in values]
 
 
 def handover_gate() -> Body:

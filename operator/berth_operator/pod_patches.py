@@ -24,7 +24,7 @@ def _is_pod(pod: Pod) -> Operations:
 
 
 def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
-    """Return the patch that notes a slot on a pod and lets it tolerate the guard, and the taint of its plan's nodes.
+    """Return the patch that notes a slot on a pod and lets it tolerate the guard, and the taint of its plan there.
 
     A pod that was not gated for the Reservation gets its label, too, and must be as it was found: it may be bound by
     now, or be given another slot.
@@ -39,7 +39,7 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
         operations.append({"op": "add", "path": _pointer("metadata", "annotations", SLOT_ANNOTATION), "value": note})
     else:
         operations.append({"op": "add", "path": "/metadata/annotations", "value": {SLOT_ANNOTATION: note}})
-    added = [handover_toleration(), *room_tolerations(reservation)]
+    added = [handover_toleration(), *room_tolerations(reservation, [assignment.node])]
     if pod.spec.tolerations:
         operations += [{"op": "add", "path": "/spec/tolerations/-", "value": one} for one in added]
     else:

@@ -57,9 +57,9 @@ FREED_ANNOTATION: Final = f"{PREFIX}/freed"
 """On a node that a plan freed, as JSON: when, by which plan and policy, and which annotations came with that."""
 
 ROOM_TAINT: Final = f"{PREFIX}/room"
-"""NoSchedule taint on the nodes where a running plan makes room; value: the plan's name.
+"""NoSchedule taint on the nodes where a running plan makes room; its value is of plan and node (`room_taint_value`).
 
-Only what belongs to the plan's Reservations tolerates it, and only with that value."""
+Only what has a slot of the plan's Reservations on that very node tolerates it."""
 
 ROOM_ANNOTATION: Final = f"{PREFIX}/room"
 """On a Reservation that waits for the room that a plan makes: the index of the room in `spec.rooms`."""

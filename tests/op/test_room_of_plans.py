@@ -9,6 +9,7 @@ import pytest
 
 from berth_core.labels import HANDOVER_TAINT, ROOM_ANNOTATION, ROOM_TAINT
 from berth_core.migration_plans import API_VERSION, KIND
+from berth_core.names import room_taint_value
 from berth_core.objects import OwnerReference, Pod, Toleration
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.manifests import build_placeholder
@@ -20,7 +21,7 @@ from json_patches import apply
 
 PLAN = "plan-20261121-120000-abcde"
 CONTROLLER = OwnerReference(api_version=API_VERSION, kind=KIND, name=PLAN, uid="uid-plan", controller=True)
-OURS = Toleration(key=ROOM_TAINT, operator="Equal", value=PLAN, effect="NoSchedule")
+OURS = Toleration(key=ROOM_TAINT, operator="Equal", value=room_taint_value(PLAN, "node-a"), effect="NoSchedule")
 GUARD = Toleration(key=HANDOVER_TAINT, operator="Exists", effect="NoSchedule")
 GPU = Toleration(key="gpu", operator="Exists")
 
@@ -58,13 +59,19 @@ OWNED = {
 def test_the_taint_of_a_plan_is_tolerated_for_a_reservation_that_is_controlled_by(case: Owned) -> None:
     body = build_placeholder(
         owned_by(reservation(), *case.owners),
-        task(),
+        task(nodes=["node-a"]),
         0,
         priority=0,
         deadline_seconds=None,
         settings=PlaceholderSettings(),
     )
     assert msgspec.convert(body, Pod).spec.tolerations == case.want
+
+
+def test_what_is_pinned_to_no_node_gets_to_none_of_the_plan_s_nodes() -> None:
+    of = owned_by(reservation(), CONTROLLER)
+    body = build_placeholder(of, task(), 0, priority=0, deadline_seconds=None, settings=PlaceholderSettings())
+    assert msgspec.convert(body, Pod).spec.tolerations == ()
 
 
 def test_a_template_gives_no_toleration_of_other_plans() -> None:
@@ -76,7 +83,7 @@ def test_a_template_gives_no_toleration_of_other_plans() -> None:
 
 
 @pytest.mark.parametrize("before", [owner_pod(), pod(tolerations=[GPU])], ids=["no tolerations", "a toleration"])
-def test_an_owner_gets_to_the_nodes_of_the_plan(before: Pod) -> None:
+def test_an_owner_gets_to_the_node_of_its_slot_and_to_no_other_of_the_plan(before: Pod) -> None:
     operations = build_assignment(before, note(), room())
     after = msgspec.convert(apply(operations, as_api(before)), Pod)
     assert after.spec.tolerations == (*before.spec.tolerations, GUARD, OURS)

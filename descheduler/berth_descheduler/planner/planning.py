@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from berth_core.migration_plans import Objective, PlannedMove, Predicted
 from berth_core.objects import OwnerReference, Pod
+from berth_core.plan_rooms import Room
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import odd_requests
@@ -17,6 +18,7 @@ from berth_descheduler.planner.deadlines import Deadline, NoDeadline
 from berth_descheduler.planner.descheduling import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.limits import propose_within
+from berth_descheduler.planner.planned_rooms import RoomTerms, planned_rooms
 from berth_descheduler.planner.problems import Problem, Proposal, Strategy
 from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.room_seekers import is_pending
@@ -56,6 +58,12 @@ class Plan:
     def waves(self) -> int:
         """Return the number of waves."""
         return max((move.wave + 1 for move in self.moves), default=0)
+
+    @property
+    def rooms(self) -> tuple[Room, ...]:
+        """Return for whom the plan makes room, and where; nothing if it moves nothing."""
+        terms = RoomTerms(self.settings.own_namespace, self.settings.args.room.owners)
+        return planned_rooms(self.room, terms, {move.source for move in self.moves}) if self.moves else ()
 
     @property
     def predicted(self) -> Predicted:

@@ -18,6 +18,15 @@ class Prover(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A pod that room was to be made for."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoomMade:
     """What became of one thing that room was to be made for."""
 
@@ -40,6 +49,15 @@ class RoomMade:
     unused_before: tuple[tuple[str, Fraction], ...] = ()
     """Per resource the share of what is free that it could not use: the fragmentation by this measure."""
     unused_after: tuple[tuple[str, Fraction], ...] = ()
+
+    pods: tuple[WaitingPod, ...] = ()
+    """The pods that were meant, none for a shape; the first `fitted` of them have the room."""
+
+    gang: str = ""
+    """The name of the group that they belong to."""
+
+    requests: tuple[tuple[str, str], ...] = ()
+    """Of a shape: what each of its pods would ask for, quantities by resource."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,16 @@ from fractions import Fraction
 
 import numpy as np
 
+from berth_core.objects import Pod
+from berth_core.pod_requests import effective_requests
 from berth_core.resources import PODS
 from berth_descheduler.planner.blockers import Blockers
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.packing.columns import Columns, Ints
 from berth_descheduler.planner.packing.room_search import Want
 from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.quality import Prover, Quality, RoomMade
-from berth_descheduler.planner.room_seekers import SHAPE_NAMESPACE
+from berth_descheduler.planner.quality import Prover, Quality, RoomMade, WaitingPod
+from berth_descheduler.planner.room_seekers import SHAPE_NAMESPACE, gang_of
 from berth_descheduler.planner.sources import resting_refusal
 from berth_descheduler.planner.state import State
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
@@ -59,8 +61,21 @@ class RoomReports:
     def _made(self, want: Want, places: Sequence[NodeIndex], before: tuple[int, Unused]) -> RoomMade:
         fits_before, unused_before = before
         fits_after, unused_after = self._measure(want)
-        names = tuple(sorted(self._problem.cluster.node_name(node) for node in places))
-        return RoomMade(want.name, want.count, len(places), fits_before, fits_after, names, unused_before, unused_after)
+        pods = [self._problem.cluster.pods[pod].pod for pod in want.pods]
+        gang = gang_of(pods[0])
+        return RoomMade(
+            name=want.name,
+            wanted=want.count,
+            fitted=len(places),
+            fits_before=fits_before,
+            fits_after=fits_after,
+            nodes=tuple(sorted(self._problem.cluster.node_name(node) for node in places)),
+            unused_before=unused_before,
+            unused_after=unused_after,
+            pods=tuple(_waiting(pod) for pod in pods if not _is_shape(pod)),
+            gang=gang[1] if gang else "",
+            requests=tuple(effective_requests(pods[0].spec).to_quantities().items()) if _is_shape(pods[0]) else (),
+        )
 
     def _measure(self, want: Want) -> tuple[int, Unused]:
         """Return how many pods of a want alone fit now, and how much of what is free they cannot use."""
@@ -151,3 +166,11 @@ class RoomReports:
             resource=lacking[0],
             blocking_pod=first,
         )
+
+
+def _is_shape(pod: Pod) -> bool:
+    return pod.metadata.namespace == SHAPE_NAMESPACE
+
+
+def _waiting(pod: Pod) -> WaitingPod:
+    return WaitingPod(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from berth_core.errors import InputError
+from berth_core.objects import LabelSelector
 from berth_core.resources import PODS, ResourceAmounts
+from berth_core.selector_texts import parse_selector
 
 _COUNT: Final = "count"
 _SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
+_OWNERS_EXPECTED: Final = "a mapping with namespace and selector, such as {namespace: ml, selector: app=train}"
 _POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
 
 
@@ -48,6 +51,33 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomOwners:
+    """Whose pods may take the room that is made for shapes."""
+
+    namespace: str
+    selector: str
+    """The pods' labels, as a label selector."""
+
+    @classmethod
+    def parse(cls, raw: object) -> "RoomOwners | None":
+        """Return the owners of a mapping with `namespace` and `selector`, None of nothing; raises `InputError`."""
+        if raw is None:
+            return None
+        if not isinstance(raw, Mapping) or set(raw) != {"namespace", "selector"}:
+            raise InputError("room.owners", raw, _OWNERS_EXPECTED)
+        namespace, selector = raw["namespace"], raw["selector"]
+        if not isinstance(namespace, str) or not namespace:
+            raise InputError("room.owners.namespace", namespace, "the name of a namespace")
+        if parse_selector(selector) == LabelSelector():
+            raise InputError("room.owners.selector", selector, "a label selector such as app=train")
+        return cls(namespace, str(selector))
+
+    def to_mapping(self) -> dict[str, str]:
+        """Return what `parse` reads."""
+        return {"namespace": self.namespace, "selector": self.selector}
+
+
+@dataclass(frozen=True, slots=True)
 class RoomRequest:
     """What room is to be made for; nothing named means every pending pod, as many as can be."""
 
@@ -55,8 +85,13 @@ class RoomRequest:
     pods: tuple[tuple[str, str], ...] = ()
     """Namespaces and names."""
 
+    owners: RoomOwners | None = None
+    """Whose pods may take the room of the shapes; None: nobody's, it is only kept free."""
+
     def __post_init__(self) -> None:
-        """Refuse an open count beside something else: it would not be clear which goes first."""
+        """Refuse owners without shapes, and an open count beside something else: which would go first?"""
+        if self.owners is not None and not self.shapes:
+            raise InputError("room.owners", self.owners.to_mapping(), "shapes beside it: a pod is its own owner")
         if any(shape.count is None for shape in self.shapes) and len(self.shapes) + len(self.pods) > 1:
             raise InputError("shape", self.shapes[0].text, "a count where more than one thing is to fit")
 
@@ -65,9 +100,13 @@ class RoomRequest:
         """Return the request of a mapping with lists `shapes` and `pods`; raises `InputError`."""
         if raw is None:
             return cls()
-        if not isinstance(raw, Mapping) or not set(raw) <= {"shapes", "pods"}:
-            raise InputError("room", raw, "a mapping with a list shapes, a list pods, or both")
-        return cls(tuple(map(Shape.parse, _listed(raw, "shapes"))), tuple(map(_pod_key, _listed(raw, "pods"))))
+        if not isinstance(raw, Mapping) or not set(raw) <= {"shapes", "pods", "owners"}:
+            raise InputError("room", raw, "a mapping with a list shapes, a list pods, or both; owners beside shapes")
+        return cls(
+            tuple(map(Shape.parse, _listed(raw, "shapes"))),
+            tuple(map(_pod_key, _listed(raw, "pods"))),
+            RoomOwners.parse(raw.get("owners")),
+        )
 
     @property
     def names_nothing(self) -> bool:
@@ -79,10 +118,14 @@ class RoomRequest:
         """Tell whether a part of it is of no use."""
         return not self.names_nothing and all(shape.count is not None for shape in self.shapes)
 
-    def to_mapping(self) -> dict[str, list[str]]:
+    def to_mapping(self) -> dict[str, Any]:
         """Return what `parse` reads."""
-        lists = {"shapes": [shape.written() for shape in self.shapes], "pods": ["/".join(pod) for pod in self.pods]}
-        return {name: values for name, values in lists.items() if values}
+        parts = {
+            "shapes": [shape.written() for shape in self.shapes],
+            "pods": ["/".join(pod) for pod in self.pods],
+            "owners": self.owners.to_mapping() if self.owners else None,
+        }
+        return {name: value for name, value in parts.items() if value}
 
 
 def _read_count(text: object, raw: str | None) -> int | None:

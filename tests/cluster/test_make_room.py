@@ -1,0 +1,264 @@
+"""Room that is made goes to whom it was made for, though hungry pods of the same priority wait at the same time.
+
+`BERTH_TEST_ROOMS=50` makes fifty rooms at once instead of a few.
+"""
+
+# ruff: noqa: ANN401 - fields of API objects may be anything
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from berth_core.labels import PREFIX, ROOM_ANNOTATION
+from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.objects import Node, Pod
+from berth_core.plan_rooms import RoomState
+from berth_core.reservations import Reservation, ReservationPhase
+from berth_kube.client import KubeClient
+from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from berth_sandbox.invariants import Invariant
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import (
+    build_deployment,
+    eventually,
+    make_namespace,
+    overbooked_nodes,
+    pod_template,
+    pods,
+    require_rest,
+)
+from reservation_stage import delete_all, delete_if_there
+from service_processes import OperatorProcess, running_operator, script
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.usefixtures("room_operator")]
+
+ROOMS: Final = int(os.environ.get("BERTH_TEST_ROOMS", "8"))
+HUNGRY_PER_ROOM: Final = 3
+WHOLE, HALF, MORE_THAN_HALF = "4", "2", "3"
+DEFAULT, SECOND = "default-scheduler", "second-scheduler"
+MOVERS: Final = 4
+GANG: Final = "scheduling.x-k8s.io/pod-group"
+
+
+@dataclass(frozen=True)
+class World:
+    """Half-full nodes of 4 cpu: `open` ones whose two small pods may leave, `firm` ones with a pod that stays."""
+
+    sandbox: Sandbox
+    client: KubeClient
+    namespace: str
+    folder: Path
+    open: tuple[str, ...]
+    firm: tuple[str, ...]
+
+    def create(self, name: str, cpu: str, labels: dict[str, str], **spec: Any) -> None:
+        body = {"apiVersion": "v1", "kind": "Pod", **pod_template(labels, cpu=cpu, **spec)}
+        body["metadata"]["name"] = name
+        self.client.create(PODS, body, namespace=self.namespace)
+
+    def wait_in_vain(self, count: int, *, prefix: str = "large", **labels: str) -> list[str]:
+        """Create pods that fit nowhere and return their names when the scheduler has said so."""
+        names = [f"{prefix}-{number}" for number in range(count)]
+        for name in names:
+            self.create(name, WHOLE, {"app": prefix, **labels})
+        self.await_hungry(prefix, count)
+        return names
+
+    def starve(self, scheduler: str, rooms: int) -> None:
+        """Have pods wait that want all of a node, and such that want what the first move off a node leaves free."""
+        for cpu in (WHOLE, MORE_THAN_HALF):
+            name = f"hungry-{scheduler.partition('-')[0]}-{cpu}"
+            body = build_deployment(name, replicas=rooms * HUNGRY_PER_ROOM, cpu=cpu, schedulerName=scheduler)
+            self.client.create(DEPLOYMENTS, body, namespace=self.namespace)
+            self.await_hungry(name, rooms * HUNGRY_PER_ROOM)
+
+    def await_hungry(self, app: str, count: int) -> None:
+        tried = lambda: sum(p.condition("PodScheduled") == "False" for p in self.pods(app=app)) == count  # noqa: E731
+        eventually(f"{app} finds no place", tried, seconds=60)
+
+    def fed(self) -> list[str]:
+        """Return the hungry pods that got a place."""
+        return [pod.key for pod in self.pods() if pod.metadata.name.startswith("hungry") and pod.spec.node_name]
+
+    def pods(self, **labels: str) -> tuple[Pod, ...]:
+        return pods(self.client, self.namespace, **labels)
+
+    def pod(self, name: str) -> Pod:
+        return self.client.get(PODS, name, namespace=self.namespace, type=Pod)
+
+    @property
+    def plan(self) -> MigrationPlan:
+        (found,) = self.client.list(MIGRATION_PLANS, type=MigrationPlan).items
+        return found
+
+    def plan_or_none(self) -> MigrationPlan | None:
+        found = self.client.list(MIGRATION_PLANS, type=MigrationPlan).items
+        return found[0] if found else None
+
+    def rooms(self) -> tuple[Reservation, ...]:
+        """Return the Reservations that wait for room."""
+        found = self.client.list(RESERVATIONS, type=Reservation).items
+        return tuple(one for one in found if ROOM_ANNOTATION in one.metadata.annotations)
+
+    def taints(self, prefix: str = PREFIX) -> list[tuple[str, str]]:
+        nodes = self.client.list(NODES, type=Node).items
+        return [(n.metadata.name, t.key) for n in nodes for t in n.spec.taints if t.key.startswith(prefix)]
+
+    def named(self, names: list[str]) -> list[str]:
+        return [f"--pod={self.namespace}/{name}" for name in names]
+
+    @contextmanager
+    def making_room(self, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Yield a run of the descheduler under its own account; its log is shown when the test fails."""
+        log = self.folder / "descheduler.log"
+        command = [
+            script("berth-descheduler"),
+            f"--kubeconfig={self.sandbox.service_account_kubeconfig('berth-descheduler')}",
+            "--once",
+            "--health-address=127.0.0.1:0",
+            "--lease-seconds=3",
+            "--strategy=make-room",
+            "--per-controller=4",
+            *options,
+        ]
+        with log.open("ab") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as process:
+            try:
+                yield process
+            except BaseException:
+                print("\n".join(log.read_text().splitlines()[-100:]))  # noqa: T201 - pytest shows it with the failure
+                raise
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+
+    def make_room(self, *options: str, seconds: float = 180) -> int:
+        with self.making_room(*options) as process:
+            return process.wait(seconds)
+
+    def require_rest(self) -> None:
+        """Fail unless nothing of the run is left but what still waits."""
+        assert self.taints() == []
+        require_rest(self.client, Invariant.POD_PENDING, Invariant.WORKLOAD_SHORT)
+
+    def clear(self) -> None:
+        for resource in (MIGRATION_PLANS, RESERVATIONS):
+            for item in self.client.list(resource).items:
+                delete_if_there(self.client, resource, item["metadata"]["name"], item["metadata"].get("namespace"))
+        for resource in (DEPLOYMENTS, PODS):
+            delete_all(self.client, resource, self.namespace)
+        delete_all(self.client, PODS, DEFAULT_NAMESPACE)
+        eventually("the world is empty", lambda: not self.client.list(PODS, type=Pod).items, seconds=60)
+        for name in (*self.open, *self.firm):
+            delete_if_there(self.client, NODES, name)
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Sandbox]:
+    with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as sandbox:
+        refuse_other_contexts(sandbox.context)
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def room_operator(ground: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    with running_operator(ground, tmp_path_factory.mktemp("operator")) as process:
+        yield process
+
+
+WorldMaker = Callable[[int], World]
+
+
+@pytest.fixture
+def world(ground: Sandbox, tmp_path: Path) -> Iterator[WorldMaker]:
+    """Yield what makes a world with so many nodes of each sort; it is cleared away at the end."""
+    made: list[World] = []
+    with ground.connect() as client:
+
+        def make(size: int) -> World:
+            namespace = make_namespace(client, f"world-{time.monotonic_ns():x}")
+            shape = NodeShape(cpu=WHOLE, memory="16Gi")
+            names = {kind: ground.add_nodes(size, shape, prefix=f"{kind}-") for kind in ("open", "firm")}
+            one = World(ground, client, namespace, tmp_path, names["open"], names["firm"])
+            made.append(one)
+            fragment(one)
+            return one
+
+        try:
+            yield make
+        finally:
+            for one in made:
+                one.clear()
+
+
+def fragment(world: World) -> None:
+    """Fill all nodes, let small pods that may move take what is left of the open ones, then halve them all."""
+    for node in world.firm:
+        world.create(f"firm-{node}", HALF, {"app": "firm"}, nodeName=node)
+    for node in (*world.open, *world.firm):
+        world.create(f"filler-{node}", HALF, {"app": "filler"}, nodeName=node)
+    eventually("all are there", lambda: all(pod.status.phase == "Running" for pod in world.pods()), seconds=60)
+    small = 2 * len(world.open)
+    for number in range(min(MOVERS, small)):
+        share = len(range(number, small, MOVERS))
+        body = build_deployment(f"small-{number}", replicas=share, cpu="1")
+        world.client.create(DEPLOYMENTS, body, namespace=world.namespace)
+    run = lambda: sum(p.is_ready for p in world.pods() if p.metadata.name.startswith("small")) == small  # noqa: E731
+    eventually("the small pods run", run, seconds=60)
+    for node in (*world.open, *world.firm):
+        delete_if_there(world.client, PODS, f"filler-{node}", world.namespace)
+    eventually("the fillers are gone", lambda: not world.pods(app="filler"), seconds=30)
+
+
+def assert_taken(world: World, names: list[str]) -> None:
+    """Assert that each pod runs on the node where room was made for it, and that the plan says so."""
+    plan = world.plan
+    assert plan.phase is PlanPhase.SUCCEEDED, plan.status.message
+    planned = {slot.pod: slot.node for room in plan.spec.rooms for slot in room.slots}
+    assert sorted(planned) == sorted(names)
+    assert {name: world.pod(name).spec.node_name for name in names} == planned
+    assert {room.state for room in plan.status.rooms} == {RoomState.TAKEN}
+    assert {slot.pod: slot.node for room in plan.status.rooms for slot in room.taken} == planned
+
+
+def moved_before_all_waited(world: World, process: "subprocess.Popen[bytes]") -> bool:
+    """Look on until a run has ended; tell whether a pod was evicted before each room's Reservation had waited."""
+    early = False
+    while process.poll() is None:
+        plan = world.plan_or_none()
+        if plan is not None and plan.status.rooms:
+            pending = any(room.state is RoomState.PENDING for room in plan.status.rooms)
+            early |= pending and any(m.state in {MoveState.EVICTED, MoveState.LANDED} for m in plan.status.moves)
+        time.sleep(0.2)
+    return early
+
+
+@pytest.mark.parametrize("scheduler", [DEFAULT, SECOND])
+def test_every_room_goes_to_the_pod_that_it_was_made_for(world: WorldMaker, scheduler: str) -> None:
+    here = world(ROOMS)
+    here.starve(scheduler, ROOMS)
+    names = here.wait_in_vain(ROOMS)
+
+    began = time.monotonic()
+    with here.making_room(*here.named(names)) as process:
+        early = moved_before_all_waited(here, process)
+    took = time.monotonic() - began
+    print(f"{ROOMS} rooms, hungry pods on {scheduler}: {took:.1f} s; {here.plan.status.message}")  # noqa: T201
+
+    assert process.returncode == 0
+    assert not early
+    assert_taken(here, names)
+    assert here.fed() == []
+    assert overbooked_nodes(here.client) == []
+    assert {one.phase for one in here.rooms()} == {ReservationPhase.SUCCEEDED}
+    here.require_rest()
