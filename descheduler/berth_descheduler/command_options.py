@@ -160,7 +160,7 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
             max_moves_per_node=options["max_moves_per_node"],
             max_moves_per_namespace=options["max_moves_per_namespace"],
             waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
-            now=_now(at),
+            now=planning_time(at),
             exact=options["exact"],
             time_limit_seconds=_time_limit(options["time_limit"]),
             seed=options["seed"],
@@ -232,7 +232,8 @@ def _namespaces(options: dict[str, Any]) -> dict[str, list[str]]:
     return {name: list(namespaces) for name, namespaces in lists.items() if namespaces}
 
 
-def _now(at: str | None) -> datetime:
+def planning_time(at: str | None) -> datetime:
+    """Return the time to plan at, which is now if None; raises `InputError` that names the option."""
     if at is None:
         return SystemClock().now()
     try:

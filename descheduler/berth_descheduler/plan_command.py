@@ -9,12 +9,12 @@ import click
 
 from berth_core.clock import SystemClock
 from berth_core.snapshot import Snapshot
-from berth_descheduler.command_options import cluster_options, planner_options, planner_settings
+from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.described_output import Output, output_option, write_described
 from berth_descheduler.html_report import ReportFile, report_option
-from berth_descheduler.option_errors import naming_options
 from berth_descheduler.plan_tables import output_console, print_plan
 from berth_descheduler.planner import ClockDeadline, plan, why_pods_stay
+from berth_descheduler.policy_option import naming_what_was_typed, policy_option, settings_to_plan
 from berth_descheduler.report import describe_plan
 from berth_descheduler.report_page import Occasion, plan_page
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
@@ -24,6 +24,7 @@ from berth_kube.client import connect
 @click.command("plan")
 @click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` wrote, - for standard input.")
 @cluster_options
+@policy_option
 @planner_options
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @output_option
@@ -34,6 +35,7 @@ def plan_command(  # noqa: PLR0913 - as many as it has options
     snapshot: str | None,
     kubeconfig: str | None,
     context: str | None,
+    policy: str | None,
     at: str | None,
     output: Output,
     every_pod: bool,
@@ -41,9 +43,9 @@ def plan_command(  # noqa: PLR0913 - as many as it has options
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Show what would be moved where, what that brings, and why not more. Changes nothing."""
-    settings = planner_settings(options, at=at)
+    settings = settings_to_plan(options, policy, at=at)
     read = _read(snapshot, kubeconfig, context)
-    with naming_options(options):
+    with naming_what_was_typed(options, policy):
         found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"

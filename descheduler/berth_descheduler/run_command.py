@@ -16,12 +16,12 @@ from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.described_output import Output, output_option, write_described
 from berth_descheduler.html_report import ReportFile, report_option
-from berth_descheduler.option_errors import naming_options
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
+from berth_descheduler.policy_option import naming_what_was_typed, policy_option, settings_to_run
 from berth_descheduler.progress import RunProgress
 from berth_descheduler.report_page import Occasion, run_page
-from berth_descheduler.run_options import cycle_settings, run_options, run_planner_settings
+from berth_descheduler.run_options import cycle_settings, run_options
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.client import KubeClient, connect
@@ -33,16 +33,18 @@ _FAILED: Final = 1
 
 @click.command("run")
 @cluster_options
+@policy_option
 @planner_options
 @run_options
 @click.option("--dry-run", is_flag=True, help="Plan only: nothing is written to the cluster.")
 @click.option("--verbose", is_flag=True, help="Log every step to standard error.")
 @output_option
 @report_option
-def run_command(
+def run_command(  # noqa: PLR0913 - as many as it has options
     *,
     kubeconfig: str | None,
     context: str | None,
+    policy: str | None,
     dry_run: bool,
     verbose: bool,
     output: Output,
@@ -50,15 +52,15 @@ def run_command(
     **options: Any,  # noqa: ANN401 - read once by the functions that declare them
 ) -> int:
     """Plan, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
-    settings = cycle_settings(options, trigger="Manual", dry_run=dry_run)
-    planner = run_planner_settings(options)
+    asked = cycle_settings(options, trigger="Manual", dry_run=dry_run)
+    settings, planner = settings_to_run(options, policy, asked)
     configure_logs("info" if verbose else "error", as_json=False)
     console = Console(stderr=True)
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-run") as client,
         stop_on_signals() as stop,
         RunProgress(console, asks_for_approval=options["approve"]) as progress,
-        naming_options(options),
+        naming_what_was_typed(options, policy),
     ):
         outcome = Cycle(Surroundings(client, SystemClock(), progress, stop), settings, planner).run()
         measured = _look_again(client, progress.found, outcome) if report is not None else None
