@@ -3,6 +3,7 @@
 It does not own how they are served: `health` does.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -102,6 +103,7 @@ class CycleMetrics(Unobserved):
         self._landed = Gauge(
             LANDED_RATIO, "Share of the last plan's evicted pods that landed on their target.", registry=registry
         )
+        self._landed.set(math.nan)  # nothing is known yet
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
         self._ping_pong = Counter(PING_PONG, "Moves that undid earlier ones.", registry=registry)
         self._last = Gauge(LAST_CYCLE, "When the last cycle ended, unix seconds.", registry=registry)

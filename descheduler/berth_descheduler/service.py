@@ -17,6 +17,8 @@ from berth_core.clock import Clock, SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_descheduler import log_keys
 from berth_descheduler.api.options import rest_options, rest_settings, serve_rest
+from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
+from berth_descheduler.capacity_options import capacity_options, capacity_settings
 from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.health import HealthServer
@@ -49,17 +51,17 @@ class DeschedulerService:
         self._stop = stop
         self.registry = CollectorRegistry()
         self.busy = False
-        self._metrics = CycleMetrics(self.registry, clock)
+        self.metrics = CycleMetrics(self.registry, clock)
 
     def run_once(self) -> Outcome:
         """Run one cycle; raises `BerthError`."""
-        around = Surroundings(self._client, self._clock, self._metrics, self._stop)
+        around = Surroundings(self._client, self._clock, self.metrics, self._stop)
         planner = replace(self._planner, now=self._clock.now())
         self.busy = True
         try:
             return Cycle(around, self._settings, planner).run()
         except BerthError:
-            self._metrics.cycle_failed()
+            self.metrics.cycle_failed()
             raise
         finally:
             self.busy = False
@@ -100,6 +102,7 @@ class DeschedulerService:
     "--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /readyz, /metrics."
 )
 @rest_options
+@capacity_options
 @click.option(
     "--log-level",
     default="info",
@@ -113,6 +116,7 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
     settings = cycle_settings(options, trigger="Once" if service_settings.interval is None else "Interval")
     planner = run_planner_settings(options)
     rest = rest_settings(options)
+    capacity = CapacitySettings(every_seconds=None) if options["once"] else capacity_settings(options)
     configure_logs(options["log_level"], as_json=True)
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler") as client,
@@ -120,7 +124,10 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
         naming_options(options),
     ):
         service = DeschedulerService(client, SystemClock(), settings, planner, stop)
-        with serve_rest(rest, service.registry, kubeconfig=kubeconfig, context=context):
+        with (
+            serve_rest(rest, service.registry, kubeconfig=kubeconfig, context=context),
+            CapacityMeter(client, SystemClock(), service.metrics.capacity, capacity),
+        ):
             return _serve(service, service_settings, settings)
 
 
