@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_core.reservations import ReservationPhase, ReservationReason
+from berth_descheduler.api.records import RequestMetrics
 from berth_descheduler.cli import berth
 from berth_descheduler.metrics import CycleMetrics
 from berth_descheduler.service import serve
@@ -21,8 +22,11 @@ from conventions.tracked import ROOT
 OPERATOR_PAGE = ROOT / "operator" / "README.md"
 DESCHEDULER_PAGE = ROOT / "descheduler" / "README.md"
 PAGES = (ROOT / "README.md", OPERATOR_PAGE, DESCHEDULER_PAGE)
-OPTIONS_OF_OTHERS = {"--all-namespaces", "--for"}
-"""kubectl's, in examples."""
+OPTIONS_OF_OTHERS = {
+    *("--all-namespaces", "--for"),
+    *("--clusterrole", "--data", "--duration", "--resource", "--serviceaccount", "--verb"),
+}
+"""kubectl's and curl's, in examples."""
 
 
 def options(command: click.Command) -> Iterator[str]:
@@ -70,6 +74,7 @@ def test_the_operators_page_has_its_metrics() -> None:
 def test_the_deschedulers_page_has_its_metrics() -> None:
     registry = CollectorRegistry()
     CycleMetrics(registry, FakeClock())
+    RequestMetrics(registry)
     assert set(re.findall(r"`(berth_[a-z_]+)", DESCHEDULER_PAGE.read_text())) == metric_names(registry)
 
 

@@ -78,9 +78,7 @@ class ReviewingCluster(FakeCluster):
 def add_policy(cluster: FakeCluster, name: str, *, mode: str = "Approve", invalid: str = "") -> None:
     condition = {"type": "Valid", "status": "False" if invalid else "True", "message": invalid}
     spec = {"mode": mode, "profiles": [{"name": "default"}]}
-    cluster.add(
-        DESCHEDULER_POLICIES, {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [condition]}}
-    )
+    cluster.add(DESCHEDULER_POLICIES, {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [condition]}})
 
 
 def add_plan(
@@ -89,7 +87,12 @@ def add_plan(
     """Add a plan with a move for each state."""
     pods = [f"web-{index}" for index in range(len(states))]
     moves = [{"namespace": "shop", "pod": one, "podUID": f"uid-{one}", "source": "n1", "target": "n2"} for one in pods]
-    spec = {"policy": "nightly", "mode": mode, "moves": moves, "predicted": {"nodes": 2, "moves": len(moves), "waves": 1}}
+    spec = {
+        "policy": "nightly",
+        "mode": mode,
+        "moves": moves,
+        "predicted": {"nodes": 2, "moves": len(moves), "waves": 1},
+    }
     status = {"phase": phase, "moves": move_states(states)}
     return cluster.add(MIGRATION_PLANS, {"metadata": {"name": name}, "spec": spec, "status": status})
 
@@ -102,7 +105,9 @@ def populated() -> ReviewingCluster:
     """A cluster with two policies, some plans, and nodes with pods."""
     cluster = ReviewingCluster()
     add_policy(cluster, "nightly")
-    add_policy(cluster, "broken", invalid="spec.profiles[0].pluginConfig[0].args.strategy is 'Best'; expected Threshold")
+    add_policy(
+        cluster, "broken", invalid="spec.profiles[0].pluginConfig[0].args.strategy is 'Best'; expected Threshold"
+    )
     add_plan(cluster, "plan-done", phase="Succeeded", states=("Landed", "Landed"))
     add_plan(cluster, "plan-waiting", states=("Pending", "Pending"))
     for index in range(3):

@@ -16,7 +16,7 @@ from berth_descheduler.planner.asked_shapes import AskedShape, read_shape
 MOST_SHAPES: Final = 8
 MOST_PLANS: Final = 500
 LONGEST_NAME: Final = 253
-LONGEST_SHAPE: Final = 500
+LONGEST_SHAPE: Final = 300
 
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _RESOURCE: Final = r"(?:[a-z0-9](?:[-a-z0-9.]{0,60}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,60}[A-Za-z0-9])?"

@@ -26,8 +26,8 @@ class RestLimits:
     headers: int = 64
     """Headers of a request."""
 
-    target_bytes: int = 4 * 1024
-    """Path and query of a request."""
+    target_bytes: int = 16 * 1024
+    """Path and query of a request; the longest that mean something have a little more than half of it."""
 
     connections: int = 256
     """Open connections; further ones are closed."""

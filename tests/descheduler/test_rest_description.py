@@ -1,0 +1,144 @@
+"""What the description of the HTTP interface says is what the interface does, and nobody needs anything else for it."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from html.parser import HTMLParser
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Unsatisfiable
+from prometheus_client import CollectorRegistry
+from schemathesis import Case, GenerationMode
+from schemathesis.config import SchemathesisConfig
+from schemathesis.openapi.loaders import from_asgi
+from schemathesis.schemas import BaseSchema
+
+from berth_core.clock import SystemClock
+from berth_descheduler.api.application import Application
+from berth_kube.client import KubeClient
+from conventions.tracked import ROOT
+from descheduler.rest_desk import ADMIN, ask, hurried, populated, quick, serving
+
+PATHS = (
+    "POST /v1/runs",
+    "GET /v1/plans",
+    "GET /v1/plans/{name}",
+    "POST /v1/plans/{name}/approve",
+    "POST /v1/plans/{name}/abort",
+    "GET /v1/plans/{name}/events",
+    "GET /v1/fragmentation",
+    "GET /v1/policies",
+)
+EXAMPLES = 40
+PAGE = ROOT / "descheduler" / "README.md"
+
+
+@pytest.fixture(scope="module")
+def described() -> Iterator[BaseSchema]:
+    """The interface in front of a cluster in memory, as its own description tells it."""
+    many = quick(requests=100, requests_per_caller=100, streams_per_caller=64)
+    client = cast("KubeClient", populated())
+    application = Application(client, SystemClock(), hurried(many, stream_seconds=0.2), CollectorRegistry())
+    config = SchemathesisConfig.from_dict({"headers": {"Authorization": f"Bearer {ADMIN}"}})
+    yield from_asgi("/openapi.json", application.asgi, config=config)
+    application.end_streams()
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
+@pytest.mark.parametrize("asked", PATHS)
+def test_whatever_is_asked_is_answered_as_described(described: BaseSchema, asked: str, mode: GenerationMode) -> None:
+    method, path = asked.split(" ")
+    operation = described[path][method.lower()]
+    cases = operation.as_strategy(generation_mode=mode)
+
+    @seed(6)
+    @settings(
+        max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=cases)
+    def holds(case: Case) -> None:
+        case.call_and_validate()
+
+    with suppress(Unsatisfiable):  # a path without parameters cannot be asked wrongly
+        holds()
+
+
+def test_every_path_that_is_described_was_asked(described: BaseSchema) -> None:
+    assert {one.ok().label for one in described.get_all_operations()} == set(PATHS)
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    with serving(populated()) as url:
+        answer = ask("GET", f"{url}/docs", token=None)
+    found = Links()
+    found.feed(answer.text)
+    assert found.links
+    assert not [link for link in found.links if not link.startswith("#") and link != "openapi.json"]
+    assert not found.tags & {"script", "link", "img", "iframe", "object", "form"}
+    assert {link.removeprefix("#") for link in found.links if link.startswith("#")} <= found.ids
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+
+
+def test_the_description_names_no_other_server() -> None:
+    with serving(populated()) as url:
+        description = ask("GET", f"{url}/openapi.json", token=None).json()
+    addresses = re.findall(r"https?://[^\"]*", json.dumps(description))
+    assert not addresses
+    assert description["servers"] == [{"url": "/"}]
+    assert all(operation["security"] == [{"bearer": []}] for operation in operations(description).values())
+
+
+def test_the_description_explains_every_parameter_and_answer() -> None:
+    with serving(populated()) as url:
+        description = ask("GET", f"{url}/openapi.json", token=None).json()
+    for name, operation in operations(description).items():
+        assert operation["summary"], name
+        assert all(parameter["description"] for parameter in operation["parameters"]), name
+        assert all(answer["description"] for answer in operation["responses"].values()), name
+        assert {"400", "401", "403", "429", "500", "503"} <= operation["responses"].keys(), name
+
+
+def test_the_descheduler_page_has_every_path_status_and_header() -> None:
+    with serving(populated()) as url:
+        description = ask("GET", f"{url}/openapi.json", token=None).json()
+    text = PAGE.read_text()
+    section = text[text.index("\n## REST\n") :]
+    section = section[: section.index("\n## ", 1)]
+    for name, operation in operations(description).items():
+        assert f"`{name}`" in section, name
+        assert not {status for status in operation["responses"] if status not in section}, name
+        assert not {p["name"] for p in operation["parameters"] if p["name"] not in section}, name
+
+
+def operations(description: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the operations by method and path, with the security that holds for all."""
+    found = {
+        f"{method.upper()} {path}": {"security": description["security"], **operation}
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert msgspec.json.encode(found)
+    return found
+
+
+class Links(HTMLParser):
+    """Collects what a page refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name in {"href", "src"}:
+                self.links.append(value or "")
+            if name == "id":
+                self.ids.add(value or "")
