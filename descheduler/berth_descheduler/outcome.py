@@ -252,6 +252,7 @@ class Outcome:
             "failed": achieved.failed,
             "freed_nodes": list(achieved.freed_nodes),
             "pending": achieved.pending_pods,
+            "ping_pong": self.plan.ping_pong if self.plan else 0,
             "seconds": round(self.seconds, 3),
             "phases": {name: round(seconds, 3) for name, seconds in self.phases.items()},
             "planned": {

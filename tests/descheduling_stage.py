@@ -1,0 +1,235 @@
+"""Owns a small fragmented cluster on which the descheduler runs as a program, again for every test of a module.
+
+It does not own what is disturbed: tests do.
+"""
+# ruff: noqa: ANN401 - options of a pod are passed on
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from berth_core.labels import PREFIX
+from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_core.objects import Node, Pod
+from berth_core.reservations import Reservation
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, NODES, PODS, RESERVATIONS
+from berth_sandbox.invariants import Invariant
+from berth_sandbox.nodes import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.services import ServiceProcess
+from berth_sandbox.settings import SandboxSettings
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import build_deployment, eventually, make_namespace, pod_template, require_rest
+from service_processes import OperatorProcess, running_operator, script
+
+PLANNER: Final = ("--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100")
+LEASE_SECONDS: Final = 3
+MOVERS: Final = ("api", "web")
+PODS_OF_A_MOVER: Final = 2
+NODE_CPU: Final = 8
+BASE_CPU: Final = "4"
+
+
+class Run(ServiceProcess):
+    """One `berth run`, whose outcome goes to a file."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, options: Sequence[str]) -> None:
+        self._stamp = f"run-{time.monotonic_ns()}"
+        log = folder / f"{self._stamp}.log"
+        command = [
+            *(script("berth"), "run", f"--kubeconfig={kubeconfig}", "--output=json", "--verbose"),
+            *(f"--lease-seconds={LEASE_SECONDS}", *options),
+        ]
+        super().__init__(["/bin/sh", "-c", f'exec "$0" "$@" >{folder}/{self._stamp}.json', *command], log)
+        self._outcome = folder / f"{self._stamp}.json"
+
+    def wait(self, seconds: float = 120) -> int:
+        """Wait for its end and return its exit code; its log is shown where it does not come."""
+        try:
+            eventually("the run is over", lambda: self.exit_code is not None, seconds=seconds)
+        except AssertionError:
+            print(self.tail(100))  # noqa: T201 - pytest shows it with the failure
+            raise
+        code = self.exit_code
+        assert code is not None
+        return code
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """Return what it printed."""
+        found: dict[str, Any] = json.loads(self._outcome.read_text())
+        return found
+
+
+class Scene:
+    """Half-full nodes and nearly empty ones, whose pods fit on the half-full ones."""
+
+    def __init__(
+        self, sandbox: Sandbox, client: KubeClient, folder: Path, name: str, planner: Sequence[str] = PLANNER
+    ) -> None:
+        self._planner = planner
+        self.sandbox = sandbox
+        self.client = client
+        self.folder = folder
+        self.namespace = name
+        self.high: tuple[str, ...] = ()
+        self.low: tuple[str, ...] = ()
+
+    def set_up(self, *, high: int = 2, low: int = 2) -> None:
+        """Fill half of the high nodes, then let the movers go to the low ones."""
+        make_namespace(self.client, self.namespace)
+        shape = NodeShape(cpu=str(NODE_CPU), memory="64Gi", labels={"tier": "high"})
+        self.high = self.sandbox.add_nodes(high, shape, prefix=f"{self.namespace}-high-")
+        self.deploy("base", replicas=high, cpu=BASE_CPU, nodeSelector={"tier": "high"}, **_apart("base"))
+        self.cordon(*self.high)
+        self.low = self.sandbox.add_nodes(low, NodeShape(cpu=str(NODE_CPU)), prefix=f"{self.namespace}-low-")
+        for name in MOVERS:
+            self.deploy(name, replicas=PODS_OF_A_MOVER, cpu="1")
+        self.cordon(*self.high, closed=False)
+
+    def clear(self) -> None:
+        """Take everything away, so that the next scene has a cluster of its own."""
+        for found in self.plans():
+            with suppress(NotFoundError):
+                self.client.delete(MIGRATION_PLANS, found.metadata.name)
+        for one in self.client.list(DEPLOYMENTS, namespace=self.namespace).items:
+            self.client.delete(DEPLOYMENTS, one["metadata"]["name"], namespace=self.namespace, propagation="Background")
+        eventually("its pods are gone", self._delete_pods, seconds=40)
+        for node in self.nodes():
+            self.client.delete(NODES, node.metadata.name)
+        self.client.delete(NAMESPACES, self.namespace)
+
+    def _delete_pods(self) -> bool:
+        found = self.client.list(PODS).items
+        for pod in found:
+            with suppress(NotFoundError):
+                meta = pod["metadata"]
+                self.client.delete(PODS, meta["name"], namespace=meta["namespace"], grace_seconds=0)
+        return not found
+
+    # --- what is there ------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self.client.list(NODES, type=Node).items
+
+    def pods(self, **selection: str) -> tuple[Pod, ...]:
+        return self.client.list(PODS, namespace=self.namespace, type=Pod, **selection).items
+
+    def pods_on(self, node: str) -> list[str]:
+        return sorted(pod.metadata.name for pod in self.pods(field_selector=f"spec.nodeName={node}"))
+
+    def plans(self) -> tuple[MigrationPlan, ...]:
+        found = self.client.list(MIGRATION_PLANS, type=MigrationPlan).items
+        return tuple(sorted(found, key=lambda plan: plan.metadata.name))
+
+    def states(self) -> list[MoveState]:
+        return [move.state for plan in self.plans() for move in plan.status.moves]
+
+    def our_taints(self) -> dict[str, list[str]]:
+        """Return Berth's taints by node, of the nodes that have any."""
+        found = {n.metadata.name: [t.key for t in n.spec.taints if t.key.startswith(PREFIX)] for n in self.nodes()}
+        return {name: keys for name, keys in found.items() if keys}
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def deploy(self, name: str, *, replicas: int, cpu: str, wait: bool = True, **spec: Any) -> None:
+        self.client.create(
+            DEPLOYMENTS, build_deployment(name, replicas=replicas, cpu=cpu, **spec), namespace=self.namespace
+        )
+        ready = lambda: sum(pod.is_ready for pod in self.pods(label_selector=f"app={name}")) == replicas  # noqa: E731
+        if wait:
+            eventually(f"{name} runs", ready, seconds=30)
+
+    def remove(self, name: str) -> None:
+        self.client.delete(DEPLOYMENTS, name, namespace=self.namespace, propagation="Background")
+        eventually(f"{name} is gone", lambda: not self.pods(label_selector=f"app={name}"), seconds=30)
+
+    def create_pod(self, name: str, *, cpu: str, **spec: Any) -> None:
+        body = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": name}, cpu=cpu, **spec)}
+        body["metadata"]["name"] = name
+        self.client.create(PODS, body, namespace=self.namespace)
+
+    def cordon(self, *nodes: str, closed: bool = True) -> None:
+        for node in nodes:
+            self.client.merge_patch(NODES, node, {"spec": {"unschedulable": closed or None}})
+
+    def start(self, *options: str, kubeconfig: Path | None = None) -> Run:
+        """Begin a run under the descheduler's account."""
+        account = kubeconfig or self.sandbox.service_account_kubeconfig("berth-descheduler")
+        run = Run(account, self.folder, (*self._planner, *options))
+        run.start()
+        return run
+
+    def run(self, *options: str) -> dict[str, Any]:
+        """Make a run and return its outcome."""
+        run = self.start(*options)
+        run.wait()
+        try:
+            return run.outcome
+        except json.JSONDecodeError:
+            print(run.tail(100))  # noqa: T201 - pytest shows it with the failure
+            raise
+
+    def wait_for(self, claim: str, reached: Callable[[], object], seconds: float = 60) -> None:
+        eventually(claim, reached, seconds=seconds, pause_seconds=0.02)
+
+    # --- what must be so ----------------------------------------------------------------------------------------------
+
+    def require_peace(self, *allowed: Invariant, pods: int | None = None) -> None:
+        """Fail unless every pod of the workload runs, no plan is under way, and nothing of a run is left anywhere."""
+        wanted = len(self.high) + len(MOVERS) * PODS_OF_A_MOVER if pods is None else pods
+        eventually("all pods are Ready", lambda: self._running() == wanted, seconds=60)
+        assert all(plan.phase.terminal for plan in self.plans())
+        eventually("nothing is reserved", lambda: not self._live_reservations(), seconds=30)
+        require_rest(self.client, Invariant.PRIORITY_CLASS_LEFT, *allowed)
+
+    def _running(self) -> int:
+        ours = [pod for pod in self.pods() if pod.controller is not None]
+        return len(ours) if all(pod.is_ready and not pod.is_terminating for pod in ours) else -1
+
+    def _live_reservations(self) -> list[str]:
+        found = map(Reservation.read, self.client.list(RESERVATIONS).items)
+        return [one.key for one in found if not one.phase.terminal]
+
+
+def _apart(name: str) -> dict[str, Any]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Sandbox]:
+    """Yield a control plane for the scenes of a module."""
+    with Sandbox.start(SandboxSettings(), progress=print) as sandbox:
+        refuse_other_contexts(sandbox.context)
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def serving_operator(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """Yield an operator that runs beside the scenes of a module."""
+    with running_operator(cluster, tmp_path_factory.mktemp("operator")) as process:
+        yield process
+
+
+@pytest.fixture
+def scene(
+    cluster: Sandbox, serving_operator: OperatorProcess, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Scene]:
+    """Yield a fragmented cluster; it is taken away afterwards."""
+    assert serving_operator.exit_code is None
+    number = sum(ord(letter) for letter in request.node.name) % 10_000
+    with cluster.connect() as client:
+        made = Scene(cluster, client, tmp_path, f"shop-{number}")
+        try:
+            made.set_up()
+            yield made
+        finally:
+            made.clear()
