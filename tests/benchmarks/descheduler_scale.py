@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,11 +32,11 @@ from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 from service_processes import running_operator, script
 
-NODE_CPU = "16"
-PODS_BY_NODE = 10.3
-"""What `fill_cluster` leaves on a node of that size if 95 % are requested at first."""
+NODE_CPU = "21"
+PODS_BY_NODE = 10
+"""What `fill_cluster` leaves on a node of that size if 75 % are requested at first."""
 
-FULL_SHARE = 0.95
+FULL_SHARE = 0.75
 
 
 @dataclass
@@ -133,10 +134,14 @@ def landed(client: KubeClient) -> int:
     freed = plan.status.achieved.freed_node_count if plan.status.achieved else 0
     pending = [pod for pod in client.list(PODS, type=Pod).items if is_workload(pod) and not pod.spec.node_name]
     put("moves", str(len(plan.spec.moves)))
+    put("waves", str(max((move.wave for move in plan.spec.moves), default=-1) + 1))
     put("landed on their target", str(count))
     put("nodes freed", str(freed))
     put("pods pending at the end", str(len(pending)))
     print(f"  {plan.status.message}", flush=True)
+    reasons = Counter(f"{one.reason}: {one.message}" for one in plan.status.moves if one.reason)
+    for reason, times in reasons.most_common(10):
+        print(f"  {times} x {reason}", flush=True)
     return count
 
 
