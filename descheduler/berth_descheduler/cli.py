@@ -2,13 +2,15 @@
 
 It does not own the commands; each is in a module of its own.
 
-Exit codes: 0 done; 1 it failed; 2 the input is wrong, or the cluster cannot be reached or does not allow it;
-130 it was interrupted.
+Exit codes: 0 done; 1 it failed: a pod did not land where it was to, a plan is in the wrong state, `berth doctor` found
+something, or it was not over in time; 2 the input is wrong, or the cluster cannot be reached or does not allow it; 130
+it was interrupted.
 """
 
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import click
@@ -16,6 +18,8 @@ import click
 from berth_core.errors import BerthError, InputError
 
 INTERRUPTED: Final = 130
+
+_KUBECTL_PLUGIN: Final = "kubectl-berth"
 
 _COMMANDS: Final = {
     "abort": "plan_commands:abort_command",
@@ -32,6 +36,25 @@ _COMMANDS: Final = {
     "snapshot": "snapshot_command:snapshot_command",
 }
 """Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""
+
+
+_EPILOG: Final = """\b
+Exit codes:
+  0    done
+  1    it failed: a pod did not land where it was to, a plan is in the wrong state,
+       something was found (doctor), or it was not over in time
+  2    the input is wrong, or the cluster cannot be reached or does not allow it
+  130  interrupted
+
+\b
+Completion, also of the names of plans and policies:
+  bash: eval "$(_BERTH_COMPLETE=bash_source berth)"       in ~/.bashrc
+  zsh:  eval "$(_BERTH_COMPLETE=zsh_source berth)"        in ~/.zshrc
+  fish: _BERTH_COMPLETE=fish_source berth | source        in ~/.config/fish/config.fish
+  kubectl berth: nothing to do where kubectl itself is completed
+
+Colours and moving pictures are for terminals only; NO_COLOR takes the colours away.
+"""
 
 
 class LazyCommands(click.Group):
@@ -63,10 +86,17 @@ def _not_installed(name: str, missing: ModuleNotFoundError) -> click.Command:
     return click.Command(name, callback=refuse, help="Needs pip install 'berth[demo]'.", context_settings=settings)
 
 
-@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog=_EPILOG,
+)
 @click.version_option(package_name="berth", prog_name="berth")
 def berth() -> None:
-    """Free the nodes of a fragmented cluster without losing a pod on the way."""
+    """Free the nodes of a fragmented cluster without losing a pod on the way.
+
+    `kubectl berth` is the same program.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -76,8 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; errors become one line on standard error."""
+    given = None if arguments is None else list(arguments)
     try:
-        result = berth.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        result = berth.main(args=given, prog_name=_program_name(), standalone_mode=False)
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
@@ -87,3 +118,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"berth: {error}", err=True)
         return error.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _program_name() -> str | None:
+    """Return how the program was called where that is not by its own name; None: click finds it out."""
+    return "kubectl berth" if Path(sys.argv[0]).name.startswith(_KUBECTL_PLUGIN) else None

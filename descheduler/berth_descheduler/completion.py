@@ -3,14 +3,15 @@
 It does not own the rest of completion, which is click's.
 """
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, ShellComplete
 
 from berth_core.objects import ObjectMeta
 from berth_kube.client import connect
@@ -18,6 +19,9 @@ from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource
 
 LONGEST_SECONDS: Final = 2.0
 """After this long nothing is offered: a shell that hangs is worse."""
+
+_NO_FILE_NAMES: Final = 4
+"""What kubectl's completion is told last: no names of files beside these."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -43,6 +47,16 @@ def names_of(resource: Resource) -> Complete:
 
 complete_plans: Final = names_of(MIGRATION_PLANS)
 complete_policies: Final = names_of(DESCHEDULER_POLICIES)
+
+
+def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
+    """Print what `kubectl` offers after `kubectl berth …`, as it asks plugins for it; the last word is incomplete."""
+    from berth_descheduler.cli import berth  # noqa: PLC0415 - the commands import this module
+
+    *words, incomplete = sys.argv[1:] if arguments is None else arguments
+    for item in ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete):
+        click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+    click.echo(f":{_NO_FILE_NAMES}")
 
 
 def _ask(context: click.Context, resource: Resource, found: list[str]) -> None:

@@ -1,0 +1,137 @@
+"""What all commands of `berth` have in common: outputs, help, the name they are called by, colours."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import pytest
+
+from berth_core.snapshot import Snapshot
+from berth_descheduler.cli import berth, run
+from berth_descheduler.completion import complete_for_kubectl
+from builders import node, pod
+
+BERTH = "from berth_descheduler.cli import main; main()"
+COLOUR = re.compile(r"\x1b\[(\d+;)*(3[0-7]|9[0-7])(;\d+)*m")
+SNAPSHOT = Snapshot(nodes=(node("a"), node("b")), pods=(pod("web-0", node="a", cpu="10"), pod("waits", cpu="12")))
+WRITE_NO_RESULTS = {("snapshot",), ("sandbox", "up"), ("sandbox", "down"), ("sandbox", "kubeconfig")}
+"""They make a file, a sandbox, or print one path."""
+
+
+def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from commands(found, (*above, name))
+        if not isinstance(found, click.Group) or found.invoke_without_command:
+            yield (*above, name), found
+
+
+COMMANDS = dict(commands(berth))
+
+
+@pytest.mark.parametrize("path", sorted(set(COMMANDS) - WRITE_NO_RESULTS), ids=" ".join)
+def test_every_command_with_a_result_writes_it_for_people_and_for_machines(path: tuple[str, ...]) -> None:
+    (option,) = [one for one in COMMANDS[path].params if one.name == "output"]
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == ["table", "json", "yaml"]
+    assert option.default == "table"
+
+
+@pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
+def test_every_command_has_help_that_says_what_it_does(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*path, "--help"]) == 0
+    assert f"Usage: {Path(sys.argv[0]).name}" in (text := capsys.readouterr().out)
+    assert re.search(r"\n\n  [A-Z].+\.\n", text, re.DOTALL)
+
+
+def test_the_help_has_every_exit_code_and_the_ways_of_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    for line in ("  0    done", "  1    it failed", "  2    the input is wrong", "  130  interrupted"):
+        assert line in text
+    for shell in ("bash_source", "zsh_source", "fish_source"):
+        assert f"_BERTH_COMPLETE={shell} berth" in text
+
+
+def test_as_a_plugin_of_kubectl_it_calls_itself_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/kubectl-berth"])
+
+    assert run(["plans", "--help"]) == 0
+    assert "Usage: kubectl berth plans" in capsys.readouterr().out
+
+
+def test_kubectl_is_told_what_may_follow_and_that_no_file_names_do(capsys: pytest.CaptureFixture[str]) -> None:
+    complete_for_kubectl(["plans", "--ph"])
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("--phase\t")
+    assert last == ":4"
+
+    complete_for_kubectl(["pla"])
+    names = [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["plan", "plans", ":4"]
+
+
+def test_wrong_arguments_are_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["defragment"]) == 2
+    assert run(["plans", "--colour"]) == 2
+    assert "No such command 'defragment'" in capsys.readouterr().err
+
+
+# --- colours ----------------------------------------------------------------------------------------------------------
+
+
+def seen_on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
+    """Return what a program writes to a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        parts = []
+        with suppress(OSError):  # the program has closed its end
+            while part := os.read(ours, 65536):
+                parts.append(part)
+        assert running.wait(60) == 0
+    os.close(ours)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize(
+    ("settings", "want_colours"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["as it is", "with NO_COLOR", "on a terminal without colours"],
+)
+def test_a_terminal_gets_colours_unless_it_wants_none(
+    tmp_path: Path, settings: dict[str, str], *, want_colours: bool
+) -> None:
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(SNAPSHOT.to_json())
+    kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG"}}
+    command = [sys.executable, "-c", BERTH, "plan", "--snapshot", str(path)]
+
+    text = seen_on_a_terminal(command, {**kept, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **settings})
+
+    assert "Fragmentation" in text
+    assert bool(COLOUR.search(text)) is want_colours
+
+
+def test_a_pipe_gets_no_colours(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(SNAPSHOT.to_json())
+    command = [sys.executable, "-c", BERTH, "plan", "--snapshot", str(path)]
+
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert "Fragmentation" in text
+    assert "\x1b" not in text
