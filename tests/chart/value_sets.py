@@ -62,6 +62,8 @@ EVERYTHING: Final[dict[str, Any]] = {
             "reservationTtl": "20m",
             "leaseSeconds": 30,
             "maxFailedShare": 1,
+            "fragmentationInterval": "none",
+            "fragmentationShape": ["cpu=4,memory=8Gi", "cpu=1"],
             "logLevel": "warning",
         },
         "rest": {"tlsSecret": "berth-rest-tls", "port": 18443, "audiences": ["berth", "people"]},
