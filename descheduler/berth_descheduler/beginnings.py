@@ -13,7 +13,7 @@ from berth_core.migration_plans import MigrationPlan
 from berth_core.snapshot import Snapshot
 from berth_descheduler.outcome import Verdict
 from berth_descheduler.plan_history import find_refilled
-from berth_descheduler.plan_review import names_of
+from berth_descheduler.plan_review import names_of, served_pods
 from berth_descheduler.planner import Plan
 from berth_descheduler.planner.waiting_pods import starved_pods
 from berth_descheduler.plugins.defragmentation import StrategyName
@@ -60,7 +60,8 @@ def why_not_worth_it(
 
 def why_others_come_first(found: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
     """Return why a plan has to wait for pods that wait themselves, None if it takes no room from any."""
-    starved = [pod.key for pod in starved_pods(snapshot, found.moves)]
+    served = served_pods(found.rooms)
+    starved = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served]
     if not starved:
         return None
     what = "1 pod waits" if len(starved) == 1 else f"{len(starved)} pods wait"

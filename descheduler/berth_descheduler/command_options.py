@@ -28,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NO_LIMIT: Final = "none"
 _OPTIONS_OF_STRATEGY: Final = {
     "shape": StrategyName.MAKE_ROOM,
+    "shape_owner": StrategyName.MAKE_ROOM,
     "pod": StrategyName.MAKE_ROOM,
     "low_threshold": StrategyName.THRESHOLD,
     "defragment_threshold": StrategyName.THRESHOLD,
@@ -69,6 +70,11 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
             multiple=True,
             metavar="RESOURCE=AMOUNT,...[,count=N]",
             help="make-room: what is to fit, such as cpu=12,memory=48Gi,count=3; without a count as many as possible.",
+        ),
+        click.option(
+            "--shape-owner",
+            metavar="NAMESPACE/SELECTOR",
+            help="make-room: whose pods may take the room of the shapes, such as ml/app=train. Default: nobody's.",
         ),
         click.option(
             "--pod",
@@ -191,9 +197,20 @@ def _args(options: dict[str, Any], strategy: StrategyName) -> dict[str, Any]:
         "numberOfNodes": options["number_of_nodes"],
         "coolDownTime": options["cool_down"],
         "evictableNamespaces": _namespaces(options),
-        "room": {"shapes": list(options["shape"]), "pods": list(options["pod"])},
+        "room": _room(options),
         **_threshold_args(options, resource),
     }
+
+
+def _room(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what room is to be made for, as a policy has it; raises `InputError` for an owner that is none."""
+    room: dict[str, Any] = {"shapes": list(options["shape"]), "pods": list(options["pod"])}
+    if options["shape_owner"] is not None:
+        namespace, slash, selector = options["shape_owner"].partition("/")
+        if not slash:
+            raise InputError("--shape-owner", options["shape_owner"], "a namespace and a selector, as ml/app=train")
+        room["owners"] = {"namespace": namespace, "selector": selector}
+    return room
 
 
 def _time_limit(text: str) -> float | None:

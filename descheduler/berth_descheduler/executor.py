@@ -551,7 +551,8 @@ def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
 def _stays(status: MoveStatus) -> bool:
     """Tell whether a move that was over before this run means that its pod is still on the source."""
     evicted = status.reason == MoveReason.REPLACEMENT_TIMEOUT or bool(status.replacement)
-    reason = MoveReason.POD_GONE if status.reason == MoveReason.POD_GONE else MoveReason.NONE
+    known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
+    reason = next((one for one in known if one == status.reason), MoveReason.NONE)
     return keeps_its_node(status.state, reason, evicted=evicted)
 
 

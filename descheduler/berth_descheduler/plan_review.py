@@ -14,10 +14,12 @@ import msgspec
 from berth_core.labels import MOVE_ANNOTATION, PLACEHOLDER_LABEL, PLAN_LABEL, RESERVATION_LABEL
 from berth_core.migration_plans import MigrationPlan, PlannedMove
 from berth_core.objects import Node, Pod
+from berth_core.plan_rooms import Room
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Invalid, PlannerSettings, revalidate
 from berth_descheduler.planner.waiting_pods import starved_pods
+from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.source_taints import is_taint_of, nodes_to_empty
 
 _NAMES_SHOWN: Final = 5
@@ -49,18 +51,26 @@ class PlanReview:
         self._name = plan.metadata.name
         self._planner = planner
         self._read_snapshot = read_snapshot
-        self._emptied = None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
+        self._emptied = _nodes_to_be_emptied_whole(plan)
         self._drained = nodes_to_empty(plan.spec.moves)
+        self._served = served_pods(plan.spec.rooms)
 
     def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int]) -> Review:
         """Return what speaks against the next of the moves that are still to be made; raises a `BerthError`."""
         snapshot = without_traces(self._read_snapshot(), self._name, ahead)
         positions = sorted(ahead)
-        found = revalidate(snapshot, [ahead[index] for index in positions], self._planner, emptied=self._emptied)
+        moves = [ahead[index] for index in positions]
+        found = revalidate(without_rooms(snapshot, self._name), moves, self._planner, emptied=self._emptied)
         invalid = {positions[number]: why for number, why in found.items()}
         begun = [ahead[index] for index in positions if index in next_moves and index not in invalid]
         drained = self._drained if begun else ()
-        return Review(invalid, tuple(pod.key for pod in starved_pods(snapshot, begun, drained)))
+        starved = starved_pods(snapshot, begun, drained)
+        return Review(invalid, tuple(pod.key for pod in starved if pod.metadata.uid not in self._served))
+
+
+def served_pods(rooms: Iterable[Room]) -> frozenset[str]:
+    """Return the uids of the pods that room is made for: the moves take it from none of these."""
+    return frozenset(slot.pod_uid for room in rooms for slot in room.slots if slot.pod_uid)
 
 
 def names_of(pods: Iterable[str]) -> str:
@@ -80,6 +90,23 @@ def without_traces(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Sna
         reservations=tuple(one for one in snapshot.reservations if one.metadata.uid not in places),
         pods=tuple(pod for pod in snapshot.pods if not _holds_one_of(pod, places)),
     )
+
+
+def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
+    """Return a snapshot without the places that wait for the room which a plan makes: moves may pass them by."""
+    rooms = {one.metadata.uid for one in snapshot.reservations if one.plan == plan and one.awaits_room}
+    return replaced(
+        snapshot,
+        reservations=tuple(one for one in snapshot.reservations if one.metadata.uid not in rooms),
+        pods=tuple(pod for pod in snapshot.pods if pod.spec.node_name or not _holds_one_of(pod, rooms)),
+    )
+
+
+def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
+    """Return the sources that are left alone if one pod stays, None for all; where room is made, none is."""
+    if plan.spec.objective.strategy == StrategyName.MAKE_ROOM:
+        return ()
+    return None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
 
 
 def _is_place_of(reservation: Reservation, plan: str, positions: Collection[str]) -> bool:

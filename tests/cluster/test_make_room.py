@@ -17,11 +17,11 @@ from typing import Any, Final
 import pytest
 
 from berth_core.labels import PREFIX, ROOM_ANNOTATION
-from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlanPhase
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
 from berth_core.plan_rooms import RoomState
-from berth_core.reservations import Reservation, ReservationPhase
+from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from berth_sandbox.invariants import Invariant
@@ -261,4 +261,111 @@ def test_every_room_goes_to_the_pod_that_it_was_made_for(world: WorldMaker, sche
     assert here.fed() == []
     assert overbooked_nodes(here.client) == []
     assert {one.phase for one in here.rooms()} == {ReservationPhase.SUCCEEDED}
+    here.require_rest()
+
+
+def evicted(world: World) -> bool:
+    plan = world.plan_or_none()
+    return plan is not None and any(m.state in {MoveState.EVICTED, MoveState.LANDED} for m in plan.status.moves)
+
+
+def in_state(world: World, state: RoomState) -> bool:
+    plan = world.plan_or_none()
+    return plan is not None and any(room.state is state for room in plan.status.rooms)
+
+
+POINTS: Final[dict[str, Callable[[World], bool]]] = {
+    "its rooms wait": lambda world: in_state(world, RoomState.WAITING),
+    "a pod was evicted": evicted,
+    "a room is held": lambda world: in_state(world, RoomState.HELD),
+}
+
+
+@pytest.mark.parametrize("reached", POINTS.values(), ids=POINTS)
+def test_a_killed_descheduler_is_taken_over_from_when(world: WorldMaker, reached: Callable[[World], bool]) -> None:
+    here = world(2)
+    here.starve(DEFAULT, 1)
+    names = here.wait_in_vain(2)
+    with here.making_room(*here.named(names)) as process:
+        eventually("the run came so far", lambda: reached(here), seconds=60, pause_seconds=0.02)
+        process.kill()
+        process.wait(10)
+
+    assert here.make_room(f"--exclude-namespace={here.namespace}") == 0  # it goes on with that and begins nothing
+
+    assert_taken(here, names)
+    assert here.fed() == []
+    here.require_rest()
+
+
+def test_a_gang_gets_all_of_its_room_before_any_of_its_pods_runs(world: WorldMaker) -> None:
+    here = world(3)
+    here.starve(SECOND, 1)
+    names = here.wait_in_vain(3, prefix="gang", **{GANG: "train"})
+
+    early = False
+    with here.making_room(*here.named(names[:1]), "--per-wave=2") as process:
+        while process.poll() is None:
+            placed = any(pod.spec.node_name for pod in here.pods(app="gang"))
+            slots = [slot.state for room in here.rooms() for slot in room.status.slots]
+            early |= placed and SlotState.PENDING in slots
+            time.sleep(0.1)
+
+    assert process.returncode == 0
+    assert not early
+    assert_taken(here, names)
+    (room,) = here.rooms()
+    assert len(room.status.slots) == len(here.plan.spec.rooms[0].slots) == len(names)
+    assert here.fed() == []
+    here.require_rest()
+
+
+def test_when_the_pod_that_waits_is_deleted_nothing_more_is_moved_for_it(world: WorldMaker) -> None:
+    here = world(2)
+    names = here.wait_in_vain(2)
+    with here.making_room(*here.named(names), "--per-wave=1") as process:
+        eventually("its room waits", lambda: in_state(here, RoomState.WAITING), seconds=60, pause_seconds=0.02)
+        here.client.delete(PODS, names[0], namespace=here.namespace, grace_seconds=0)
+        assert process.wait(120) == 0
+
+    plan = here.plan
+    states = {room.name.rpartition("/")[2]: (room.state, room.reason) for room in plan.status.rooms}
+    assert states == {names[0]: (RoomState.RELEASED, "PodGone"), names[1]: (RoomState.TAKEN, "")}
+    (gone,) = (room for room in plan.spec.rooms if room.slots[0].pod == names[0])
+    for move, status in zip(plan.spec.moves, plan.status.moves, strict=True):
+        skipped = (status.state, status.reason) == (MoveState.SKIPPED, MoveReason.ROOM_NOT_NEEDED)
+        assert skipped is (move.source in gone.nodes), status
+    assert f"Room for {here.namespace}/{names[0]}: not needed any more (PodGone" in plan.status.message
+    assert [one.phase for one in here.rooms()] == [ReservationPhase.SUCCEEDED]
+    here.require_rest()
+
+
+def test_room_for_a_shape_is_kept_from_hungry_pods_until_its_reservation_ends(world: WorldMaker) -> None:
+    here = world(2)
+    here.starve(DEFAULT, 1)
+
+    assert here.make_room("--shape=cpu=4,count=2", "--reservation-ttl=6s") == 0
+
+    assert [room.state for room in here.plan.status.rooms] == [RoomState.HELD]
+    (room,) = here.rooms()
+    assert room.phase is ReservationPhase.AVAILABLE
+    assert here.taints() == []
+    assert here.fed() == []
+    eventually("it ends", lambda: [one.phase for one in here.rooms()] == [ReservationPhase.FAILED], seconds=20)
+    eventually("others get the room then", here.fed, seconds=20)
+
+
+def test_room_for_a_shape_goes_to_the_pods_that_are_selected(world: WorldMaker) -> None:
+    here = world(2)
+    here.starve(DEFAULT, 1)
+    owner = f"--shape-owner={here.namespace}/app=later"
+
+    assert here.make_room("--shape=cpu=4,count=1", owner) == 0
+    here.create("later", WHOLE, {"app": "later"})
+
+    eventually("it runs", lambda: here.pod("later").status.phase == "Running", seconds=30)
+    (room,) = here.plan.spec.rooms
+    assert here.pod("later").spec.node_name in room.nodes
+    assert here.fed() == []
+    eventually("it is over", lambda: here.rooms()[0].phase is ReservationPhase.SUCCEEDED, seconds=10)
     here.require_rest()

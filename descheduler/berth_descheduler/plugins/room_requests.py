@@ -68,7 +68,11 @@ class RoomOwners:
         namespace, selector = raw["namespace"], raw["selector"]
         if not isinstance(namespace, str) or not namespace:
             raise InputError("room.owners.namespace", namespace, "the name of a namespace")
-        if parse_selector(selector) == LabelSelector():
+        try:
+            selects_all = parse_selector(selector) == LabelSelector()
+        except InputError as error:
+            raise InputError("room.owners.selector", selector, error.expected) from error
+        if selects_all:
             raise InputError("room.owners.selector", selector, "a label selector such as app=train")
         return cls(namespace, str(selector))
 
