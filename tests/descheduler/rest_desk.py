@@ -4,6 +4,7 @@ It does not own what is true of a real API server: the cluster tests do.
 """
 # ruff: noqa: A002, ANN401 - the client's own names
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -58,6 +59,18 @@ class ReviewingCluster(FakeCluster):
 
     def list(self, resource: Resource, *, page_size: int = 500, **rest: Any) -> Listing[Any]:  # noqa: ARG002
         return super().list(resource, **rest)
+
+    def delay(
+        self, verb: str, resource: Resource, *, until: threading.Event | None = None, seconds: float = 10
+    ) -> None:
+        """Answer calls of a kind only after some time, or when told to."""
+        released = until or threading.Event()
+
+        def before(called: str, plural: str, _name: str) -> None:
+            if (called, plural) == (verb, resource.plural):
+                released.wait(seconds)
+
+        self.before = before
 
     def reviews(self) -> int:
         """Return how often somebody's token was reviewed."""

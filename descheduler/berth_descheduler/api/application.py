@@ -23,7 +23,7 @@ from berth_descheduler.api.description import describe
 from berth_descheduler.api.gate import Gate
 from berth_descheduler.api.page import CONTENT_POLICY, render_page
 from berth_descheduler.api.plan_feeds import PlanFeeds
-from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
+from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
 from berth_descheduler.api.records import Recorder, RequestMetrics
 from berth_descheduler.api.routes import Desk, build_routes
 from berth_descheduler.api.settings import RestSettings
@@ -82,7 +82,7 @@ def build_paths(desk: Desk) -> FastAPI:
 
 
 def _add_problems(app: FastAPI) -> None:
-    """Let every error be answered with a problem; what is not foreseen is the recorder's."""
+    """Let every error be answered with a problem; what is not foreseen goes on to the recorder, which logs it."""
 
     @app.exception_handler(ProblemError)
     async def problem(request: Request, error: ProblemError) -> Response:
@@ -99,6 +99,10 @@ def _add_problems(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def unrouted(request: Request, error: HTTPException) -> Response:
         return _answer(request, _from_http(request, error))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, _error: Exception) -> Response:
+        return _answer(request, ProblemError(ProblemKind.INTERNAL, FAILED))
 
 
 def _from_http(request: Request, error: HTTPException) -> ProblemError:

@@ -6,7 +6,7 @@ for one event loop.
 
 import asyncio
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,6 +36,9 @@ class PlanFeed:
         self._changed: set[asyncio.Event] = set()
         self._events: deque[PlanEvent] = deque(maxlen=events_kept)
         self._told = 0
+        self._versions: OrderedDict[str, int] = OrderedDict()
+        """The places after versions of the plan, also of those with which nothing was told."""
+        self._versions_kept = events_kept
         self.readers = 0
         self.plan: MigrationPlan | None = None
         """As it is; None where there is none, and before `looked`."""
@@ -65,8 +68,8 @@ class PlanFeed:
 
     def place_after(self, last_id: str) -> int | None:
         """Return the place of the event that follows one, None where it is not known any more."""
-        if self.plan is not None and last_id == self.plan.metadata.resource_version:
-            return self._told
+        if last_id in self._versions:
+            return self._versions[last_id]
         first = self._told - len(self._events)
         found = (first + index + 1 for index, event in enumerate(self._events) if event.id == last_id)
         return next(found, None)
@@ -130,19 +133,27 @@ class PlanFeed:
 
     def _see(self, plan: MigrationPlan | None) -> None:
         before = self.plan
-        if before is not None and not self.deleted:
-            if plan is None or plan.metadata.uid != before.metadata.uid:
-                self.deleted = True
+        if before is None:
+            # One that is made after it was looked for in vain is for those who ask anew.
+            self.plan = None if self._looked.is_set() else plan
+        elif plan is None or plan.metadata.uid != before.metadata.uid:
+            if not self.deleted:
                 self._add(deletion(before))
-            else:
-                self._add(*events_between(before, plan))
-                self.plan = plan
-        elif before is None and not self._looked.is_set():
+            self.deleted = True
+        elif not self.deleted:
+            self._add(*events_between(before, plan))
             self.plan = plan
+        self._note_version()
 
     def _add(self, *events: PlanEvent) -> None:
         self._events.extend(events)
         self._told += len(events)
+
+    def _note_version(self) -> None:
+        if self.plan is not None and not self.deleted:
+            self._versions[self.plan.metadata.resource_version] = self._told
+            if len(self._versions) > self._versions_kept:
+                self._versions.popitem(last=False)
 
 
 class PlanFeeds:
@@ -180,7 +191,7 @@ class PlanFeeds:
         self._feeds.clear()
 
     def _leave(self, name: str, feed: PlanFeed) -> None:
-        if feed.over:
+        if feed.ended or feed.plan is None:
             self._drop(name, feed)
         elif not feed.readers and not self.closing:
             asyncio.get_running_loop().call_later(self._linger_seconds, self._drop_if_unread, name, feed)
