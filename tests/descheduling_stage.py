@@ -119,8 +119,10 @@ class Scene:
     def nodes(self) -> tuple[Node, ...]:
         return self.client.list(NODES, type=Node).items
 
-    def pods(self, **selection: str) -> tuple[Pod, ...]:
-        return self.client.list(PODS, namespace=self.namespace, type=Pod, **selection).items
+    def pods(self, *, label_selector: str = "", field_selector: str = "") -> tuple[Pod, ...]:
+        return self.client.list(
+            PODS, namespace=self.namespace, type=Pod, label_selector=label_selector, field_selector=field_selector
+        ).items
 
     def pods_on(self, node: str) -> list[str]:
         return sorted(pod.metadata.name for pod in self.pods(field_selector=f"spec.nodeName={node}"))

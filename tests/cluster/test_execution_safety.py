@@ -1,0 +1,133 @@
+"""A run on a real control plane harms nobody: others come first, limits hold, nothing goes to and fro."""
+
+import pytest
+
+from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT
+from berth_core.migration_plans import MoveState, PlanPhase
+from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
+from berth_sandbox.invariants import Invariant
+from churn import Churn, soak
+from descheduling_stage import Scene, cluster, scene, serving_operator
+
+__all__ = ["cluster", "scene", "serving_operator"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+REMOVE = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+NO_SCHEDULER = "comes-later"
+"""Nobody schedules these pods: they wait although there is room, as pods do in the moment before they are scheduled."""
+
+
+def test_a_run_leaves_a_pod_that_waits_its_room_and_begins_when_it_has_gone(scene: Scene) -> None:
+    scene.create_pod("hungry", cpu="5", schedulerName=NO_SCHEDULER)
+
+    outcome = scene.run("--pending-wait=2s")
+
+    assert outcome["verdict"] == "PodsWait"
+    assert f"{scene.namespace}/hungry" in outcome["sentence"]
+    assert scene.plans() == ()
+    assert scene.our_taints() == {}
+    scene.client.delete(PODS, "hungry", namespace=scene.namespace)
+    assert scene.run()["landed_on_target"] == 4
+    scene.require_peace()
+
+
+def test_a_wave_leaves_a_pod_that_waits_its_room(scene: Scene) -> None:
+    run = scene.start("--pending-wait=2s")
+    scene.wait_for("the first wave has begun", lambda: MoveState.RESERVING in scene.states())
+    scene.create_pod("hungry", cpu="5", schedulerName=NO_SCHEDULER)
+    assert run.wait() == 1
+
+    (plan,) = scene.plans()
+    assert plan.phase is PlanPhase.PARTIAL
+    reasons = {status.reason for status in plan.status.moves if status.state is MoveState.SKIPPED}
+    assert reasons == {"PodsWaiting"}
+    assert f"{scene.namespace}/hungry" in plan.status.message
+    assert scene.our_taints() == {}
+    scene.client.delete(PODS, "hungry", namespace=scene.namespace)
+    scene.require_peace()
+
+
+def test_freed_nodes_are_spared_while_they_can_be_and_given_back_when_they_are_needed(scene: Scene) -> None:
+    assert scene.run("--taint-freed", f"--annotate-freed={REMOVE}=false")["landed_on_target"] == 4
+    assert scene.our_taints() == {node: [FREED_TAINT] for node in scene.low}
+
+    scene.deploy("small", replicas=2, cpu="500m")
+    assert all(scene.pods_on(node) == [] for node in scene.low), "small pods go where others are"
+    scene.require_peace(pods=8)
+
+    scene.deploy("large", replicas=1, cpu="7")
+    (used,) = (node for node in scene.low if scene.pods_on(node))
+    scene.run()
+    (idle,) = set(scene.low) - {used}
+    assert scene.our_taints() == {idle: [FREED_TAINT]}
+    notes = {node.metadata.name: node.metadata.annotations for node in scene.nodes()}
+    assert FREED_ANNOTATION not in notes[used]
+    assert REMOVE not in notes[used]
+    assert notes[idle][REMOVE] == "false"
+    scene.require_peace(pods=9)
+
+
+def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scene: Scene) -> None:
+    assert scene.run("--pod-cool-down=1h")["landed_on_target"] == 4
+    scene.cordon(*scene.high)
+    scene.deploy("spread", replicas=2, cpu="500m")
+    scene.cordon(*scene.high, closed=False)
+
+    again = scene.run("--pod-cool-down=1h")
+
+    assert again["verdict"] == "GainUndone"
+    assert scene.low[0] in again["sentence"]
+    assert len(scene.plans()) == 1
+    assert scene.run()["verdict"] == "CarriedOut"
+    scene.require_peace(pods=8)
+
+
+def test_limits_per_node_and_namespace_hold(scene: Scene) -> None:
+    scene.run("--max-moves-per-namespace=2")
+    (plan,) = scene.plans()
+    assert len(plan.spec.moves) == 2
+    assert len({move.source for move in plan.spec.moves}) == 1
+    outcome = scene.run("--max-moves-per-node=1")
+    assert outcome["verdict"] == "NothingToMove"
+    scene.require_peace()
+
+
+def test_a_plan_that_is_aborted_in_its_middle_leaves_nothing(scene: Scene) -> None:
+    run = scene.start("--taint-freed")
+    scene.wait_for("a pod is evicted", lambda: MoveState.EVICTED in scene.states())
+    scene.client.merge_patch(MIGRATION_PLANS, scene.plans()[0].metadata.name, {"spec": {"aborted": True}})
+    assert run.wait() == 1
+
+    (plan,) = scene.plans()
+    assert plan.phase is PlanPhase.ABORTED
+    found = {status.state for status in plan.status.moves}
+    assert found <= {MoveState.LANDED, MoveState.SKIPPED}
+    assert {status.reason for status in plan.status.moves if status.state is MoveState.SKIPPED} == {"Aborted"}
+    assert scene.our_taints() == {}
+    scene.require_peace()
+
+
+def test_a_run_that_is_killed_leaves_to_the_next_what_freed_nodes_carry(scene: Scene) -> None:
+    run = scene.start("--taint-freed")
+    scene.wait_for("a pod has landed", lambda: MoveState.LANDED in scene.states())
+    run.kill()
+    scene.run("--taint-freed")
+    assert DRAINING_TAINT not in str(scene.our_taints())
+    assert scene.our_taints() == {node: [FREED_TAINT] for node in scene.low}
+    scene.require_peace()
+
+
+def test_a_taint_of_a_freed_node_that_nobody_explains_is_swept(scene: Scene) -> None:
+    stale = {"key": FREED_TAINT, "value": "plan-gone", "effect": "PreferNoSchedule"}
+    scene.client.merge_patch(NODES, scene.high[0], {"spec": {"taints": [stale]}})
+    scene.run("--low-threshold=0", "--defragment-threshold=0")
+    assert scene.our_taints() == {}
+    scene.require_peace(Invariant.POD_PENDING)
+
+
+def test_runs_on_a_cluster_with_churn_never_send_a_pod_back(scene: Scene) -> None:
+    found = soak(scene, Churn(seed=7), runs=4, options=("--taint-freed", "--pod-cool-down=1h"))
+    assert (found.counted, found.ping_pong) == (0, 0), found
+    assert found.moves > 0
+    scene.require_peace(pods=found.pods)
