@@ -27,7 +27,7 @@ from berth_descheduler.plugins.protocols import (
 )
 from berth_descheduler.refusals import Refusal, RefusalReason
 
-P = TypeVar("P")
+P = TypeVar("P", covariant=True)  # noqa: PLC0105 - one letter says enough
 
 Refusing = Callable[[Pod], tuple[Refusal, ...]]
 """Returns all reasons for which a pod is not to be moved; raises nothing but `RetryableError`."""

@@ -1,0 +1,247 @@
+"""Plugins in a whole cycle, on an API server in memory: the last word before an eviction, and single pods."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from berth_core.clock import SystemClock
+from berth_core.errors import RetryableError
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.last_word import LastWord
+from berth_descheduler.observers import Unobserved
+from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.plugins.balance import NoBalance
+from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.plugin_set import Enabled, PluginError, PluginSet
+from berth_descheduler.plugins.protocols import Candidate, ClusterView, PodFilter
+from berth_descheduler.refusals import RefusalReason
+from berth_descheduler.settings import CycleSettings
+from berth_kube.errors import ServerError
+from berth_kube.resources import PODS
+from builders import FakeClock
+from descheduler.cycle_settings import PLANNER, QUICK, SETTINGS
+from descheduler.fake_cluster import FakeCluster, Raw, call, failure, fragmented_cluster, pod
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A filter that says something only right before an eviction."""
+
+    say: Callable[[Pod, ClusterView], Sequence[str]]
+
+    def filter(self, _view: ClusterView) -> PodFilter:
+        return lambda _pod: ()
+
+    def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
+        return lambda asked: self.say(asked, view)
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Names pods of the namespace of the tests."""
+
+    names: Sequence[str]
+
+    def deschedule(self, _view: ClusterView) -> Iterable[Candidate]:
+        return [Candidate("shop", name, "it is asked for") for name in self.names]
+
+
+def guarded(say: Callable[[Pod, ClusterView], Sequence[str]]) -> PlannerSettings:
+    return replace(PLANNER, plugins=PluginSet(pre_eviction_filters=(Enabled("Guard", Guard(say)),)))
+
+
+def naming(*names: str) -> PlannerSettings:
+    plugins = PluginSet(deschedule=(Enabled("Naming", Naming(names)),), balance=Enabled("", NoBalance(("Naming",))))
+    return replace(PLANNER, plugins=plugins)
+
+
+def run(cluster: FakeCluster, planner: PlannerSettings, settings: CycleSettings = SETTINGS) -> Outcome:
+    around = Surroundings(cluster, SystemClock(), Unobserved(), threading.Event())  # type: ignore[arg-type]
+    return Cycle(around, settings, planner).run()
+
+
+def states(outcome: Outcome) -> dict[str, tuple[str, str]]:
+    assert outcome.plan is not None
+    return {status.pod: (status.state.value, status.reason) for status in outcome.plan.statuses}
+
+
+def evicted(cluster: FakeCluster) -> list[str]:
+    return sorted(name for verb, _, name in cluster.calls if verb == "evict")
+
+
+def held(cluster: FakeCluster) -> list[Raw]:
+    return [one for one in cluster.reservations() if one["status"]["state"]["phase"] == "Available"]
+
+
+def test_a_filter_has_the_last_word_and_what_is_held_by_then_is_released() -> None:
+    cluster = fragmented_cluster()
+    outcome = run(cluster, guarded(lambda asked, _: ["it is Friday", "late"] if asked.metadata.name == "api-1" else ()))
+
+    assert states(outcome)["api-1"] == ("Skipped", "Filtered")
+    assert states(outcome)["web-2"] == ("Landed", "")
+    (filtered,) = [one for one in outcome.plan.statuses if one.reason == "Filtered"]  # type: ignore[union-attr]
+    assert filtered.message == "Guard: it is Friday; Guard: late"
+    assert "api-1" not in evicted(cluster)
+    assert held(cluster) == []
+    assert cluster.taints() == {}
+
+
+def test_the_pod_is_asked_about_as_it_is_then() -> None:
+    cluster = fragmented_cluster()
+    evictor = DefaultEvictor.parse({"noEvictionPolicy": "Mandatory"})
+    enabled = (Enabled("DefaultEvictor", evictor),)
+    planner = replace(PLANNER, plugins=PluginSet(filters=enabled, pre_eviction_filters=enabled))
+
+    def annotate(verb: str, plural: str, _name: str) -> None:
+        """Somebody asks for peace when the places are being reserved."""
+        if (verb, plural) == ("create", "reservations"):
+            found = cluster.objects["pods"]["shop", "web-2"]["metadata"]
+            found["annotations"] = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true"}
+
+    cluster.before = annotate
+    outcome = run(cluster, planner)
+
+    assert states(outcome)["web-2"] == ("Skipped", "Filtered")
+    assert evicted(cluster) == ["api-1", "web-1"]
+
+
+def test_a_cluster_that_cannot_be_read_for_a_moment_is_read_again() -> None:
+    cluster = fragmented_cluster()
+    failures = [ServerError(call("get", PODS, "api-1"), failure(503, "busy"))]
+
+    def say(asked: Pod, _view: ClusterView) -> Sequence[str]:
+        if asked.metadata.name == "api-1" and failures:
+            raise failures.pop()
+        return ()
+
+    patient = replace(SETTINGS, execution=replace(SETTINGS.execution, timeouts=replace(QUICK, evict_seconds=5)))
+    outcome = run(cluster, guarded(say), patient)
+
+    assert set(states(outcome).values()) == {("Landed", "")}
+
+
+def test_a_filter_that_fails_keeps_the_pod() -> None:
+    def say(_asked: Pod, _view: ClusterView) -> Sequence[str]:
+        raise KeyError("team")
+
+    cluster = fragmented_cluster()
+    outcome = run(cluster, guarded(say))
+
+    assert evicted(cluster) == []
+    assert outcome.plan is not None
+    messages = {one.message for one in outcome.plan.statuses if one.reason == "Filtered"}
+    assert messages == {"the plugin Guard failed: KeyError: 'team'"}
+
+
+def test_without_a_filter_that_has_the_last_word_no_pod_is_read_for_one() -> None:
+    with_one, without = fragmented_cluster(), fragmented_cluster()
+    run(with_one, PLANNER)
+    run(without, replace(PLANNER, plugins=PluginSet(pre_eviction_filters=())))
+
+    def reads(cluster: FakeCluster) -> int:
+        return sum((verb, plural) == ("get", "pods") for verb, plural, _ in cluster.calls)
+
+    assert reads(with_one) - reads(without) == 3
+
+
+def test_a_pod_that_is_named_moves_with_its_place_held_first() -> None:
+    cluster = fragmented_cluster()
+    outcome = run(cluster, naming("api-1"))
+
+    assert outcome.clean
+    assert states(outcome) == {"api-1": ("Landed", "")}
+    assert outcome.sentence.startswith("1 of 1 pod landed on its target in ")
+    (move,) = cluster.plan()["spec"]["moves"]
+    assert move["reason"] == "Naming: it is asked for"
+    assert cluster.plan()["spec"]["objective"]["strategy"] == "SinglePods"
+    assert evicted(cluster) == ["api-1"]
+    verbs = [
+        verb for verb, plural, _ in cluster.calls if (verb, plural) in {("create", "reservations"), ("evict", "pods")}
+    ]
+    assert verbs == ["create", "evict"]
+    assert cluster.pods_on("low-1") == ["web-1"]
+
+
+def test_a_pod_that_is_named_and_stays_does_not_keep_another_of_its_node() -> None:
+    cluster = fragmented_cluster()
+    cluster.hold = lambda r: None if r["spec"]["owners"][0]["object"]["name"] == "web" else cluster.hold_at_once(r)
+    outcome = run(cluster, naming("api-1", "web-1"))
+
+    assert states(outcome) == {"api-1": ("Landed", ""), "web-1": ("Failed", "ReservationTimeout")}
+
+
+def test_a_plugin_that_fails_ends_the_run_before_anything_is_touched() -> None:
+    cluster = fragmented_cluster()
+    broken = replace(PLANNER, plugins=PluginSet(deschedule=(Enabled("Bad", Unready()),)))
+
+    with pytest.raises(PluginError, match="the plugin Bad failed: OSError: no file"):
+        run(cluster, broken)
+
+    assert evicted(cluster) == []
+    assert cluster.taints() == {}
+    assert not cluster.objects["migrationplans"]
+
+
+class Unready:
+    """A plugin that cannot name anybody."""
+
+    def deschedule(self, _view: ClusterView) -> Iterable[Candidate]:
+        raise OSError("no file")
+
+
+def test_nobody_named_is_nothing_to_move() -> None:
+    assert run(fragmented_cluster(), naming()).verdict is Verdict.NOTHING_TO_MOVE
+
+
+# --- the last word by itself ------------------------------------------------------------------------------------------
+
+
+def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
+    reads: list[float] = []
+    clock = FakeClock()
+
+    def read() -> Snapshot:
+        reads.append(clock.monotonic())
+        return Snapshot()
+
+    looking = PluginSet(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(len(view.snapshot.pods))])),))
+    word = LastWord(looking, read, clock)
+    for seconds in (0, 10, 19, 2, 10):
+        clock.sleep(seconds)
+        assert [one.message for one in word.refusals(raw_pod())] == ["Guard: 0"]
+    assert len(reads) == 2
+
+    LastWord(PluginSet(), read, clock).refusals(raw_pod())
+    assert len(reads) == 2
+
+
+def test_a_pod_that_cannot_be_read_stays() -> None:
+    odd = {**raw_pod(), "status": "Running"}
+    (refusal,) = LastWord(PluginSet(), Snapshot.empty, FakeClock()).refusals(odd)
+    assert refusal.reason is RefusalReason.PLUGIN_FAILED
+
+
+def test_an_argument_that_does_not_fit_the_cluster_any_more_keeps_the_pod() -> None:
+    evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "gone"}})
+    plugins = PluginSet(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
+    (refusal,) = LastWord(plugins, Snapshot.empty, FakeClock()).refusals(raw_pod())
+    assert "priorityThreshold.name is 'gone'" in refusal.message
+
+
+def test_a_cluster_that_cannot_be_read_is_no_answer() -> None:
+    def unreadable() -> Snapshot:
+        raise RetryableError("not now")
+
+    looking = PluginSet(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(view.snapshot)])),))
+    with pytest.raises(RetryableError):
+        LastWord(looking, unreadable, FakeClock()).refusals(raw_pod())
+
+
+def raw_pod() -> dict[str, Any]:
+    return pod("web-1", "web", "low-1", cpu="1")
