@@ -48,6 +48,7 @@ class ReviewingCluster(FakeCluster):
         }
         self.rights["admin"] |= {("list", NODES.plural), ("list", PODS.plural)}
         self.audiences: list[str] | None = None
+        self.delayed = 0
 
     def create(self, resource: Resource, body: Mapping[str, Any], *, type: Any = dict, **rest: Any) -> Any:
         if resource in (TOKEN_REVIEWS, SUBJECT_ACCESS_REVIEWS):
@@ -68,6 +69,7 @@ class ReviewingCluster(FakeCluster):
 
         def before(called: str, plural: str, _name: str) -> None:
             if (called, plural) == (verb, resource.plural):
+                self.delayed += 1
                 released.wait(seconds)
 
         self.before = before
@@ -129,7 +131,7 @@ def populated() -> ReviewingCluster:
     return cluster
 
 
-def quick(**limits: int) -> RestSettings:
+def quick(**limits: float) -> RestSettings:
     """Settings for tests: nothing takes long, and only what is limited by a case is limited."""
     free = {"rate_per_second": 10_000.0, "burst": 10_000, **limits}
     times = RestTimes(

@@ -106,7 +106,9 @@ class Gate:
 
     async def _refuse(self, scope: Scope, intake: "_Intake", send: Send, problem: ProblemError) -> None:
         """Answer with a problem; a body that is not too large is read before, so that its sender reads the answer."""
-        whole = intake.whole or not has_body(scope) or await _drained(scope, intake, self._limits.drained_bytes)
+        whole = intake.whole or not has_body(scope)
+        if not whole and problem.kind is not ProblemKind.TOO_SLOW:
+            whole = await _drained(scope, intake, self._limits.drained_bytes)
         await send_problem(scope, send, problem, close=not whole)
 
 
