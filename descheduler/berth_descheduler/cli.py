@@ -34,6 +34,7 @@ _COMMANDS: Final = {
     "sandbox": "sandbox_commands:sandbox",
     "show": "plan_commands:show_command",
     "snapshot": "snapshot_command:snapshot_command",
+    "top": "top_command:top_command",
 }
 """Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""
 

@@ -14,8 +14,8 @@ from berth_descheduler.planner import Fragmentation, NodeUsage
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _EMPTY: Final = "·"
-_PER_LINE: Final = 60
-_MOST_SIGNS: Final = 20 * _PER_LINE
+PER_LINE: Final = 60
+_MOST_SIGNS: Final = 20 * PER_LINE
 """More than fit on a screen would tell nothing."""
 
 _STYLES: Final = ((Fraction(4, 10), "red"), (Fraction(7, 10), "yellow"), (Fraction(1), "green"))
@@ -29,7 +29,7 @@ def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
     text = Text()
     each = nodes_per_sign(len(fragmentation.nodes))
     for index, nodes in enumerate(_batched(fragmentation.nodes, each)):
-        if index and index % _PER_LINE == 0:
+        if index and index % PER_LINE == 0:
             text.append("\n")
         _draw_nodes(text, nodes, resource)
     return text

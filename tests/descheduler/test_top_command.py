@@ -1,0 +1,328 @@
+"""`berth top`: what is shown of nodes, places and the plan under way, live and once."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from berth_core.errors import RetryableError
+from berth_core.labels import (
+    DRAINING_TAINT,
+    FREED_ANNOTATION,
+    FREED_TAINT,
+    HANDOVER_TAINT,
+    PLACEHOLDER_LABEL,
+    ROOM_TAINT,
+)
+from berth_core.migration_plans import MigrationPlan
+from berth_core.objects import Node, Taint
+from berth_core.snapshot import Snapshot
+from berth_descheduler import top_command
+from berth_descheduler.cli import run
+from berth_descheduler.top_frame import render_frame
+from berth_descheduler.top_view import NodeMark, mark_of, view_cluster
+from berth_descheduler.watched_cluster import WatchedCluster
+from berth_kube.errors import ForbiddenError, NotFoundError
+from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
+from builders import NOON, node, owner, pod
+from cluster_objects import eventually
+from descheduler.cluster_script import serve
+from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+from descheduler.fake_cluster import node as raw_node
+from descheduler.stored_bodies import how, move, plan
+from scripted_server import ScriptedServer
+
+Captured = pytest.CaptureFixture[str]
+BERTH = "from berth_descheduler.cli import main; main()"
+
+
+def stored(body: dict[str, Any]) -> MigrationPlan:
+    return msgspec.convert(body, MigrationPlan)
+
+
+def tainted(key: str, effect: str = "NoSchedule") -> Node:
+    return node(taints=(Taint(key=key, effect=effect),))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    made = fragmented_cluster()
+    monkeypatch.setattr(top_command, "connect", lambda **_: made)
+    return made
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+MARKS = {
+    "an ordinary node": (node(), NodeMark.NONE),
+    "a node that is not ready": (node(ready=False), NodeMark.NOT_READY),
+    "a cordoned node": (node(unschedulable=True), NodeMark.CORDONED),
+    "a source of a plan": (tainted(DRAINING_TAINT), NodeMark.DRAINING),
+    "a node where room is made": (tainted(ROOM_TAINT), NodeMark.ROOM),
+    "a node with a hand-over": (tainted(HANDOVER_TAINT), NodeMark.HANDOVER),
+    "a freed node by its taint": (tainted(FREED_TAINT, "PreferNoSchedule"), NodeMark.FREED),
+    "a freed node by its mark": (node(annotations={FREED_ANNOTATION: "{}"}), NodeMark.FREED),
+    "what is wrong goes first": (node(ready=False, unschedulable=True), NodeMark.NOT_READY),
+    "a taint of somebody else": (tainted("gpu"), NodeMark.NONE),
+}
+
+
+@pytest.mark.parametrize(("given", "want"), MARKS.values(), ids=MARKS.keys())
+def test_the_mark_of_a_node(given: Node, want: NodeMark) -> None:
+    assert mark_of(given) is want
+
+
+def test_pods_and_places_are_counted_where_they_are() -> None:
+    place = {"labels": {PLACEHOLDER_LABEL: "true"}, "namespace": "berth-system"}
+    snapshot = Snapshot(
+        nodes=(node("a"), node("b")),
+        pods=(
+            pod("web-0", node="a", cpu="8", memory="32Gi"),
+            pod("agent", node="b", cpu="1", memory="1Gi", controller=owner("DaemonSet", "agent")),
+            pod("held", node="b", cpu="4", memory="1Gi", **place),
+            pod("over", node="b", phase="Succeeded"),
+            pod("waits", cpu="40"),
+            pod("to-be-held", cpu="1", **place),
+        ),
+    )
+
+    found = view_cluster(snapshot, ())
+
+    assert (found.pods, found.waiting, found.held) == (3, 1, 1)
+    lines = {line.usage.name: line for line in found.nodes}
+    assert (lines["a"].held, lines["b"].held) == (0, 1)
+    assert lines["a"].share("cpu") == pytest.approx(0.5)
+    assert lines["b"].share("cpu") == pytest.approx(5 / 16)
+    assert found.fragmentation.empty_nodes == ()
+
+
+@dataclass(frozen=True)
+class Under:
+    plans: list[dict[str, Any]]
+    want: str | None
+
+
+UNDER_WAY = {
+    "none": Under([], None),
+    "one that is over is not under way": Under([plan("a", "Succeeded")], None),
+    "one that runs goes before one that waits": Under(
+        [plan("a", "Running"), plan("b", "Proposed", created="2026-11-21T12:30:00Z")], "a"
+    ),
+    "of two that wait the newer": Under(
+        [plan("a", "Proposed"), plan("b", "Proposed", created="2026-11-21T12:30:00Z")], "b"
+    ),
+    "one that was only asked for": Under([plan("a", None, freed=None)], "a"),
+}
+
+
+@pytest.mark.parametrize("case", UNDER_WAY.values(), ids=UNDER_WAY.keys())
+def test_the_plan_under_way(case: Under) -> None:
+    found = view_cluster(Snapshot.empty(), [stored(one) for one in case.plans]).plan
+    assert (found.metadata.name if found else None) == case.want
+
+
+# --- how it looks -----------------------------------------------------------------------------------------------------
+
+
+def drawn(snapshot: Snapshot, *plans: dict[str, Any], height: int | None = None, width: int = 120) -> list[str]:
+    console = Console(file=StringIO(), width=width)
+    console.print(render_frame(view_cluster(snapshot, [stored(one) for one in plans]), NOON, height))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_a_frame_has_a_sign_for_each_node_that_needs_no_colour() -> None:
+    marked = [
+        node("a"),
+        node("b", unschedulable=True),
+        node("c", ready=False),
+        msgspec.structs.replace(tainted(DRAINING_TAINT), metadata=node("d").metadata),
+        node("e"),
+    ]
+    full = pod("web", node="e", cpu="16", memory="1Gi")
+
+    lines = drawn(Snapshot(nodes=tuple(marked), pods=(full,)))
+
+    assert "·x!v█" in lines
+    assert "! not ready: 1, v draining: 1, x cordoned: 1" in "\n".join(lines)
+    assert lines[0].startswith("12:00:00Z  5 nodes, 4 empty; 1 pod, 0 waiting; 0 places held; requested: cpu 20.0 %")
+
+
+def test_a_frame_shows_the_progress_of_the_plan_and_what_is_on_its_way() -> None:
+    moves = [move(f"web-{number}") for number in range(4)]
+    states = ["Landed", "Evicted", "Reserved", "Pending"]
+    statuses = [how(f"web-{number}", state) for number, state in enumerate(states)]
+
+    text = "\n".join(drawn(Snapshot(nodes=(node("a"),)), plan("plan-7", "Running", moves=moves, statuses=statuses)))
+
+    assert "plan-7 of policy nightly: Running" in text
+    assert "1 of 4 over" in text
+    assert "1 pending, 1 reserved, 1 evicted, 1 landed" in text
+    assert text.index("Evicted   shop/web-1  low-1 -> high-1") < text.index("Reserved  shop/web-2")
+    assert "shop/web-3" not in text
+
+
+def test_a_frame_is_no_higher_than_the_terminal() -> None:
+    nodes = tuple(node(f"n{number:03}") for number in range(300))
+    moves = [move(f"web-{number}") for number in range(20)]
+    running = plan("p", "Running", moves=moves, statuses=[how(one["pod"], "Evicted") for one in moves])
+
+    for height in (24, 50):
+        lines = drawn(Snapshot(nodes=nodes), running, height=height)
+        assert len(lines) <= height
+        assert "more" in lines[-1]
+
+
+def test_nodes_where_something_goes_on_come_first() -> None:
+    nodes = (node("a"), node("b", unschedulable=True), node("c"))
+    lines = drawn(Snapshot(nodes=nodes, pods=(pod("web", node="c"),)))
+    table = lines[next(number for number, line in enumerate(lines) if line.startswith("node ")) + 1 :]
+    assert [line.split()[0] for line in table] == ["b", "c", "a"]
+
+
+# --- once -------------------------------------------------------------------------------------------------------------
+
+
+def test_where_there_is_no_terminal_one_frame_is_shown(cluster: FakeCluster, capsys: Captured) -> None:
+    cluster.add(MIGRATION_PLANS, plan("plan-1", "Running"))
+
+    assert run(["top"]) == 0
+
+    text = capsys.readouterr().out
+    assert "4 nodes, 0 empty" in text
+    assert "plan-1 of policy nightly: Running" in text
+    assert "\x1b" not in text
+    assert {plural for verb, plural, _ in cluster.calls if verb == "list"} == {
+        "nodes",
+        "pods",
+        "reservations",
+        "migrationplans",
+    }
+
+
+def test_the_json_has_every_node(cluster: FakeCluster, capsys: Captured) -> None:
+    assert run(["top", "--output", "json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+
+    assert (found["nodes"], found["pods"], found["plan"]) == (4, 5, None)
+    assert found["node_list"][0] == {
+        "node": "high-1",
+        "state": "",
+        "pods": 1,
+        "held_places": 0,
+        "requested_ratio": {"cpu": 0.75, "memory": 0.0156},
+    }
+    assert not [verb for verb, _, _ in cluster.calls if verb != "list"]
+
+
+def test_a_cluster_without_berth_has_nodes_too(cluster: FakeCluster, capsys: Captured) -> None:
+    missing = NotFoundError(call("list", MIGRATION_PLANS, ""), failure(404, "no such resource"))
+    cluster.faults["list", "migrationplans"] = [missing]
+
+    assert run(["top", "--once"]) == 0
+    assert "4 nodes" in capsys.readouterr().out
+
+
+REFUSED = {
+    "an interval that is none": (["--interval", "often"], "--interval is 'often'"),
+    "an interval of nothing": (["--interval", "0s"], "--interval is '0s'"),
+    "an output that does not exist": (["--output", "picture"], "'picture' is not one of"),
+}
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(("arguments", "want"), REFUSED.values(), ids=REFUSED.keys())
+def test_wrong_input_is_exit_code_2(capsys: Captured, arguments: list[str], want: str) -> None:
+    assert run(["top", *arguments]) == 2
+    assert want in capsys.readouterr().err
+
+
+# --- live -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_picture_follows_the_cluster(cluster: FakeCluster) -> None:
+    with WatchedCluster(cluster) as watched:  # type: ignore[arg-type]
+        watched.await_first_look(10)
+        assert (len(watched.snapshot().nodes), len(watched.snapshot().pods), watched.plans()) == (4, 5, ())
+
+        cluster.add(NODES, raw_node("new"))
+        cluster.add(MIGRATION_PLANS, plan("plan-1", "Running"))
+        cluster.remove(PODS, cluster.objects["pods"]["shop", "web-1"])
+
+        eventually("the node is there", lambda: len(watched.snapshot().nodes) == 5, seconds=10)
+        eventually("the plan is there", lambda: len(watched.plans()) == 1, seconds=10)
+        eventually("the pod is gone", lambda: len(watched.snapshot().pods) == 4, seconds=10)
+        watched.check()
+
+
+def test_what_ends_a_watch_is_raised(cluster: FakeCluster) -> None:
+    def forbid(verb: str, plural: str, _name: str) -> None:
+        if plural == "pods":
+            raise ForbiddenError(call(verb, PODS, ""), failure(403, "not you"))
+
+    cluster.watch = refusing(cluster, forbid)  # type: ignore[method-assign]
+
+    with WatchedCluster(cluster) as watched, pytest.raises(ForbiddenError, match="not you"):  # type: ignore[arg-type]
+        watched.await_first_look(10)
+
+
+def test_a_first_look_that_takes_too_long_is_raised(cluster: FakeCluster) -> None:
+    hang = threading.Event()
+    cluster.watch = refusing(cluster, lambda *_: hang.wait(20))  # type: ignore[method-assign]
+
+    with WatchedCluster(cluster) as watched, pytest.raises(RetryableError, match=r"not read within 0\.1 s"):  # type: ignore[arg-type]
+        watched.await_first_look(0.1)
+    hang.set()
+
+
+def refusing(cluster: FakeCluster, act: Any) -> Any:  # noqa: ANN401
+    before = cluster.watch
+
+    def watch(resource: Any, **rest: Any) -> Any:  # noqa: ANN401
+        act("watch", resource.plural, "")
+        yield from before(resource, **rest)
+
+    return watch
+
+
+def read_until(descriptor: int, wanted: str, seconds: float) -> str:
+    """Return what a terminal has shown once something is in it."""
+    shown, deadline = b"", time.monotonic() + seconds
+    while wanted not in shown.decode(errors="replace"):
+        assert time.monotonic() < deadline, shown.decode(errors="replace")
+        if select.select([descriptor], [], [], 0.2)[0]:
+            shown += os.read(descriptor, 65536)
+    return shown.decode(errors="replace")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_on_a_terminal_it_is_live_until_it_is_told_to_end_and_gives_the_screen_back(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with ScriptedServer() as server:
+        serve(server, Snapshot(nodes=(node("a"), node("b"))))
+        command = [sys.executable, "-c", BERTH, "top", "--interval", "100ms"]
+        command += ["--kubeconfig", server.kubeconfig(tmp_path)]
+        ours, theirs = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
+            os.close(theirs)
+            read_until(ours, "2 nodes, 2 empty", 60)
+            running.send_signal(number)
+            read_until(ours, "\x1b[?1049l", 30)
+            assert running.wait(30) == 0
+        os.close(ours)
