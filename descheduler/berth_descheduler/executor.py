@@ -378,7 +378,7 @@ class PlanExecutor:
 
     def _reserved(self, progress: MoveProgress, answer: ReserveAnswer) -> None:
         if answer.created:
-            progress.asked = True
+            progress.asked, progress.asked_at = True, self._tools.clock.monotonic()
             progress.was_ready, progress.grace_seconds = answer.was_ready, answer.grace_seconds
             progress.attempts, progress.retry_at = 0, None
             _LOG.info(log_keys.RESERVED, **self._keys(progress))

@@ -41,6 +41,9 @@ class MoveProgress:
     asked: bool = False
     """This run created the Reservation."""
 
+    asked_at: float | None = None
+    """When the API server had answered that it is created."""
+
     seen: bool = False
     """The Reservation was seen by the watch."""
 
@@ -294,7 +297,7 @@ def _place(
         return read_place(reservation)
     if not progress.asked and not progress.seen:
         return Place.UNASKED, ""
-    since = progress.reserving_since
+    since = progress.asked_at
     if not progress.seen and since is not None and now - since < gap_seconds:
         return Place.ASKED, "not seen yet"
     return Place.LOST, "the Reservation was deleted"

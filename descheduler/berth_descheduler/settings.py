@@ -39,8 +39,9 @@ class MoveTimeouts:
     ready_seconds: float = 120.0
     """From the replacement's start until it is Ready, if the pod before it was Ready."""
 
-    gap_seconds: float = 5.0
-    """How long a Reservation that was just created may be unseen by the watch before it counts as deleted."""
+    gap_seconds: float = 10.0
+    """How long the watches may be behind: a Reservation that was just created may be unseen for so long before it counts
+    as deleted, and a replacement may run for so long before it counts as one that was handed no place."""
 
     shutdown_seconds: float = 15.0
     """After the request to stop: how long pods already evicted are waited for."""
@@ -200,12 +201,23 @@ class CycleSettings:
             raise InputError(field="min_freed_nodes", value=self.min_freed_nodes, expected="a whole number from 0 on")
 
 
+class Service(StrEnum):
+    """What the long-running program does."""
+
+    POLICIES = "Policies"
+    INTERVAL = "Interval"
+    ONCE = "Once"
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """How the long-running service behaves."""
 
+    service: Service = Service.POLICIES
+    """Whether it serves the cluster's policies, runs cycles of its own at an interval, or one and ends."""
+
     interval: timedelta | None = None
-    """Between the starts of two cycles; None runs one cycle and ends."""
+    """Between the starts of two cycles; None with the others."""
 
     health_host: str = "127.0.0.1"
     """Address of `/healthz` and `/metrics`; `0.0.0.0` in a cluster."""

@@ -135,9 +135,9 @@ def test_where_the_pod_is_is_told_by_its_uid(claim: str, seen: Pod | None, want:
     assert facts_of(one, observed((one, None, seen))).presence is want, claim
 
 
-def test_a_reservation_just_made_may_be_unseen_for_a_while() -> None:
+def test_a_reservation_just_made_may_be_unseen_for_a_while_however_long_its_making_took() -> None:
     one = progress()
-    one.asked, one.reserving_since = True, NOW
+    one.asked, one.asked_at, one.reserving_since = True, NOW, NOW - 2 * GAP
     here = observed((one, None, pod("web-1", node="source")))
     assert facts_of(one, here, now=NOW + GAP - 1).place is Place.ASKED
     assert facts_of(one, here, now=NOW + GAP).place is Place.LOST
@@ -146,7 +146,7 @@ def test_a_reservation_just_made_may_be_unseen_for_a_while() -> None:
 def test_a_reservation_that_was_seen_and_is_not_there_was_deleted() -> None:
     one = progress()
     here = pod("web-1", node="source")
-    one.asked, one.reserving_since = True, NOW
+    one.asked, one.asked_at = True, NOW
     facts_of(one, observed((one, AVAILABLE_STATUS, here)))
     assert facts_of(one, observed((one, None, here))).place is Place.LOST
 
