@@ -1,4 +1,4 @@
-"""Owns the reasons of the Kubernetes events that the descheduler records on a MigrationPlan.
+"""Owns the reasons of the Kubernetes events that the descheduler records on MigrationPlans and DeschedulerPolicies.
 
 It does not own the reasons of moves: those are the contract's, in `berth_core.migration_plans`.
 """
@@ -18,3 +18,12 @@ class EventReason(StrEnum):
     ROOM_FAILED = "RoomFailed"
     ABORTED = "Aborted"
     FINISHED = "Finished"
+
+
+class PolicyEventReason(StrEnum):
+    """What happened to a policy."""
+
+    INVALID = "InvalidPolicy"
+    VALID = "ValidPolicy"
+    RUN_ENDED = "RunEnded"
+    RUN_FAILED = "RunFailed"

@@ -5,7 +5,7 @@ It does not own what the metrics count.
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
@@ -14,12 +14,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from berth_core.errors import InputError
 
+Readiness = Callable[[], Mapping[str, object]]
+"""Returns what `/readyz` says; `ready` decides about the answer's status."""
+
 
 class HealthServer:
     """Answers on an address until it is left; use as a context manager."""
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, busy: Callable[[], bool]) -> None:
-        handler = _handler(registry, busy)
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, readiness: Readiness) -> None:
+        handler = _handler(registry, readiness)
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
         except OSError as error:
@@ -45,7 +48,7 @@ class HealthServer:
         return f"{host!s}:{port}"
 
 
-def _handler(registry: CollectorRegistry, busy: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
+def _handler(registry: CollectorRegistry, readiness: Readiness) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers GET requests."""
 
@@ -55,8 +58,9 @@ def _handler(registry: CollectorRegistry, busy: Callable[[], bool]) -> type[Base
                 case "/healthz":
                     self._answer(HTTPStatus.OK, "text/plain", b"ok\n")
                 case "/readyz":
-                    body = json.dumps({"ready": True, "running": busy()}).encode()
-                    self._answer(HTTPStatus.OK, "application/json", body)
+                    state = readiness()
+                    status = HTTPStatus.OK if state["ready"] else HTTPStatus.SERVICE_UNAVAILABLE
+                    self._answer(status, "application/json", json.dumps(state).encode())
                 case "/metrics":
                     self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
                 case _:

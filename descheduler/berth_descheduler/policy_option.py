@@ -95,16 +95,22 @@ def naming_what_was_typed(options: Mapping[str, Any], policy: str | None) -> Abs
     return naming_options(options) if policy is None else nullcontext()
 
 
+def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
+    """Return how to plan where the cluster's policies say the rest; raises `InputError` for options in their place."""
+    _refuse_given(_PLANNED | _CARRIED_OUT | {"approve"}, beside="the policies of the cluster, which say it")
+    return replace(_search(options), own_namespace=options["namespace"])
+
+
 def _search(options: dict[str, Any]) -> PlannerSettings:
     """Return the settings of the search alone."""
     defaults = planner_settings(options)
     return PlannerSettings(exact=defaults.exact, time_limit_seconds=defaults.time_limit_seconds, seed=defaults.seed)
 
 
-def _refuse_given(names: Iterable[str]) -> None:
+def _refuse_given(names: Iterable[str], *, beside: str = "--policy, which says it") -> None:
     """Raise `InputError` for an option that was given although a policy says it."""
     context = click.get_current_context()
     for name in sorted(names):
         if context.get_parameter_source(name) in _GIVEN:
             option = f"--{name.replace('_', '-')}"
-            raise InputError(option, context.params.get(name), "nothing beside --policy, which says it")
+            raise InputError(option, context.params.get(name), f"nothing beside {beside}")

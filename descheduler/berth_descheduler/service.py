@@ -1,6 +1,6 @@
-"""Owns the service `berth-descheduler`: cycles at an interval or once, health, metrics, signals, exit codes.
+"""Owns the service `berth-descheduler`: what it is to do, health, metrics, signals, exit codes.
 
-It does not own the cycle.
+It does not own the cycle, nor the serving of policies (`policy_service`).
 """
 
 import sys
@@ -27,8 +27,14 @@ from berth_descheduler.operator_watch import OperatorWatch
 from berth_descheduler.option_errors import naming_options
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.plugins.builtin import installed_plugins
+from berth_descheduler.policies.reading import RunDefaults
+from berth_descheduler.policy_option import settings_to_serve
+from berth_descheduler.policy_service.book import Office
+from berth_descheduler.policy_service.leading import PolicyServer
+from berth_descheduler.policy_service.tally import RunTally
 from berth_descheduler.run_options import cycle_settings, duration_option, run_options, run_planner_settings
-from berth_descheduler.settings import CycleSettings, ServiceSettings
+from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.client import KubeClient, connect
 from berth_service.addresses import parse_address
@@ -52,6 +58,17 @@ class DeschedulerService:
         self.registry = CollectorRegistry()
         self.busy = False
         self.metrics = CycleMetrics(self.registry, clock)
+
+    def readiness(self) -> dict[str, object]:
+        """Return whether it does its part: always, for it has nothing to wait for."""
+        return {"ready": True, "running": self.busy}
+
+    def run(self, how: ServiceSettings) -> bool:
+        """Do what is asked for; tell whether all went as planned."""
+        if how.interval is None:
+            return self.run_once().clean
+        self.run_at(how.interval)
+        return True
 
     def run_once(self) -> Outcome:
         """Run one cycle; raises `BerthError`."""
@@ -85,6 +102,27 @@ class DeschedulerService:
                 self._stop.wait(max(0.0, next_at - self._clock.monotonic()))
 
 
+class PolicyService:
+    """Serves the cluster's policies until it is asked to stop."""
+
+    def __init__(
+        self, client: KubeClient, clock: Clock, settings: CycleSettings, planner: PlannerSettings, stop: threading.Event
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = RunTally(self.registry, clock)
+        office = Office(client, clock, RunDefaults(settings, planner), installed_plugins())
+        self._server = PolicyServer(office, self.metrics, stop)
+
+    def readiness(self) -> dict[str, object]:
+        """Return whether this replica does its part."""
+        return self._server.readiness()
+
+    def run(self, _how: ServiceSettings) -> bool:
+        """Serve the policies; what goes wrong with one is told on it."""
+        self._server.serve()
+        return True
+
+
 @click.command(
     "berth-descheduler",
     context_settings={
@@ -96,6 +134,7 @@ class DeschedulerService:
 @cluster_options
 @planner_options
 @run_options
+@click.option("--policies", is_flag=True, help="Serve the cluster's DeschedulerPolicies: what it does by default.")
 @click.option("--once", is_flag=True, help="Run one cycle and end; exit code 1 if it did not all go as planned.")
 @click.option("--interval", metavar="DURATION", help="Run a cycle at once and then one every so often.")
 @click.option(
@@ -112,9 +151,10 @@ class DeschedulerService:
 )
 def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  # noqa: ANN401 - read once below
     """Defragment the cluster: plan, reserve, evict, verify. It first ends what an interrupted run began."""
-    service_settings = read_service_settings(options)
-    settings = cycle_settings(options, trigger="Once" if service_settings.interval is None else "Interval")
-    planner = run_planner_settings(options)
+    how = read_service_settings(options)
+    settings = cycle_settings(options, trigger=how.service.value)
+    of_policies = how.service is Service.POLICIES
+    planner = settings_to_serve(options) if of_policies else run_planner_settings(options)
     rest = rest_settings(options)
     capacity = CapacitySettings(every_seconds=None) if options["once"] else capacity_settings(options)
     configure_logs(options["log_level"], as_json=True)
@@ -123,38 +163,39 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
         stop_on_signals() as stop,
         naming_options(options),
     ):
-        service = DeschedulerService(client, SystemClock(), settings, planner, stop)
+        kind = PolicyService if of_policies else DeschedulerService
+        service: PolicyService | DeschedulerService = kind(client, SystemClock(), settings, planner, stop)
         with (
             serve_rest(rest, service.registry, kubeconfig=kubeconfig, context=context),
             CapacityMeter(client, SystemClock(), service.metrics.capacity, capacity),
         ):
-            return _serve(service, service_settings, settings)
+            return _serve(service, how, settings)
 
 
-def _serve(service: DeschedulerService, how: ServiceSettings, settings: CycleSettings) -> int:
-    server = HealthServer(how.health_host, how.health_port, service.registry, lambda: service.busy)
+def _serve(service: PolicyService | DeschedulerService, how: ServiceSettings, settings: CycleSettings) -> int:
+    server = HealthServer(how.health_host, how.health_port, service.registry, service.readiness)
     with server:
         _LOG.info(
             log_keys.STARTED,
             **{log_keys.KEY_IDENTITY: settings.identity, log_keys.KEY_ADDRESS: server.address},
         )
-        if how.interval is None:
-            code = 0 if service.run_once().clean else _FAILED
-        else:
-            service.run_at(how.interval)
-            code = 0
+        code = 0 if service.run(how) else _FAILED
         _LOG.info(log_keys.STOPPED)
     return code
 
 
 def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
-    """Return when to run and where to answer; raises `InputError` naming the option."""
-    if options["once"] == bool(options["interval"]):
-        said = "said twice" if options["once"] else "not said"
-        raise InputError("what to do", None, "--once or --interval DURATION", said=said)
+    """Return what to do and where to answer; raises `InputError` naming the option."""
+    asked = [name for name in ("policies", "once", "interval") if options[name]]
+    if len(asked) > 1:
+        said = f"--{asked[0]} and --{asked[1]}"
+        raise InputError("what to do", None, "one of --policies, --once and --interval DURATION", said=said)
+    service = Service((asked or ["policies"])[0].capitalize())
     host, port = parse_address("--health-address", options["health_address"])
-    interval = None if options["once"] else timedelta(seconds=duration_option(options, "interval"))
-    return ServiceSettings(interval=interval, health_host=host, health_port=port)
+    interval = None
+    if service is Service.INTERVAL:
+        interval = timedelta(seconds=duration_option(options, "interval"))
+    return ServiceSettings(service=service, interval=interval, health_host=host, health_port=port)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from berth_descheduler.plan_objects import build_defragmented_patch
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.run_options import cycle_settings
 from berth_descheduler.service import DeschedulerService, read_service_settings, serve
-from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
+from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts, Service
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
@@ -212,8 +212,13 @@ def test_once_with_a_failure_it_ends_with_one(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        ((), "what to do is not said; expected --once or --interval DURATION"),
-        (("--once", "--interval=5m"), "what to do is said twice"),
+        (("--once", "--interval=5m"), "what to do is --once and --interval; expected one of --policies"),
+        (("--policies", "--once"), "what to do is --policies and --once; expected one of --policies"),
+        (
+            ("--strategy=consolidate",),
+            "--strategy is 'consolidate'; expected nothing beside the policies of the cluster",
+        ),
+        (("--policies", "--approve"), "--approve is True; expected nothing beside the policies"),
         (("--interval=often",), "--interval is 'often'; expected a duration above zero"),
         (("--once", "--health-address=here"), "--health-address is 'here'; expected HOST:PORT"),
         (("--once", "--health-address=127.0.0.1:99999"), "expected HOST:PORT"),
@@ -261,8 +266,14 @@ def test_each_cycle_of_the_service_counts_a_cool_down_from_its_own_time(cluster:
     assert made.run_once().verdict is Verdict.CARRIED_OUT
 
 
+def test_without_being_told_it_serves_the_policies() -> None:
+    options = {"policies": False, "once": False, "interval": None, "health_address": "127.0.0.1:0"}
+    settings = read_service_settings(options)
+    assert (settings.service, settings.interval) == (Service.POLICIES, None)
+
+
 def test_an_interval_is_read_as_a_duration() -> None:
-    options = {"once": False, "interval": "1h30m", "health_address": "0.0.0.0:8081"}
+    options = {"policies": False, "once": False, "interval": "1h30m", "health_address": "0.0.0.0:8081"}
     settings = read_service_settings(options)
     assert settings.interval == timedelta(minutes=90)
     assert (settings.health_host, settings.health_port) == ("0.0.0.0", 8081)  # noqa: S104 - what a cluster sets
@@ -292,19 +303,22 @@ def read(address: str, path: str) -> tuple[int, str]:
 def test_the_service_answers_probes_and_scrapes() -> None:
     registry = CollectorRegistry()
     CycleMetrics(registry, FakeClock())
-    with HealthServer("127.0.0.1", 0, registry, lambda: True) as server:
+    readiness: dict[str, object] = {"ready": True, "running": True}
+    with HealthServer("127.0.0.1", 0, registry, lambda: readiness) as server:
         assert read(server.address, "/healthz") == (200, "ok\n")
         assert json.loads(read(server.address, "/readyz")[1]) == {"ready": True, "running": True}
         assert "berth_moves_open" in read(server.address, "/metrics")[1]
         assert read(server.address, "/secrets")[0] == 404
+        readiness["ready"] = False
+        assert read(server.address, "/readyz")[0] == 503
 
 
 def test_an_address_that_is_taken_is_said() -> None:
     registry = CollectorRegistry()
-    with HealthServer("127.0.0.1", 0, registry, lambda: False) as server:
+    with HealthServer("127.0.0.1", 0, registry, lambda: {"ready": True}) as server:
         port = int(server.address.rpartition(":")[2])
         with pytest.raises(InputError, match="a free local address"):
-            HealthServer("127.0.0.1", port, registry, lambda: False)
+            HealthServer("127.0.0.1", port, registry, lambda: {"ready": True})
 
 
 def test_metrics_count_what_cycles_do() -> None:

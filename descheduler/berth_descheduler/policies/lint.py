@@ -1,0 +1,149 @@
+"""Owns what will not work well in a policy that can be run: warnings, each with the field and what to do.
+
+It does not own what is wrong with a policy: `reading` refuses that.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from berth_core.durations import format_duration
+from berth_core.errors import InputError
+from berth_core.migration_plans import RunMode
+from berth_core.policies import DeschedulerPolicy
+from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.defragmentation import StrategyName
+from berth_descheduler.policies.reading import PolicyError, PolicyRun
+from berth_descheduler.policies.schedule import IntervalSchedule
+
+_MANY_REPLICAS: Final = 20
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a policy that somebody should know."""
+
+    severity: Severity
+    field: str
+    message: str
+
+    @property
+    def sentence(self) -> str:
+        """Return the field and what is said of it."""
+        return f"{self.field}: {self.message}"
+
+
+Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[Finding]]
+
+
+def find_errors(error: InputError) -> tuple[Finding, ...]:
+    """Return what keeps a policy from being run."""
+    errors = error.errors if isinstance(error, PolicyError) else (error,)
+    return tuple(Finding(Severity.ERROR, one.field, str(one).removeprefix(f"{one.field} ")) for one in errors)
+
+
+def find_warnings(policy: DeschedulerPolicy, run: PolicyRun) -> tuple[Finding, ...]:
+    """Return what will not work well in a policy, in the order of its fields."""
+    found = [finding for check in _CHECKS for finding in check(policy, run)]
+    return (*found, *(_warning("spec.profiles[0]", text) for text in run.warnings))
+
+
+def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Compare an interval with what counts longer than it."""
+    if not isinstance(run.schedule, IntervalSchedule):
+        return
+    interval, field = run.schedule.interval, "spec.trigger.interval"
+    nodes, pods = run.planner.args.cool_down, run.cycle.pod_cool_down
+    if interval < nodes:
+        yield _warning(
+            field, f"is shorter than coolDownTime, {format_duration(nodes)}: runs find the same nodes resting"
+        )
+    if interval < pods:
+        text = f"is shorter than spec.limits.podCoolDown, {format_duration(pods)}: runs find the same pods resting"
+        yield _warning(field, text)
+    waits = timedelta(seconds=run.cycle.approval_seconds)
+    if policy.spec.mode is RunMode.APPROVE and interval < waits:
+        text = f"is shorter than spec.approval.timeout, {format_duration(waits)}: no run is made while a plan waits"
+        yield _warning(field, text)
+
+
+def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for an automatic policy that nothing holds back."""
+    limits = policy.spec.limits
+    if policy.spec.mode is not RunMode.AUTO:
+        return
+    if limits.max_moves is None and limits.max_moves_per_node is None and limits.max_moves_per_namespace is None:
+        text = "Auto without spec.limits.maxMoves moves as many pods as the rules allow: give a limit to begin with"
+        yield _warning("spec.mode", text)
+    if limits.max_failed_share == 1:
+        yield _warning("spec.limits.maxFailedShare", "1 goes on however many moves fail: 0.2 stops in time")
+    if run.planner.args.strategy is StrategyName.MAKE_ROOM:
+        return
+    taint_is_off = run.cycle.freed.nothing
+    if taint_is_off:
+        text = (
+            "None leaves freed nodes to whatever comes next, and kube-scheduler spreads pods by default "
+            "(LeastAllocated): PreferNoSchedule keeps them free, or an annotation hands them to an autoscaler"
+        )
+        yield _warning("spec.freedNodes.taint", text)
+
+
+def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for limits that contradict one another."""
+    limits = policy.spec.limits
+    frees_nodes = run.planner.args.strategy is not StrategyName.MAKE_ROOM
+    if frees_nodes and limits.max_moves is not None and limits.max_moves < limits.min_freed_nodes:
+        text = f"{limits.min_freed_nodes} is above maxMoves, {limits.max_moves}: no plan can free so many nodes"
+        yield _warning("spec.limits.minFreedNodes", text)
+    if limits.max_moves_per_controller > limits.max_moves_per_wave:
+        text = f"is above maxMovesPerWave, {limits.max_moves_per_wave}, which is what counts"
+        yield _warning("spec.limits.maxMovesPerController", text)
+    least = run.cycle.execution.ttl
+    if run.cycle.execution.reservation_ttl < least:
+        yield _warning("spec.reservation.ttl", f"is shorter than a move may take: places are held {format_duration(least)}")
+    seconds = run.cycle.execution.max_seconds
+    if seconds is not None and timedelta(seconds=seconds) < timedelta(
+        seconds=run.cycle.execution.timeouts.ready_seconds
+    ):
+        yield _warning("spec.limits.maxDuration", "is shorter than a single move may take: most plans are stopped")
+
+
+def _check_thresholds(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for thresholds that no node can pass."""
+    del policy
+    args, field = run.planner.args, "spec.profiles[0].pluginConfig.Defragmentation.args"
+    if args.strategy is not StrategyName.THRESHOLD:
+        return
+    if args.low.get(args.resource_type) == 0:
+        text = f"no node is below 0 percent of {args.resource_type}: nothing is ever moved"
+        yield _warning(f"{field}.lowThresholds", text)
+    defragment, protection = args.defragment.get(args.resource_type), args.protection.get(args.resource_type)
+    if defragment is not None and protection is not None and protection - defragment < 10:  # noqa: PLR2004 - percent
+        text = f"{int(defragment)} is just below protectionThresholds, {int(protection)}: few nodes are targets"
+        yield _warning(f"{field}.defragmentThresholds", text)
+
+
+def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for filters that hardly any pod passes."""
+    del policy
+    for enabled in run.planner.plugins.filters:
+        least = enabled.plugin.args.min_replicas if isinstance(enabled.plugin, DefaultEvictor) else 0
+        if least > _MANY_REPLICAS:
+            text = f"only pods whose controller has {least} replicas or more may be moved: in most clusters hardly any"
+            yield _warning("spec.profiles[0].pluginConfig.DefaultEvictor.args.minReplicas", text)
+
+
+_CHECKS: Final[tuple[Check, ...]] = (_check_pace, _check_mode, _check_thresholds, _check_evictor, _check_limits)
+
+
+def _warning(field: str, message: str) -> Finding:
+    return Finding(Severity.WARNING, field, message)

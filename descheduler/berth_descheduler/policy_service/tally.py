@@ -1,0 +1,88 @@
+"""Owns what the service counts and remembers of its runs: metrics by policy, and what the last planning found.
+
+It does not own the names of the metrics (`metrics`), nor what cycles count themselves.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from berth_core.clock import Clock, parse_timestamp
+from berth_descheduler.metrics import (
+    LEADER,
+    POLICIES,
+    POLICY_LAST_RUN,
+    POLICY_NEXT_RUN,
+    POLICY_RUNNING,
+    POLICY_RUNS,
+    CycleMetrics,
+)
+from berth_descheduler.planner import Plan
+from berth_descheduler.policies.reading import PolicyError
+from berth_descheduler.policy_service.work import Known
+
+
+class RunTally(CycleMetrics):
+    """Counts runs by policy beside what every cycle counts."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
+        super().__init__(registry, clock)
+        self.found: Plan | None = None
+        """What the run under way has found; None as long as it has not planned."""
+
+        self.busy = False
+        self._leader = Gauge(LEADER, "1 on the replica that serves the policies.", registry=registry)
+        self._policies = Gauge(POLICIES, "Policies by whether they can be run.", ["valid"], registry=registry)
+        self._runs = Counter(POLICY_RUNS, "Runs by policy and verdict.", ["policy", "verdict"], registry=registry)
+        self._running = Gauge(POLICY_RUNNING, "1 while a run of the policy is made.", ["policy"], registry=registry)
+        self._run_last = Gauge(POLICY_LAST_RUN, "When the last run began, in unix time.", ["policy"], registry=registry)
+        self._run_next = Gauge(
+            POLICY_NEXT_RUN, "When the next run is due, unix seconds.", ["policy"], registry=registry
+        )
+        self._named: set[str] = set()
+
+    def planned(self, plan: Plan) -> None:
+        """Remember what was found."""
+        super().planned(plan)
+        self.found = plan
+
+    @contextmanager
+    def running(self, policy: str) -> Iterator[None]:
+        """Show that a run is made."""
+        self.found = None
+        self.busy = True
+        self._running.labels(policy=policy).set(1)
+        try:
+            yield
+        finally:
+            self.busy = False
+            self._running.labels(policy=policy).set(0)
+
+    def run_ended(self, policy: str, verdict: str) -> None:
+        """Count a run."""
+        self._runs.labels(policy=policy, verdict=verdict).inc()
+
+    def lead(self, *, leading: bool) -> None:
+        """Show whether this replica serves the policies; what it knew of them is the leader's to show."""
+        self._leader.set(int(leading))
+        if not leading:
+            self.show(())
+
+    def show(self, known: Iterable[Known]) -> None:
+        """Show the policies as they are written down."""
+        listed = tuple(known)
+        bad = sum(isinstance(one.run, PolicyError) for one in listed)
+        self._policies.labels(valid="true").set(len(listed) - bad)
+        self._policies.labels(valid="false").set(bad)
+        for gone in self._named - {one.name for one in listed}:
+            for gauge in (self._run_last, self._run_next, self._running):
+                with suppress(KeyError):
+                    gauge.remove(gone)
+        self._named = {one.name for one in listed}
+        for one in listed:
+            status = one.policy.status
+            if status.last_run_time:
+                self._run_last.labels(policy=one.name).set(parse_timestamp(status.last_run_time).timestamp())
+            if status.next_run_time:
+                self._run_next.labels(policy=one.name).set(parse_timestamp(status.next_run_time).timestamp())

@@ -1,0 +1,200 @@
+"""Owns what the service does next, and what it does beside it: pure decisions on policies and plans as they were seen.
+
+It does not do any of it (`runner`, `clerk`).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from berth_core.clock import format_timestamp, parse_timestamp
+from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
+from berth_core.names import is_scheduled_plan
+from berth_core.policies import SCHEDULED, DeschedulerPolicy
+from berth_descheduler.policies.reading import PolicyError, PolicyRun
+from berth_descheduler.policies.schedule import IntervalSchedule, Schedule, Timing, read_timing
+
+_TRUE: Final = "True"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A policy, and what it asks for or what is wrong with it."""
+
+    policy: DeschedulerPolicy
+    run: PolicyRun | PolicyError
+
+    @property
+    def name(self) -> str:
+        """Return the policy's name."""
+        return self.policy.metadata.name
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Return when it runs by itself now, None if it does not."""
+        if isinstance(self.run, PolicyError) or self.policy.spec.suspend:
+            return None
+        return self.run.schedule
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOn:
+    """Carry out a plan that is in the cluster: approved, or begun by a run that is no more."""
+
+    plan: MigrationPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Make the plan that somebody asked for."""
+
+    plan: MigrationPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run a policy because its trigger says so."""
+
+    policy: str
+    scheduled: datetime
+
+
+Work: TypeAlias = CarryOn | Fill | Run
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A plan that is to be ended without being begun, and why."""
+
+    plan: MigrationPlan
+    message: str
+
+
+def choose_work(known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime) -> Work | None:
+    """Return what is to be done next, None if nothing is.
+
+    In this order: plans that a run began and did not end, approved plans, plans that were asked for, policies that are
+    due; among themselves the oldest first.
+    """
+    ordered = sorted(plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
+    running = [plan for plan in ordered if plan.phase is PlanPhase.RUNNING]
+    approved = [plan for plan in ordered if may_begin(plan)]
+    asked_for = [plan for plan in ordered if plan.phase is PlanPhase.REQUESTED and not plan.spec.aborted]
+    if running or approved:
+        return CarryOn([*running, *approved][0])
+    if asked_for:
+        return Fill(asked_for[0])
+    due = [(timing.due, name) for name, one in known.items() if (timing := read_due(one, ordered, now)) and timing.due]
+    return Run(policy=min(due)[1], scheduled=min(due)[0]) if due else None
+
+
+def may_begin(plan: MigrationPlan) -> bool:
+    """Tell whether a plan of a policy waits for nothing but its turn."""
+    waiting = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED}
+    return waiting and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
+
+
+def read_due(known: Known, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
+    """Return when a policy runs, None if it does not by itself; nothing is due while a plan of it is open."""
+    schedule = known.schedule
+    if schedule is None:
+        return None
+    timing = read_timing(schedule, schedule_base(known.policy, schedule, now), now)
+    own = [plan for plan in plans if plan.spec.policy == known.name]
+    if timing.due is not None and any(is_open(plan) for plan in own):
+        return Timing(None, timing.next_run)
+    return timing
+
+
+def is_open(plan: MigrationPlan) -> bool:
+    """Tell whether something is still to become of a plan."""
+    if plan.phase is PlanPhase.PROPOSED:
+        return plan.spec.mode is not RunMode.PLAN
+    return not plan.phase.terminal
+
+
+def was_made(policy: DeschedulerPolicy, scheduled: datetime, plans: Iterable[MigrationPlan]) -> bool:
+    """Tell whether there is a plan for a scheduled time, made by a run that could not note it on the policy."""
+    time = format_timestamp(scheduled)
+    return any(is_scheduled_plan(plan.metadata.name, policy.metadata.uid, time) for plan in plans)
+
+
+def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) -> datetime:
+    """Return the time from which missed runs count.
+
+    Times before the present schedule was noted on the policy do not count: it did not hold then. An interval counts
+    from the last run, and the first one is due when the policy is made.
+    """
+    last, created = policy.status.last_scheduled_time, policy.metadata.creation_timestamp
+    ran_at = parse_timestamp(last) if last else None
+    created_at = parse_timestamp(created) if created else now
+    if isinstance(schedule, IntervalSchedule):
+        return ran_at or created_at - schedule.interval
+    noted = policy.condition(SCHEDULED)
+    if noted is None:
+        return created_at
+    if noted.status != _TRUE or noted.message != schedule.text or not noted.last_transition_time:
+        return now
+    since = parse_timestamp(noted.last_transition_time)
+    return since if ran_at is None else max(since, ran_at)
+
+
+def find_endings(known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime) -> tuple[Ending, ...]:
+    """Return the plans of policies that are to be ended: aborted, not approved in time, or of no valid policy."""
+    found = ((plan, _why_ended(known, plan, now)) for plan in plans if plan.spec.mode is not None)
+    return tuple(Ending(plan, message) for plan, message in found if message)
+
+
+def _why_ended(known: Mapping[str, Known], plan: MigrationPlan, now: datetime) -> str:
+    """Return why a plan that nobody has begun is to be ended, "" if it is not."""
+    if plan.phase.terminal or plan.phase is PlanPhase.RUNNING:
+        return ""
+    if plan.spec.aborted:
+        return "aborted: somebody asked for it before it began"
+    limit = plan.spec.approve_before
+    if limit and not plan.spec.approved and parse_timestamp(limit) <= now:
+        return "aborted: it was not approved in time"
+    return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan.spec.policy)
+
+
+def _why_not_run(known: Known | None, name: str) -> str:
+    """Return why nothing can be made of a plan of a policy, "" if something can."""
+    if known is None:
+        return f"aborted: there is no policy {name}"
+    return f"aborted: the policy {name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""
+
+
+def find_surplus(
+    known: Mapping[str, Known], plans: Sequence[MigrationPlan], now: datetime
+) -> tuple[MigrationPlan, ...]:
+    """Return the plans that need not be kept: the oldest that are over, beyond what each policy keeps.
+
+    Those from which a cool-down of pods still counts are kept.
+    """
+    surplus: list[MigrationPlan] = []
+    for name, one in known.items():
+        if isinstance(one.run, PolicyError):
+            continue
+        rest = one.run.cycle.pod_cool_down
+        over = [plan for plan in plans if plan.spec.policy == name and not is_open(plan)]
+        over.sort(key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name), reverse=True)
+        surplus += [plan for plan in over[one.run.plans_kept :] if _ended_before(plan, now - rest)]
+    return tuple(surplus)
+
+
+def _ended_before(plan: MigrationPlan, time: datetime) -> bool:
+    ended = plan.status.completion_time or plan.metadata.creation_timestamp
+    return not ended or parse_timestamp(ended) <= time
+
+
+def pause_until(known: Collection[Known], plans: Sequence[MigrationPlan], now: datetime, longest: float) -> float:
+    """Return how many seconds nothing has to be looked at, if nothing changes."""
+    times = [timing.next_run for one in known if (timing := read_due(one, plans, now)) is not None]
+    times += [parse_timestamp(plan.spec.approve_before) for plan in plans if _waits(plan) and plan.spec.approve_before]
+    ahead = [(time - now) / timedelta(seconds=1) for time in times if time > now]
+    return min([longest, *ahead])
+
+
+def _waits(plan: MigrationPlan) -> bool:
+    return plan.phase is PlanPhase.PROPOSED and not plan.spec.approved
