@@ -48,7 +48,7 @@ from berth_operator.actions import (
 )
 from berth_operator.assignments import Assignment
 from berth_operator.manifests import handover_toleration
-from berth_operator.observation import Guard, Observation
+from berth_operator.observation import Guard, Observation, ProbeResult
 from berth_operator.reconcile import Decision, decide
 from berth_operator.settings import OperatorSettings
 from berth_operator.surveys import Survey, build_survey
@@ -59,6 +59,8 @@ DEADLINE = int(NOON.timestamp()) + 30
 UNSCHEDULABLE = PodCondition(
     type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes are available: 3 Insufficient cpu."
 )
+PATIENT = OperatorSettings(unschedulable_seconds=0)
+PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
 PREEMPTED = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
 
 
@@ -83,6 +85,9 @@ def place(
         status=ReservationStatus(state=state, slots=slots),
         **rest,
     )
+
+
+HANDING_OVER = place(slot(SlotState.HANDING_OVER))
 
 
 def placeholder(

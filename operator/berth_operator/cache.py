@@ -11,16 +11,16 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
-from berth_core.objects import NodeSpec, ObjectMeta, Pod
+from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.objects import ObjectMeta, Pod
 from berth_core.reservations import Reservation, ReservationReason, ReservationStatus, SlotState
 from berth_operator.assignments import Assignment
-from berth_operator.cluster_rules import NodeOffer
 from berth_operator.findings import Findings
 from berth_operator.fitting import slots_by_key, trusted_assignment
 from berth_operator.holders import by_slot
 from berth_operator.live_reservations import LiveReservations
-from berth_operator.observation import Guard, Observation, ProbeResult, Verdict, has_started
+from berth_operator.node_book import GuardableNode, NodeBook
+from berth_operator.observation import Observation, ProbeResult, Verdict, has_started
 from berth_operator.own_statuses import OwnStatuses
 from berth_operator.pod_shelf import PodShelf, reservation_uid
 from berth_operator.proof_book import ProofBook
@@ -28,19 +28,6 @@ from berth_operator.readable import why_unreadable
 from berth_operator.surveys import build_survey
 from berth_operator.versions import Graves, is_newer, version_number, version_of
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind
-
-
-class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of a node that guards and limits need."""
-
-    metadata: ObjectMeta
-    spec: NodeSpec = NodeSpec()
-    status: NodeOffer = NodeOffer()
-
-    @property
-    def guard_deadline(self) -> str | None:
-        """Return the value of our guard, None where the node has none."""
-        return next((taint.value for taint in self.spec.taints if taint.key == HANDOVER_TAINT), None)
 
 
 class Cache:
@@ -59,8 +46,7 @@ class Cache:
         self._owners = PodShelf(lambda pod: pod.metadata.uid)
         self._by_guard: dict[str, dict[str, Pod]] = {}
         """Node name to the owner pods whose note names it, by uid."""
-        self._nodes: dict[str, GuardableNode] = {}
-        self._guarded_since: dict[str, float] = {}
+        self._nodes = NodeBook()
         self._started_since: dict[str, float] = {}
         self._proofs = ProofBook()
         self._verdicts: dict[str, Verdict] = {}
@@ -314,20 +300,17 @@ class Cache:
     # --- nodes
 
     def put_node(self, node: GuardableNode) -> None:
-        """Take in a node."""
+        """Take in a node; what is on the way there is looked at again, what is held there where it lets others in."""
         name = node.metadata.name
         with self._lock:
             known = self._nodes.get(name)
             if self._graves.hold(node.metadata) or (known and not is_newer(node.metadata, known.metadata)):
                 return
-            self._nodes[name] = node
-            changed = known is None or known.guard_deadline != node.guard_deadline
-            if node.guard_deadline is None:
-                self._guarded_since.pop(name, None)
-            else:
-                self._guarded_since.setdefault(name, time.monotonic())
-        if changed and (known is not None or node.guard_deadline is not None):
+            news = self._nodes.put(node)
+        if news.of_guard:
             self._announce_node(name)
+        if news.of_access:
+            self._announce_held_on(name)
 
     def replace_nodes(self, listed: Iterable[GuardableNode], version: str) -> None:
         """Take in a complete list of nodes; those that are older than it and not in it are gone."""
@@ -335,7 +318,7 @@ class Cache:
         for node in present.values():
             self.put_node(node)
         with self._lock:
-            gone = [n for n in self._nodes.values() if n.metadata.uid not in present and _was_due(n.metadata, version)]
+            gone = [n for n in self._nodes if n.metadata.uid not in present and _was_due(n.metadata, version)]
         for node in gone:
             self.remove_node(node)
 
@@ -347,12 +330,16 @@ class Cache:
             known = self._nodes.get(name)
             if known is None or known.metadata.uid != node.metadata.uid:
                 return
-            del self._nodes[name]
-            self._guarded_since.pop(name, None)
-            held = [pod for pod in self._placeholders if pod.spec.node_name == name]
-        for pod in held:
-            self._enqueue(_reservation_key(pod))
+            self._nodes.take(name)
+        self._announce_held_on(name)
         self._announce_node(name)
+
+    def _announce_held_on(self, name: str) -> None:
+        """Queue every Reservation that has a placeholder on a node."""
+        with self._lock:
+            pods = self._placeholders.on(name)
+        for pod in pods:
+            self._enqueue(_reservation_key(pod))
 
     def _announce_node(self, name: str) -> None:
         """Queue the node and every Reservation that hands over a slot on it."""
@@ -394,7 +381,7 @@ class Cache:
     def nodes_of_interest(self) -> set[str]:
         """Return the nodes that carry our guard or that an owner pod's note names."""
         with self._lock:
-            return {*self._guarded_since, *self._by_guard}
+            return {*self._nodes.guarded(), *self._by_guard}
 
     # --- what this process found out
 
@@ -475,8 +462,9 @@ class Cache:
                 placeholders=holders,
                 successors=successors,
                 owners=tuple(sorted(owners, key=_age_order)),
-                missing_nodes=frozenset(concerned - self._nodes.keys()),
-                guards={node: self._guard(node, now) for node in targets & self._guarded_since.keys()},
+                missing_nodes=self._nodes.missing(concerned),
+                accesses=self._nodes.accesses(concerned),
+                guards=self._nodes.guards(targets),
                 running_ages={
                     pod.metadata.uid: now - self._started_since[pod.metadata.uid]
                     for pod in on_the_way
@@ -516,10 +504,6 @@ class Cache:
             for slot in reservation.status.slots:
                 counts[slot.state] += 1
         return counts
-
-    def _guard(self, node: str, now: float) -> Guard:
-        value = self._nodes[node].guard_deadline or ""
-        return Guard(int(value) if value.isdecimal() else 0, now - self._guarded_since[node])
 
     def _accepts(self, pod: Pod, known: Pod | None) -> bool:
         """Tell whether a version of a pod is news: neither gone nor older than what is known."""

@@ -13,13 +13,15 @@ from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.objects import ObjectMeta, PriorityClass, Quantities
 from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_operator.node_access import NodeSign
 from berth_operator.quotas import ResourceQuota
 
 
 class NodeOffer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a node's status says that pods may use."""
+    """What a node's status says that pods may use, and how it is."""
 
     allocatable: Quantities = {}
+    conditions: tuple[NodeSign, ...] = ()
 
 
 class OfferingNode(Protocol):

@@ -4,15 +4,19 @@ It does not own the phase that they follow: `berth_operator.statuses` does.
 """
 
 from datetime import datetime
-from typing import Final
 
 from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.expiry import expires_at
-from berth_core.reservations import Condition, ConditionType, Reservation, ReservationPhase, ReservationState
+from berth_core.reservations import (
+    Condition,
+    ConditionType,
+    Reservation,
+    ReservationPhase,
+    ReservationReason,
+    ReservationState,
+)
+from berth_operator import condition_reasons as reasons
 from berth_operator.observation import Observation
-
-NEVER_EXPIRES: Final = "NeverExpires"
-"""Reason of the condition Bounded, and of the warning, where neither `ttl` nor `expires` ends a Reservation."""
 
 _Told = tuple[str, str]
 """Reason and message."""
@@ -38,7 +42,7 @@ def compute_conditions(
 def warn_of_endless_hold(reservation: Reservation) -> str:
     """Return what to tell about a Reservation that lacks both `ttl` and `expires`, "" where it has one, or was told."""
     prior = _prior(reservation, ConditionType.BOUNDED)
-    told_before = prior is not None and prior.reason == NEVER_EXPIRES
+    told_before = prior is not None and prior.reason == reasons.NEVER_EXPIRES
     is_forgotten = reservation.spec.ttl is None and reservation.spec.expires is None
     return _bounds(reservation)[1][1] if is_forgotten and not told_before else ""
 
@@ -46,13 +50,18 @@ def warn_of_endless_hold(reservation: Reservation) -> str:
 def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Told]:
     """Return whether the path is proven: this process's proof, else what an earlier one wrote."""
     if state.phase.terminal:
-        return False, ("Over", "the Reservation is over; no pod is gated for it any more")
+        return False, (reasons.OVER, "the Reservation is over; no pod is gated for it any more")
+    if state.reason == ReservationReason.NODE_CLOSED:
+        return False, (state.reason, state.message)
     if seen.probe is not None:
-        return seen.probe.gated, ("ProbeGated" if seen.probe.gated else "ProbeNotGated", seen.probe.message)
+        return seen.probe.gated, (
+            reasons.PROBE_GATED if seen.probe.gated else reasons.PROBE_NOT_GATED,
+            seen.probe.message,
+        )
     prior = _prior(seen.reservation, ConditionType.HANDOVER_READY)
-    if prior is not None:
+    if prior is not None and prior.reason != ReservationReason.NODE_CLOSED:
         return prior.status == "True", (prior.reason, prior.message)
-    return False, ("NotProbed", "the hand-over path is proven once a slot is held")
+    return False, (reasons.NOT_PROBED, "the hand-over path is proven once a slot is held")
 
 
 def _bounds(reservation: Reservation) -> tuple[bool, _Told]:
@@ -60,11 +69,14 @@ def _bounds(reservation: Reservation) -> tuple[bool, _Told]:
     spec, created = reservation.spec, reservation.metadata.creation_timestamp
     if spec.ttl is None and spec.expires is None:
         text = "neither ttl nor expires is set: places are held until all are taken or the Reservation is deleted"
-        return False, (NEVER_EXPIRES, text)
+        return False, (reasons.NEVER_EXPIRES, text)
     expiry = expires_at(spec, parse_timestamp(created or ""))
     if expiry is None:
-        return False, ("HeldForEver", "ttl is 0s: places are held until all are taken or the Reservation is deleted")
-    return True, ("Expires", f"what is still held is released at {format_timestamp(expiry)}")
+        return False, (
+            reasons.HELD_FOR_EVER,
+            "ttl is 0s: places are held until all are taken or the Reservation is deleted",
+        )
+    return True, (reasons.EXPIRES, f"what is still held is released at {format_timestamp(expiry)}")
 
 
 def _prior(reservation: Reservation, type_: ConditionType) -> Condition | None:

@@ -25,10 +25,11 @@ from berth_operator import log_keys, metrics
 from berth_operator.actions import Action, AssignSlot, DeletePlaceholder, Probe
 from berth_operator.allowances import Allowances
 from berth_operator.announcements import Announcer
-from berth_operator.cache import Cache, GuardableNode
+from berth_operator.cache import Cache
 from berth_operator.clock_watch import ClockWatch
 from berth_operator.cluster_rules import ClusterRules
 from berth_operator.guards import GuardKeeper
+from berth_operator.node_book import GuardableNode
 from berth_operator.observation import Observation
 from berth_operator.orphans import OrphanKeeper
 from berth_operator.pacing import Pacing

@@ -12,7 +12,8 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.taints import put_taint, remove_taint
 from berth_operator import log_keys
-from berth_operator.cache import Cache, GuardableNode
+from berth_operator.cache import Cache
+from berth_operator.node_book import GuardableNode
 from berth_operator.settings import HandoverSettings
 
 log = structlog.get_logger(__name__)

@@ -12,6 +12,7 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationReason
 from berth_operator.assignments import Assignment
 from berth_operator.fitting import slots_by_key, trusted_assignment
+from berth_operator.node_access import NodeAccess
 from berth_operator.surveys import Survey
 
 
@@ -72,6 +73,9 @@ class Observation:
     missing_nodes: frozenset[str] = frozenset()
     """Names of the nodes that its slots are on and that do not exist."""
 
+    accesses: Mapping[str, NodeAccess] = field(default_factory=dict)
+    """Node name to whom it lets in, for those of its slots' nodes that do not let in everybody."""
+
     guards: Mapping[str, Guard] = field(default_factory=dict)
     """Node name to our guard there, for the nodes of its hand-overs."""
 
@@ -95,6 +99,11 @@ class Observation:
 
     searched: bool = False
     """Whether such pods were searched for lately."""
+
+    def why_closed(self, placeholder: Pod) -> str:
+        """Return why the node of a placeholder would not let in its owner, who tolerates as much, "" where it would."""
+        access = self.accesses.get(placeholder.spec.node_name)
+        return access.why_closed(placeholder.spec.tolerations) if access is not None else ""
 
 
 def holds_our_gate(pod: Pod) -> bool:

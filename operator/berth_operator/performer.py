@@ -52,7 +52,8 @@ from berth_operator.actions import (
 from berth_operator.announcements import Announcement, Announcer
 from berth_operator.assignments import Assignment
 from berth_operator.cache import Cache
-from berth_operator.conditions import NEVER_EXPIRES, warn_of_endless_hold
+from berth_operator.condition_reasons import NEVER_EXPIRES
+from berth_operator.conditions import warn_of_endless_hold
 from berth_operator.observation import Verdict, holds_our_gate
 from berth_operator.openings import Openings
 from berth_operator.pod_shelf import reservation_uid

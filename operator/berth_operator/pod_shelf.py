@@ -15,12 +15,13 @@ def reservation_uid(pod: Pod) -> str:
 
 
 class PodShelf:
-    """Pods by key; finding those of one Reservation costs as much as it has."""
+    """Pods by key; finding those of one Reservation, or on one node, costs as much as there are."""
 
     def __init__(self, key: Callable[[Pod], str]) -> None:
         self._key = key
         self._pods: dict[str, Pod] = {}
         self._by_reservation: dict[str, dict[str, Pod]] = {}
+        self._by_node: dict[str, dict[str, Pod]] = {}
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(tuple(self._pods.values()))
@@ -33,21 +34,29 @@ class PodShelf:
         """Put a pod in place of the one of the same key."""
         self.take(self._key(pod))
         self._pods[self._key(pod)] = pod
-        self._by_reservation.setdefault(reservation_uid(pod), {})[self._key(pod)] = pod
+        for groups, name in self._groups_of(pod):
+            groups.setdefault(name, {})[self._key(pod)] = pod
 
     def take(self, key: str) -> Pod | None:
         """Take the pod of a key away and return it."""
         pod = self._pods.pop(key, None)
         if pod is not None:
-            group = self._by_reservation[reservation_uid(pod)]
-            del group[key]
-            if not group:
-                del self._by_reservation[reservation_uid(pod)]
+            for groups, name in self._groups_of(pod):
+                del groups[name][key]
+                if not groups[name]:
+                    del groups[name]
         return pod
+
+    def _groups_of(self, pod: Pod) -> tuple[tuple[dict[str, dict[str, Pod]], str], ...]:
+        return (self._by_reservation, reservation_uid(pod)), (self._by_node, pod.spec.node_name)
 
     def of(self, uid: str) -> tuple[Pod, ...]:
         """Return the pods that name a Reservation."""
         return tuple(self._by_reservation.get(uid, {}).values())
+
+    def on(self, node: str) -> tuple[Pod, ...]:
+        """Return the pods on a node."""
+        return tuple(self._by_node.get(node, {}).values())
 
     def named(self) -> set[str]:
         """Return the uids of the Reservations that are named."""

@@ -120,6 +120,8 @@ def _view_slot_and_successor(
     can_hold = view.slot.state in {SlotState.HELD, SlotState.PENDING} and view.failure is None
     if note is None or not can_hold or not is_on_its_way(successor) or note.node in seen.missing_nodes:
         return view
+    if is_closed(view):
+        return view
     if not has_started(successor) and not note.is_open(now, handover.timeout_seconds):
         return view
     holder = view.placeholder or successor
@@ -211,14 +213,17 @@ def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None)
     if node in seen.missing_nodes:
         return _lost(slot, task, placeholder, ReservationReason.NODE_LOST, f"node {node} is gone", node)
     allowed = not task.reservation_node_names or node in task.reservation_node_names
-    held = placeholder.status.phase == "Running" and not placeholder.is_terminating and allowed
+    runs = placeholder.status.phase == "Running" and not placeholder.is_terminating and allowed
+    closed = seen.why_closed(placeholder) if runs else ""
+    held = runs and not closed
     described = Slot(
         task=task.name,
         index=index,
         state=SlotState.HELD if held else SlotState.PENDING,
         node=node,
         placeholder=placeholder.metadata.name,
-        message="" if held else why_pending(placeholder),
+        reason=ReservationReason.NODE_CLOSED.value if closed else "",
+        message=f"node {node} {closed}" if closed else "" if held else why_pending(placeholder),
     )
     return SlotView(described, task, placeholder)
 
@@ -250,7 +255,13 @@ def why_pending(placeholder: Pod) -> str:
 
 def is_refused(view: SlotView) -> bool:
     """Tell whether a scheduler has said why it finds no place."""
-    return bool(view.slot.message) and view.placeholder is not None and not view.placeholder.is_terminating
+    said = bool(view.slot.message) and not is_closed(view)
+    return said and view.placeholder is not None and not view.placeholder.is_terminating
+
+
+def is_closed(view: SlotView) -> bool:
+    """Tell whether a placeholder runs on a node that would not let in its owner."""
+    return view.slot.state is SlotState.PENDING and view.slot.reason == ReservationReason.NODE_CLOSED
 
 
 def reference_to(pod: Pod) -> ObjectReference:

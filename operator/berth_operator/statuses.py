@@ -29,7 +29,7 @@ from berth_operator.capacity import node_to_come
 from berth_operator.conditions import compute_conditions
 from berth_operator.manifests import scheduler_of
 from berth_operator.observation import Observation
-from berth_operator.slots import SlotView, is_refused
+from berth_operator.slots import SlotView, is_closed, is_refused
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
@@ -158,6 +158,10 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...], occupied: int
     refused = [view for view in waiting if is_refused(view)]
     if refused:
         return _refused_state(seen, refused, begun)
+    closed = [view for view in waiting if is_closed(view)]
+    if closed:
+        text = f"{begun}; {_reasons_text(view.slot.message for view in closed)}, so no pod could take its slot there"
+        return _State(ReservationPhase.PENDING, ReservationReason.NODE_CLOSED, text)
     if any(view.placeholder is not None and view.placeholder.spec.node_name for view in waiting):
         text = f"{begun}; the others have a node and are starting"
         return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
@@ -230,6 +234,12 @@ def _nodes_text(slots: Iterable[Slot]) -> str:
     """Return the node of the slots, how many there are where they are on several, "" where they are on none."""
     nodes = {slot.node for slot in slots if slot.node}
     return f"{len(nodes)} nodes" if len(nodes) > 1 else next(iter(nodes), "")
+
+
+def _reasons_text(reasons: Iterable[str]) -> str:
+    """Return the first of several reasons, and how many others there are."""
+    first, *others = dict.fromkeys(reasons)
+    return f"{first} (and {len(others)} more)" if others else first
 
 
 def _slot_name(slot: Slot) -> str:

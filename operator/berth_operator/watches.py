@@ -13,8 +13,9 @@ from berth_core.objects import Pod, PriorityClass
 from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
-from berth_operator.cache import Cache, GuardableNode
+from berth_operator.cache import Cache
 from berth_operator.cluster_rules import ClusterRules
+from berth_operator.node_book import GuardableNode
 from berth_operator.quotas import ResourceQuota
 
 _PLACEHOLDERS: Final = "placeholders"

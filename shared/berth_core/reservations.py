@@ -38,6 +38,7 @@ class ReservationReason(StrEnum):
     AWAITING_SCHEDULER = "AwaitingScheduler"
     UNSCHEDULABLE_YET = "UnschedulableYet"
     AWAITING_NODE = "AwaitingNode"
+    NODE_CLOSED = "NodeClosed"
     AWAITING_CAPACITY = "AwaitingCapacity"
     SLOTS_HELD = "SlotsHeld"
     HANDING_OVER = "HandingOver"
@@ -157,7 +158,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     placeholder: str = ""
     owner: ObjectReference | None = None
     reason: str = ""
-    """Why a slot is lost, a `ReservationReason`."""
+    """Why a slot is lost, or cannot be handed over though its placeholder runs: a `ReservationReason`."""
     message: str = ""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from berth_core.objects import Pod
-from berth_core.reservations import ReservationPhase, ReservationReason
+from berth_core.reservations import ConditionType, ReservationPhase, ReservationReason
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
@@ -74,18 +74,62 @@ def delete_node(stage: Stage) -> None:
     stage.client.delete(NODES, stage.nodes[0])
 
 
+def silence(stage: Stage) -> None:
+    """Have the node say that its kubelet is not ready; kwok, which would mend that, is to be suspended."""
+    unready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+    stage.client.merge_patch(NODES, stage.nodes[0], {"status": {"conditions": [unready]}}, subresource="status")
+
+
+def reopen(stage: Stage) -> None:
+    """Take off what closed the node; the guard of no hand-over is on it."""
+    stage.client.merge_patch(NODES, stage.nodes[0], {"spec": {"unschedulable": None, "taints": None}})
+
+
 CLOSINGS: Final[dict[str, Disturb]] = {"is cordoned": cordon, "is tainted": taint}
+WORDS: Final[dict[Disturb, str]] = {
+    cordon: "is cordoned",
+    taint: f"has the taint {TAINT}:NoSchedule",
+    silence: "is not ready",
+}
+
+
+def require_closed(stage: Stage, close: Disturb) -> None:
+    """Wait until the status says why no pod could take its slot, and see that nobody is told to evict for it."""
+    eventually("the status says it", lambda: stage.read().status.slots[0].reason == "NodeClosed", seconds=5)
+    told = stage.read()
+    assert told.status.slots[0].message == f"node {stage.nodes[0]} {WORDS[close]}"
+    assert told.phase is ReservationPhase.PENDING
+    assert not told.condition(ConditionType.AVAILABLE)
+    assert not told.condition(ConditionType.HANDOVER_READY)
+    assert [pod.status.phase for pod in stage.placeholders()] == ["Running"]
+    assert stage.leftovers() == []
 
 
 @pytest.mark.parametrize("close", CLOSINGS.values(), ids=CLOSINGS.keys())
-def test_a_place_stays_held_and_its_owner_goes_elsewhere_where_the_node(stage: Stage, close: Disturb) -> None:
+def test_a_place_is_promised_to_nobody_until_its_node_is_open_again_where_that(stage: Stage, close: Disturb) -> None:
     begin(stage)
     close(stage)
-    stage.create_pod("owner")
+    require_closed(stage, close)
+    stage.create_pod("elsewhere")
+    assert not is_gated(stage.pod("elsewhere"))
+    eventually("it runs", lambda: stage.pod("elsewhere").spec.node_name == stage.nodes[1], seconds=15)
 
-    require_running(stage, stage.nodes[1])
-    taken = stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
-    assert f"runs on node {stage.nodes[1]}, not on node {stage.nodes[0]}" in taken.status.slots[0].message
+    reopen(stage)
+    eventually("it is ready", lambda: stage.read().condition(ConditionType.HANDOVER_READY), seconds=5)
+    stage.create_pod("owner")
+    require_running(stage, stage.nodes[0])
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+
+
+def test_a_place_is_promised_to_nobody_while_its_node_is_not_ready(sandbox: Sandbox, stage: Stage) -> None:
+    begin(stage)
+    sandbox.suspend("kwok")
+    try:
+        silence(stage)
+        require_closed(stage, silence)
+    finally:
+        sandbox.resume("kwok")
+    eventually("it is ready", lambda: stage.read().condition(ConditionType.HANDOVER_READY), seconds=30)
 
 
 @pytest.mark.parametrize("close", CLOSINGS.values(), ids=CLOSINGS.keys())
@@ -140,10 +184,9 @@ def test_a_node_that_is_away_for_some_seconds_delays_a_hand_over(sandbox: Sandbo
     begin(stage)
     sandbox.suspend("kwok")
     try:
-        unready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
-        stage.client.merge_patch(NODES, stage.nodes[0], {"status": {"conditions": [unready]}}, subresource="status")
         stage.create_pod("owner")
         eventually("the placeholder is going", lambda: stage.placeholders()[0].is_terminating, seconds=10)
+        silence(stage)
     finally:
         sandbox.resume("kwok")
 

@@ -20,8 +20,9 @@ from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
 from berth_operator.actions import (
     CreatePlaceholder,
 )
-from berth_operator.cache import Cache, GuardableNode
+from berth_operator.cache import Cache
 from berth_operator.guards import GuardKeeper
+from berth_operator.node_book import GuardableNode
 from berth_operator.orphans import OrphanKeeper
 from berth_operator.settings import HandoverSettings
 from berth_operator.sweep import Sweep

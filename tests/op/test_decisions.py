@@ -24,7 +24,9 @@ from berth_operator.surveys import Survey
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (
     DEADLINE,
+    HANDING_OVER,
     PREEMPTED,
+    PROVEN,
     decide_now,
     guard,
     holder_on_node,
@@ -41,10 +43,7 @@ from handover_builders import (
 )
 
 SETTINGS = OperatorSettings()
-PATIENT = OperatorSettings(unschedulable_seconds=0)
-PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
 HELD = place(slot(SlotState.HELD))
-HANDING_OVER = place(slot(SlotState.HANDING_OVER))
 
 
 # --- the steps of one hand-over

@@ -6,13 +6,15 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
-from berth_operator.observation import Observation, ProbeResult
+from berth_operator.observation import Observation
 from berth_operator.reconcile import decide
-from berth_operator.settings import OperatorSettings
 from berth_operator.surveys import Survey
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (
+    HANDING_OVER,
+    PATIENT,
     PREEMPTED,
+    PROVEN,
     UNSCHEDULABLE,
     decide_now,
     guard,
@@ -27,9 +29,6 @@ from handover_builders import (
     told,
 )
 
-PATIENT = OperatorSettings(unschedulable_seconds=0)
-PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
-HANDING_OVER = place(slot(SlotState.HANDING_OVER))
 UNGATED = owner_pod(given=note(), gates=(), nominated_node="node-a")
 
 

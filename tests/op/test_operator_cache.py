@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.objects import NodeSpec, ObjectMeta, Pod, Taint
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, SlotState
-from berth_operator.cache import Cache, GuardableNode
+from berth_operator.cache import Cache
+from berth_operator.node_book import GuardableNode
 from berth_operator.observation import ProbeResult, Verdict
 from berth_operator.readable import UNREADABLE_ANNOTATION
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind

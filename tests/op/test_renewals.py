@@ -12,13 +12,15 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.actions import AssignSlot, ShortenPlaceholder, SucceedPlaceholder
 from berth_operator.assignments import Assignment
-from berth_operator.cache import Cache, GuardableNode
+from berth_operator.cache import Cache
 from berth_operator.manifests import build_placeholder, build_successor
-from berth_operator.observation import Guard, Observation, ProbeResult
+from berth_operator.node_book import GuardableNode
+from berth_operator.observation import Guard, Observation
 from berth_operator.settings import PlaceholderSettings
 from builders import NOON, NOON_TEXT, meta, task
 from handover_builders import (
     PLACE_UID,
+    PROVEN,
     at_version,
     decide_now,
     guard,
@@ -31,7 +33,6 @@ from handover_builders import (
     told,
 )
 
-PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
 LATE = 31.0
 """Past the deadline of a note."""
 

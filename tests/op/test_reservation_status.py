@@ -19,7 +19,8 @@ from berth_core.reservations import (
     ReservationStatus,
     SlotState,
 )
-from berth_operator.conditions import NEVER_EXPIRES, warn_of_endless_hold
+from berth_operator.condition_reasons import NEVER_EXPIRES
+from berth_operator.conditions import warn_of_endless_hold
 from berth_operator.observation import Observation, ProbeResult, Verdict
 from berth_operator.settings import OperatorSettings
 from berth_operator.slots import view_slots

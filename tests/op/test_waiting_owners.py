@@ -18,7 +18,7 @@ from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
 from berth_operator.actions import Release
 from berth_operator.cache import Cache
-from berth_operator.observation import Observation, ProbeResult
+from berth_operator.observation import Observation
 from berth_operator.openings import Openings
 from berth_operator.owner_index import OwnerIndex
 from berth_operator.seeker import Seeker, share_out
@@ -26,6 +26,7 @@ from berth_operator.work_queue import WAITING_KEY, Key, KeyKind
 from builders import as_api, label_owner, object_owner, owner, pod
 from fake_api import FakeApi, error
 from handover_builders import (
+    PROVEN,
     UNSCHEDULABLE,
     at_version,
     decide_now,
@@ -320,7 +321,6 @@ def test_where_a_pod_without_a_slot_may_go(case: Opening) -> None:
 # --- the decision
 
 HELD = place(slot(SlotState.HELD))
-PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
 UNSERVED = owner_pod("waiting", gates=(), labels={"app": "web"})
 
 

@@ -6,8 +6,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from berth_core.labels import INDEX_ANNOTATION, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION, TASK_ANNOTATION
-from berth_core.objects import Pod
+from berth_core.labels import (
+    HANDOVER_TAINT,
+    INDEX_ANNOTATION,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    TASK_ANNOTATION,
+)
+from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import (
     Condition,
     ConditionType,
@@ -195,3 +202,27 @@ def test_a_live_reservation_past_its_time_is_found() -> None:
     due = replace(due, status=replace(due.status, expires_at=NOON_TEXT))
     found = find_violations(ClusterState(reservations=(due,), pods=HOLDING, nodes=(node("node-a"),)), now=NOON)
     assert [violation.detail for violation in found] == ["it is Available though it has expired"]
+
+
+CLOSED = {
+    "is not ready": node("node-a", ready=False),
+    "is cordoned": node("node-a", unschedulable=True),
+    "is tainted": node("node-a", taints=[Taint(key="worn", effect="NoSchedule")]),
+}
+
+
+@pytest.mark.parametrize("closed", CLOSED.values(), ids=CLOSED.keys())
+def test_a_slot_is_not_held_where_its_node(closed: Node) -> None:
+    waiting = claim(PHASE.PENDING, replace(PENDING, node="node-a"))
+    told = [lies_of(said, closed) for said in (IS_HELD, waiting)]
+    assert told == [["slot web/0 is Held though no placeholder runs on node node-a"], []]
+
+
+def test_a_slot_is_held_where_its_node_carries_our_guard() -> None:
+    guarded = node("node-a", taints=[Taint(key=HANDOVER_TAINT, value="1", effect="NoSchedule")])
+    assert lies_of(IS_HELD, guarded) == []
+
+
+def lies_of(said: Reservation, where: Node) -> list[str]:
+    state = ClusterState(reservations=(said,), pods=HOLDING, nodes=(where,))
+    return [v.detail for v in find_violations(state, now=NOON) if v.invariant is Invariant.STATUS_UNTRUE]

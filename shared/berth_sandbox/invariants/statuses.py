@@ -11,11 +11,19 @@ from datetime import datetime
 
 from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.expiry import expires_at
-from berth_core.labels import INDEX_ANNOTATION, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION, TASK_ANNOTATION
-from berth_core.objects import Pod
+from berth_core.labels import (
+    HANDOVER_TAINT,
+    INDEX_ANNOTATION,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    TASK_ANNOTATION,
+)
+from berth_core.objects import Node, Pod, Taint
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, ReservationTask, Slot, SlotState
 from berth_core.resources import ResourceAmounts
+from berth_core.selectors import untolerated_taint
 from berth_sandbox.invariants.state import ClusterState
 from berth_sandbox.invariants.violations import Invariant, Violation
 
@@ -32,7 +40,8 @@ class _Facts:
     """By task and index, as the annotations write them."""
     owners: dict[tuple[str, str], Pod]
     """Pods with a note of ours, by the task and index in it."""
-    nodes: frozenset[str]
+    nodes: dict[str, Node]
+    """By name."""
     now: datetime
 
 
@@ -41,7 +50,7 @@ def untrue_statuses(state: ClusterState, now: datetime) -> Iterator[Violation]:
     pods: dict[str, list[Pod]] = {}
     for pod in state.pods:
         pods.setdefault(pod.metadata.labels.get(RESERVATION_LABEL, ""), []).append(pod)
-    nodes = frozenset(node.metadata.name for node in state.nodes)
+    nodes = {node.metadata.name: node for node in state.nodes}
     for reservation in state.reservations:
         if not reservation.spec.tasks:
             continue  # its spec cannot be read: nothing can be worked out from it
@@ -50,7 +59,7 @@ def untrue_statuses(state: ClusterState, now: datetime) -> Iterator[Violation]:
             yield Violation(Invariant.STATUS_UNTRUE, f"reservation {reservation.key}", wrong)
 
 
-def _gather(reservation: Reservation, pods: list[Pod], nodes: frozenset[str], now: datetime) -> _Facts:
+def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], now: datetime) -> _Facts:
     placeholders, owners = {}, {}
     for pod in pods:
         notes = pod.metadata.annotations
@@ -199,12 +208,22 @@ def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
 
 
 def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
-    """Tell whether a placeholder holds a slot: it runs on a node that exists and may be used, and where it was seen."""
+    """Tell whether a placeholder holds a slot: it runs where it was seen, on a node that may be used and lets pods in."""
     if placeholder is None or placeholder.status.phase != "Running" or placeholder.is_terminating:
         return False
     node = placeholder.spec.node_name
     allowed = _task_of(facts.reservation, slot).reservation_node_names
-    return node in facts.nodes and (not allowed or node in allowed) and slot.node in {"", node}
+    if node not in facts.nodes or slot.node not in {"", node}:
+        return False
+    return (not allowed or node in allowed) and _lets_in(facts.nodes[node], placeholder)
+
+
+def _lets_in(node: Node, placeholder: Pod) -> bool:
+    """Tell whether a pod that tolerates what its placeholder does could be bound to a node and start there."""
+    ready = next((sign.status for sign in node.status.conditions if sign.type == "Ready"), "True")
+    cordon = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),) if node.spec.unschedulable else ()
+    taints = (*cordon, *(taint for taint in node.spec.taints if taint.key != HANDOVER_TAINT))
+    return ready == "True" and untolerated_taint(placeholder.spec.tolerations, taints) is None
 
 
 def _task_of(reservation: Reservation, slot: Slot) -> ReservationTask:
