@@ -40,7 +40,7 @@ class MoveTimeouts:
     """From the replacement's start until it is Ready, if the pod before it was Ready."""
 
     gap_seconds: float = 10.0
-    """How long the watches may be behind: for so long a Reservation that was just created may be unseen before it counts
+    """How long the watches may be behind: so long a Reservation that was just created may be unseen before it counts
     as deleted, and a replacement may run before it counts as one that was handed no place."""
 
     shutdown_seconds: float = 15.0
