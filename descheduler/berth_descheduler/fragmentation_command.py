@@ -12,7 +12,7 @@ from berth_descheduler.capacity_report import describe_capacity, render_capacity
 from berth_descheduler.command_options import cluster_options
 from berth_descheduler.described_output import Output, output_option, write_described
 from berth_descheduler.option_errors import naming_options
-from berth_descheduler.plan_tables import output_console
+from berth_descheduler.plan_tables import output_console, working
 from berth_descheduler.planner.asked_shapes import read_shape
 from berth_descheduler.planner.stranded_capacity import report_capacity
 from berth_descheduler.snapshots import read_capacity, read_snapshot_file
@@ -39,7 +39,8 @@ def fragmentation_command(
     """
     with naming_options({"shape": tuple(shape)}):
         shapes = tuple(map(read_shape, shape))
-    found = report_capacity(_read(snapshot, kubeconfig, context), shapes)
+    with working("reading the cluster"):
+        found = report_capacity(_read(snapshot, kubeconfig, context), shapes)
     if output is Output.TABLE:
         output_console().print(render_capacity(found))
     else:

@@ -12,7 +12,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.described_output import Output, output_option, write_described
 from berth_descheduler.html_report import ReportFile, report_option
-from berth_descheduler.plan_tables import output_console, print_plan
+from berth_descheduler.plan_tables import output_console, print_plan, working
 from berth_descheduler.planner import ClockDeadline, plan, why_pods_stay
 from berth_descheduler.policy_option import naming_what_was_typed, policy_option, settings_to_plan
 from berth_descheduler.report import describe_plan
@@ -44,8 +44,9 @@ def plan_command(  # noqa: PLR0913 - as many as it has options
 ) -> None:
     """Show what would be moved where, what that brings, and why not more. Changes nothing."""
     settings = settings_to_plan(options, policy, at=at)
-    read = _read(snapshot, kubeconfig, context)
-    with naming_what_was_typed(options, policy):
+    with working("reading the cluster"):
+        read = _read(snapshot, kubeconfig, context)
+    with naming_what_was_typed(options, policy), working("planning"):
         found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"

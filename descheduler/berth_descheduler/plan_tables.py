@@ -6,6 +6,7 @@ It does not own the numbers, nor what machines get (`report`).
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from io import TextIOWrapper
 from typing import Final
 
@@ -34,6 +35,12 @@ def output_console() -> Console:
         sys.stdout.reconfigure(errors="replace")  # some encodings have no box or bar characters
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if has_width else _WIDTH_OF_PIPES)
+
+
+def working(at: str) -> AbstractContextManager[object]:
+    """Return what shows on standard error, if that is a terminal, that something takes its time."""
+    console = Console(stderr=True)
+    return console.status(at) if console.is_terminal else nullcontext()
 
 
 def print_plan(plan: Plan, console: Console) -> None:

@@ -77,15 +77,17 @@ class _PlanProgress:
 
     def __post_init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self._bar = Progress(*columns, console=self.console, transient=True)
         self._bar.add_task("looking", total=None)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self.console.is_terminal:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self.console.is_terminal:
+            self._bar.stop()
 
     def show(self, plan: MigrationPlan) -> None:
         """Show where a plan stands."""

@@ -1,4 +1,4 @@
-"""Owns how a run is shown to people while it goes on: a line per step, and the counts of the wave under way.
+"""Owns how a run is shown to people while it goes on: a line per step, and a bar of its moves with their counts.
 
 It does not own the outcome at the end (`run_command`).
 """
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from berth_core.migration_plans import MoveState, MoveStatus
 from berth_descheduler.observers import Unobserved
@@ -23,7 +24,6 @@ _STEPS: Final[Mapping[Phase, str]] = {
     Phase.APPROVAL: "waiting for approval",
     Phase.VERIFY: "looking at the result",
 }
-_APPROVAL: Final = '{"spec":{"approved":true}}'
 _SHOWN: Final = (
     MoveState.RESERVING,
     MoveState.RESERVED,
@@ -43,7 +43,9 @@ class RunProgress(Unobserved):
         self._shown: Mapping[Phase, str] = (
             _STEPS if asks_for_approval else {p: s for p, s in _STEPS.items() if p is not Phase.APPROVAL}
         )
-        self._status = console.status("starting")
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+        self._task = self._bar.add_task("starting", total=None)
         self._last_line = ""
         self.found: Plan | None = None
         """What was planned; None as long as nothing is."""
@@ -52,11 +54,12 @@ class RunProgress(Unobserved):
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._status.start()
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._status.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
 
     def phase_begun(self, phase: Phase) -> None:
         """Say what is being done."""
@@ -74,13 +77,13 @@ class RunProgress(Unobserved):
     def plan_published(self, name: str, *, approved: bool) -> None:
         """Say how to approve a plan that waits for it."""
         if not approved:
-            command = f"kubectl patch migrationplan {name} --type merge -p '{_APPROVAL}'"
-            self._console.print(f"waiting for approval of {name}: {command}", highlight=False, soft_wrap=True)
+            self._console.print(f"waiting for approval: berth approve {name}", highlight=False, soft_wrap=True)
 
     def plan_begun(self, name: str, moves: int) -> None:
-        """Say which plan it is, for `kubectl`."""
-        line = f"carrying out {name}: {moves} moves (kubectl get migrationplan {name})"
+        """Say which plan it is, for `berth show` and `berth abort`."""
+        line = f"carrying out {name}: {moves} moves (berth show {name})"
         self._console.print(line, highlight=False, soft_wrap=True)
+        self._bar.update(self._task, total=moves, completed=0)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
         """Show how many moves are in which state; without a terminal, only when another one is over."""
@@ -89,6 +92,7 @@ class RunProgress(Unobserved):
         if not self._console.is_terminal and over == self._over:
             return
         self._over = over
+        self._bar.update(self._task, completed=over)
         states = ", ".join(f"{counts[state]} {state.value.lower()}" for state in _SHOWN if counts[state])
         self._show(f"wave {wave + 1}{f' of {self._waves}' if self._waves else ''}: {states or 'beginning'}")
 
@@ -97,6 +101,6 @@ class RunProgress(Unobserved):
             return
         self._last_line = line
         if self._console.is_terminal:
-            self._status.update(line)
+            self._bar.update(self._task, description=line)
         else:
             self._console.print(line, highlight=False)
