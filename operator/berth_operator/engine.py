@@ -32,7 +32,7 @@ from berth_operator.guards import GuardKeeper
 from berth_operator.node_book import GuardableNode
 from berth_operator.observation import Observation
 from berth_operator.orphans import OrphanKeeper
-from berth_operator.pacing import Pacing
+from berth_operator.pacing import Pacing, only_starts
 from berth_operator.performer import Performer
 from berth_operator.priorities import Priorities
 from berth_operator.proofs import Prover
@@ -133,7 +133,6 @@ class Engine:
     def start(self) -> None:
         """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
         self._lease.look()
-        list_reservations(self._client, self._cache)
         for name, follow in self._watches.by_name().items():
             self._spawn(name, follow, self._watchers)
         self._watches.wait_for_lists(_SYNC_SECONDS)
@@ -192,7 +191,7 @@ class Engine:
         if ended:
             return f"what is to go on has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
         if not self._started.is_set():
-            return f"the picture of the cluster is not complete: {', '.join(self._watches.missing()) or 'Reservations'}"
+            return f"the picture of the cluster is not complete: {', '.join(self._watches.missing())}"
         return ""
 
     def _ended_threads(self) -> tuple[str, ...]:
@@ -321,6 +320,10 @@ class Engine:
 
     def _reconcile_reservation(self, key: Key) -> None:
         """Write the status first, so that it never promises more than is there, then act."""
+        pause = self._pacing.seconds_to_look(key.name, only_starts=self._only_starts(key.name))
+        if pause:
+            self._queue.add(key, pause)
+            return
         seen = self._observe(key.name)
         if seen is None:
             self._pacing.forget(key.name)
@@ -340,6 +343,12 @@ class Engine:
             self._seeker.ask(key.name)
         if decision.wake_seconds is not None:
             self._queue.add(key, decision.wake_seconds)
+
+    def _only_starts(self, uid: str) -> bool:
+        """Tell whether the placeholders of a Reservation are under way and nothing else is to be done for it."""
+        reservation = self._cache.reservation(uid)
+        placeholders, owners = self._cache.belongings(uid)
+        return reservation is not None and not owners and only_starts(reservation, placeholders)
 
     def _frees_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
         """Release what an expired Reservation holds while much is to be done; tell whether its status waits for others.

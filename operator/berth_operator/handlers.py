@@ -1,21 +1,20 @@
 """Owns the declarations by which kopf calls the operator; their bodies are elsewhere.
 
-kopf watches Reservations and runs the process; it writes nothing to them: no finalizer, no annotation, no status.
+kopf runs the process: its start, its credentials, its end. It is given no objects to watch (`berth_operator.watches`)
+and writes nothing: no finalizer, no annotation, no status, no event.
 """
 
 import asyncio
 import itertools
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import kopf
 
 from berth_core.errors import BerthError
-from berth_core.reservations import API_VERSION
 from berth_operator.program import Program
 
-_GROUP, _, _VERSION = API_VERSION.partition("/")
 _FIRST_WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0)
 _LATER_WAITS_SECONDS: Final = 5.0
 
@@ -27,31 +26,12 @@ class EndlessWaits(Iterable[float]):
         return itertools.chain(_FIRST_WAITS_SECONDS, itertools.repeat(_LATER_WAITS_SECONDS))
 
 
-class NothingKept(kopf.DiffBaseStorage):
-    """Keeps no former state of an object, for nobody asks what has changed; copying each version twice is saved."""
-
-    def build(self, **_: Any) -> kopf.BodyEssence:  # noqa: ANN401 - kopf's keyword arguments
-        """Return an empty state."""
-        return kopf.BodyEssence()
-
-    def fetch(self, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
-        """Return no former state."""
-
-    def store(self, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
-        """Store nothing."""
-
-
 def configure(settings: kopf.OperatorSettings) -> None:
     """Have kopf write nothing, and wait for an API server that is away or does not answer."""
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    settings.persistence.finalizer = "berth.volcano.sh/unused"
-    settings.persistence.diffbase_storage = NothingKept()
     settings.networking.error_backoffs = EndlessWaits()
     settings.networking.request_timeout = 30
-    settings.watching.server_timeout = 300
-    settings.watching.client_timeout = 330
-    settings.watching.connect_timeout = 10
 
 
 def declare(
@@ -78,10 +58,6 @@ def declare(
     @kopf.on.login(id="login", registry=registry)
     def log_in(**_: Any) -> kopf.ConnectionInfo:  # noqa: ANN401 - kopf's keyword arguments
         return login()
-
-    @kopf.on.event(_GROUP, _VERSION, "reservations", id="hear", registry=registry)
-    async def hear(event: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
-        program.hear(event["type"], event["object"])
 
 
 def hear_signal(program: Program, stop_flag: asyncio.Event) -> None:

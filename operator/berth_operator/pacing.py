@@ -5,10 +5,12 @@ It does not own what a status says. Whatever anybody acts on is written at once.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
-from berth_core.reservations import ReservationPhase, ReservationStatus, SlotState
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, ReservationPhase, ReservationStatus, SlotState
+from berth_operator.observation import has_started
 
 PATIENCE_SECONDS: Final = 0.5
 """How long a status of a Reservation that is not Available yet may at least be behind."""
@@ -23,6 +25,8 @@ _BEHIND_SECONDS: Final = 0.3
 """So late the workers are behind: places are taken first, and proven when all are."""
 _MANY_ON_THE_WAY: Final = 50
 _LONGEST_UNPROVEN_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 1.0
+"""Between two looks at a Reservation whose placeholders have only to start: each of their steps is an event."""
 
 _ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
 _QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})
@@ -34,6 +38,17 @@ def may_wait(prior: ReservationStatus, status: ReservationStatus) -> bool:
     return phases <= _ON_THE_WAY and all(slot.state in _QUIET for slot in status.slots)
 
 
+def only_starts(reservation: Reservation, placeholders: Collection[Pod]) -> bool:
+    """Tell whether all that a Reservation without owner pods waits for is that more pods of its slots start."""
+    if len(placeholders) != reservation.spec.replicas or not reservation.is_live:
+        return False
+    undisturbed = all(
+        not pod.is_terminating and not pod.is_terminal and pod.condition("PodScheduled") != "False"
+        for pod in placeholders
+    )
+    return undisturbed and sum(map(has_started, placeholders)) < reservation.spec.wanted
+
+
 class Pacing:
     """Remembers since when a status waits, by the uid of its Reservation; thread-safe."""
 
@@ -42,6 +57,7 @@ class Pacing:
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
         self._unproven_since: dict[str, float] = {}
+        self._looked_at: dict[str, float] = {}
         self._usual_seconds = 0.0
         """How long those took lately that became Available while their status waited."""
 
@@ -55,6 +71,18 @@ class Pacing:
             left = self._since.setdefault(uid, now) + self._patience() - now
             if left <= 0:
                 del self._since[uid]
+            return max(0.0, left)
+
+    def seconds_to_look(self, uid: str, *, only_starts: bool) -> float:
+        """Return for how long a Reservation need not be looked at; 0 where it is to be now."""
+        now = time.monotonic()
+        with self._lock:
+            if not only_starts:
+                self._looked_at.pop(uid, None)
+                return 0.0
+            left = self._looked_at.get(uid, -_LOOK_SECONDS) + _LOOK_SECONDS - now
+            if left <= 0:
+                self._looked_at[uid] = now
             return max(0.0, left)
 
     def _learn(self, took_seconds: float, status: ReservationStatus) -> None:
@@ -90,5 +118,5 @@ class Pacing:
     def forget(self, uid: str) -> None:
         """Forget a Reservation that is gone."""
         with self._lock:
-            self._since.pop(uid, None)
-            self._unproven_since.pop(uid, None)
+            for times in (self._since, self._unproven_since, self._looked_at):
+                times.pop(uid, None)

@@ -4,8 +4,6 @@ It owns none of the parts.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
 import structlog
 
@@ -19,7 +17,6 @@ from berth_operator.certificate_keeper import CertificateKeeper
 from berth_operator.engine import Engine
 from berth_operator.health import HealthServer
 from berth_operator.loop_threads import LoopThread
-from berth_operator.readable import read_reservation
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook import WebhookServer
 from berth_operator.webhook_scope import WebhookScope
@@ -29,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Program:
-    """The operator: what kopf starts, feeds and stops."""
+    """The operator: what kopf starts and stops."""
 
     def __init__(self, client: KubeClient, settings: OperatorSettings, clock: Clock) -> None:
         self._settings = settings
@@ -105,13 +102,6 @@ class Program:
         await self._health.stop()
         self._client.close()
         log.info(log_keys.STOPPED)
-
-    def hear(self, event_type: str | None, body: Mapping[str, Any]) -> None:
-        """Take in what the watch of Reservations tells; type as the API server names it, None for the first list."""
-        if event_type == "DELETED":
-            self._cache.remove_reservation(body["metadata"]["uid"])
-        elif not self._cache.knows_reservation(body["metadata"]["uid"], body["metadata"]["resourceVersion"]):
-            self._cache.put_reservation(read_reservation(body))
 
     async def _renew_certificates(self) -> None:
         """Look at the shared certificate regularly; use and register what is new."""

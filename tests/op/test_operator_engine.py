@@ -110,7 +110,7 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
     with pytest.raises(ForbiddenError, match="no right to watch"):
         engine.start()
     assert not engine.healthy
-    assert "what is to go on has ended: placeholders, owners, nodes" in engine.why_not_serving()
+    assert "what is to go on has ended: Reservations, placeholders, owners" in engine.why_not_serving()
     assert "no right to watch" in engine.why_not_serving()
     engine.stop()
     assert engine.why_not_serving() == "the operator is about to stop"
@@ -118,8 +118,8 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
 
 def test_what_was_not_listed_yet_is_named() -> None:
     engine, _, _ = build_engine(FakeApi())
-    want = "the picture of the cluster is not complete: placeholders, owners, nodes, priority-classes, quotas"
-    assert engine.why_not_serving() == want
+    names = "Reservations, placeholders, owners, nodes, priority-classes, quotas"
+    assert engine.why_not_serving() == f"the picture of the cluster is not complete: {names}"
 
 
 @pytest.mark.parametrize(("late", "first"), [(0.0, ["patch", "reservations"]), (1.0, ["delete", "pods"])])
