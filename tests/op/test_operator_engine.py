@@ -116,6 +116,28 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
     assert engine.why_not_serving() == "the operator is about to stop"
 
 
+def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_one_at_once() -> None:
+    api = FakeApi()
+    engine, cache, queue = build_engine(api)
+    engine._lease.held = lambda: True  # type: ignore[method-assign]
+    reservation = place(slot(SlotState.PENDING, 0), slot(SlotState.PENDING, 1), replicas=2)
+    api.put(RESERVATIONS, as_api(reservation, api_version=API_VERSION, kind=KIND))
+    cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
+    cache.put_reservation(reservation)
+    for index in range(2):
+        cache.put_placeholder(placeholder(index, node="", version="1"))
+    engine._reconcile(PLACE_KEY)
+    looked: list[str] = []
+    engine._observe = looked.append  # type: ignore[assignment,method-assign]
+    cache.put_placeholder(placeholder(0, version="2"))
+    engine._reconcile(PLACE_KEY)
+    assert looked == []
+    assert PLACE_KEY in queue._due
+    cache.put_placeholder(placeholder(1, version="2"))
+    engine._reconcile(PLACE_KEY)
+    assert looked == [PLACE_UID]
+
+
 def test_what_was_not_listed_yet_is_named() -> None:
     engine, _, _ = build_engine(FakeApi())
     names = "Reservations, placeholders, owners, nodes, priority-classes, quotas"

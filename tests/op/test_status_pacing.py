@@ -4,9 +4,18 @@ import time
 
 import pytest
 
-from berth_core.reservations import ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
-from berth_operator.pacing import PATIENCE_SECONDS, Pacing, may_wait
-from handover_builders import slot
+from berth_core.objects import Pod
+from berth_core.reservations import (
+    Reservation,
+    ReservationPhase,
+    ReservationState,
+    ReservationStatus,
+    Slot,
+    SlotState,
+)
+from berth_operator.pacing import PATIENCE_SECONDS, Pacing, may_wait, only_starts
+from builders import NOON_TEXT
+from handover_builders import UNSCHEDULABLE, place, placeholder, slot
 
 NOTHING = ReservationStatus()
 
@@ -46,6 +55,48 @@ def test_a_status_waits_for_so_long_however_often_it_changes(monkeypatch: pytest
         left.append(round(pacing.seconds_left("uid", NOTHING, PENDING), 3))
     assert left == [PATIENCE_SECONDS, 0.3, 0.1, 0.0]
     assert pacing.seconds_left("uid", PENDING, HALF) == PATIENCE_SECONDS
+
+
+RUNS, BOUND, NEW = placeholder(0), placeholder(1, phase="Pending"), placeholder(1, node="")
+STARTS = {
+    "a slot has no placeholder yet": (place(replicas=2), (RUNS,), False),
+    "a placeholder has no node yet": (place(replicas=2), (RUNS, NEW), True),
+    "a placeholder has a node and does not run yet": (place(replicas=2), (RUNS, BOUND), True),
+    "all run": (place(replicas=2), (RUNS, placeholder(1)), False),
+    "as many run as are wanted": (place(replicas=2, min_available=1), (RUNS, NEW), False),
+    "the scheduler has found no place": (
+        place(replicas=2),
+        (RUNS, placeholder(1, node="", conditions=[UNSCHEDULABLE])),
+        False,
+    ),
+    "a placeholder has ended": (place(replicas=2), (RUNS, placeholder(1, phase="Failed")), False),
+    "a placeholder is being deleted": (place(replicas=2), (RUNS, placeholder(1, node="", deleted=NOON_TEXT)), False),
+    "it is over": (place(phase=ReservationPhase.FAILED, replicas=2), (RUNS, NEW), False),
+}
+
+
+@pytest.mark.parametrize(("reservation", "placeholders", "want"), STARTS.values(), ids=STARTS.keys())
+def test_a_reservation_only_waits_for_pods_to_start_or_not_when(
+    reservation: Reservation,
+    placeholders: tuple[Pod, ...],
+    want: bool,  # noqa: FBT001 - the case
+) -> None:
+    assert only_starts(reservation, placeholders) is want
+
+
+def test_a_reservation_whose_pods_only_start_is_looked_at_at_once_and_then_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pacing = Pacing(lambda: 0.0)
+    left = []
+    for step in (0.0, 0.25, 0.25, 0.5, 0.5):
+        now += step
+        left.append(pacing.seconds_to_look("uid", only_starts=True))
+    assert left == [0.0, 0.75, 0.5, 0.0, 0.5]
+    assert pacing.seconds_to_look("uid", only_starts=False) == 0
+    assert pacing.seconds_to_look("uid", only_starts=True) == 0
 
 
 def test_what_is_written_already_does_not_wait() -> None:
