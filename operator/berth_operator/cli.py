@@ -117,7 +117,7 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     metavar="NAMES",
     help="PriorityClasses for which a namespace needs a ResourceQuota scoped to them, as for pods.",
 )
-@click.option("--lease-seconds", default=8, help="How long the Lease holds without renewal.")
+@click.option("--lease-seconds", default=6, help="How long the Lease holds without renewal.")
 @click.option(
     "--sweep-seconds", default=15.0, help="Seconds between two passes that compare everything with the API server."
 )

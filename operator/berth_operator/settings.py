@@ -100,7 +100,7 @@ class OperatorSettings:
     identity: str = field(default_factory=unique_identity)
     """Name under which this process holds the Lease."""
 
-    lease_seconds: int = 8
+    lease_seconds: int = 6
     """How long the Lease holds without renewal; another replica takes over after that."""
 
     retention_seconds: float = 3600.0
