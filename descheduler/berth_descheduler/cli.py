@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "plan": "plan_command:plan_command",
     "plans": "plan_commands:plans_command",
     "policies": "policies_command:policies_command",
+    "policy": "policy_command:policy_command",
     "run": "run_command:run_command",
     "sandbox": "sandbox_commands:sandbox",
     "show": "plan_commands:show_command",

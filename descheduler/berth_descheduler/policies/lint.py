@@ -1,9 +1,9 @@
-"""Owns what will not work well in a policy that can be run: warnings, each with the field and what to do.
+"""Owns what is said of policies before they are run: what is wrong, and what will not work well.
 
-It does not own what is wrong with a policy: `reading` refuses that.
+It does not own what is wrong with a policy: `decoding` and `reading` refuse that.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -15,8 +15,11 @@ from berth_core.migration_plans import RunMode
 from berth_core.policies import DeschedulerPolicy
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import StrategyName
-from berth_descheduler.policies.reading import PolicyError, PolicyRun
+from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.policies.decoding import decode_policy
+from berth_descheduler.policies.reading import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.policies.schedule import IntervalSchedule
+from berth_descheduler.policies.upstream import UpstreamProfile, is_upstream, not_installed, read_upstream
 
 _MANY_REPLICAS: Final = 20
 
@@ -42,7 +45,55 @@ class Finding:
         return f"{self.field}: {self.message}"
 
 
+@dataclass(frozen=True, slots=True)
+class Linted:
+    """What is said of one policy."""
+
+    name: str
+    findings: tuple[Finding, ...]
+
+    def count(self, severity: Severity) -> int:
+        """Return how many findings are as bad as this."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+
 Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[Finding]]
+
+
+def lint_document(raw: object, registry: PluginRegistry) -> tuple[Linted, ...]:
+    """Return what is said of the policies of a document, ours or upstream's."""
+    if not isinstance(raw, Mapping) or not is_upstream(raw):
+        return (_lint_policy(raw, registry),)
+    try:
+        profiles = read_upstream(raw, registry.names)
+    except InputError as error:
+        return (Linted(_name_of(raw), find_errors(error)),)
+    return tuple(_lint_profile(index, profile, registry) for index, profile in enumerate(profiles))
+
+
+def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry) -> Linted:
+    """Return what is said of one profile of an upstream file; its fields are named as they would be in a policy."""
+    found = _lint_policy(profile.raw, registry)
+    missing = (
+        find_errors(not_installed(f"profiles[{index}]", profile.missing, registry.names)) if profile.missing else ()
+    )
+    left_out = tuple(_warning(field, "is not taken over: it means nothing here") for field in profile.left_out)
+    return Linted(found.name, (*missing, *left_out, *found.findings))
+
+
+def _lint_policy(raw: object, registry: PluginRegistry) -> Linted:
+    try:
+        policy = decode_policy(raw)
+        run = read_policy(policy, RunDefaults(), registry)
+    except InputError as error:
+        return Linted(_name_of(raw), find_errors(error))
+    return Linted(policy.metadata.name, find_warnings(policy, run))
+
+
+def _name_of(raw: object) -> str:
+    metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def find_errors(error: InputError) -> tuple[Finding, ...]:
@@ -109,11 +160,11 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
         yield _warning("spec.limits.maxMovesPerController", text)
     least = run.cycle.execution.ttl
     if run.cycle.execution.reservation_ttl < least:
-        yield _warning("spec.reservation.ttl", f"is shorter than a move may take: places are held {format_duration(least)}")
-    seconds = run.cycle.execution.max_seconds
-    if seconds is not None and timedelta(seconds=seconds) < timedelta(
-        seconds=run.cycle.execution.timeouts.ready_seconds
-    ):
+        yield _warning(
+            "spec.reservation.ttl", f"is shorter than a move may take: places are held {format_duration(least)}"
+        )
+    most, one_move = run.cycle.execution.max_seconds, run.cycle.execution.timeouts.ready_seconds
+    if most is not None and most < one_move:
         yield _warning("spec.limits.maxDuration", "is shorter than a single move may take: most plans are stopped")
 
 
