@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
-from berth_core.plan_rooms import RoomState, RoomStatus
+from berth_core.plan_rooms import RoomReason, RoomState, RoomStatus
 
 _ROOMS_SHOWN: Final = 3
 _PODS_SHOWN: Final = 3
@@ -45,9 +45,10 @@ def _describe(room: RoomStatus) -> str:
         case RoomState.HELD:
             return f"held by Reservation {room.reservation}"
         case RoomState.RELEASED:
-            return f"not needed any more{_why(room)}"
+            unneeded = room.reason in {RoomReason.POD_GONE, RoomReason.POD_PLACED}
+            return f"not needed any more{_why(room)}" if unneeded else f"given back{_why(room)}"
         case RoomState.FAILED:
-            return f"not taken{_why(room)}" if room.reason == "NotTaken" else f"not made{_why(room)}"
+            return f"not taken{_why(room)}" if room.reason == RoomReason.NOT_TAKEN else f"not made{_why(room)}"
         case RoomState.PENDING | RoomState.WAITING:
             return f"still {room.state.value}"
 

@@ -261,7 +261,8 @@ def build_webhook_configuration(
 ) -> Body:
     """Return the webhook's registration, scoped to the namespaces that have a live Reservation.
 
-    The second entry sees nothing but probes, in the operator's own namespace.
+    The second entry sees nothing but probes, in the operator's own namespace; the first sees none of these, nor
+    placeholders: a Reservation may be in that namespace, too, and a probe that both answer would have two gates.
     """
     common: Body = {
         "admissionReviewVersions": ["v1"],
@@ -286,7 +287,16 @@ def build_webhook_configuration(
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": WEBHOOK_CONFIGURATION, "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}},
         "webhooks": [
-            common | {"name": "handover.berth.volcano.sh", "namespaceSelector": _in_namespaces(namespaces)},
+            common
+            | {
+                "name": "handover.berth.volcano.sh",
+                "namespaceSelector": _in_namespaces(namespaces),
+                "objectSelector": {
+                    "matchExpressions": [
+                        {"key": key, "operator": "DoesNotExist"} for key in (PLACEHOLDER_LABEL, PROBE_LABEL)
+                    ]
+                },
+            },
             common
             | {
                 "name": "probe.berth.volcano.sh",

@@ -221,14 +221,15 @@ def fragment(world: World) -> None:
 
 
 def assert_taken(world: World, names: list[str]) -> None:
-    """Assert that each pod runs on the node where room was made for it, and that the plan says so."""
+    """Assert that each pod runs where room was made for it and its gang, and that the plan says so."""
     plan = world.plan
     assert plan.phase is PlanPhase.SUCCEEDED, plan.status.message
-    planned = {slot.pod: slot.node for room in plan.spec.rooms for slot in room.slots}
-    assert sorted(planned) == sorted(names)
-    assert {name: world.pod(name).spec.node_name for name in names} == planned
-    assert {room.state for room in plan.status.rooms} == {RoomState.TAKEN}
-    assert {slot.pod: slot.node for room in plan.status.rooms for slot in room.taken} == planned
+    assert sorted(slot.pod for room in plan.spec.rooms for slot in room.slots) == sorted(names)
+    for room, status in zip(plan.spec.rooms, plan.status.rooms, strict=True):
+        assert status.state is RoomState.TAKEN
+        there = sorted((slot.pod, world.pod(slot.pod).spec.node_name) for slot in room.slots)
+        assert sorted((slot.pod, slot.node) for slot in status.taken) == there
+        assert sorted(node for _, node in there) == sorted(slot.node for slot in room.slots)
 
 
 def moved_before_all_waited(world: World, process: "subprocess.Popen[bytes]") -> bool:
@@ -360,7 +361,7 @@ def test_room_for_a_shape_goes_to_the_pods_that_are_selected(world: WorldMaker) 
     here.starve(DEFAULT, 1)
     owner = f"--shape-owner={here.namespace}/app=later"
 
-    assert here.make_room("--shape=cpu=4,count=1", owner) == 0
+    assert here.make_room("--shape=cpu=4,memory=128Mi,count=1", owner) == 0
     here.create("later", WHOLE, {"app": "later"})
 
     eventually("it runs", lambda: here.pod("later").status.phase == "Running", seconds=30)

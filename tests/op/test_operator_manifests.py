@@ -289,6 +289,8 @@ def test_the_webhook_covers_the_given_namespaces_and_is_never_in_the_way() -> No
     handover, probe = built["webhooks"]
     assert handover["namespaceSelector"]["matchExpressions"][0]["values"] == ["media", "shop"]
     assert probe["namespaceSelector"]["matchExpressions"][0]["values"] == ["berth-system"]
+    unseen = [(one["key"], one["operator"]) for one in handover["objectSelector"]["matchExpressions"]]
+    assert unseen == [(PLACEHOLDER_LABEL, "DoesNotExist"), (PROBE_LABEL, "DoesNotExist")]
     assert probe["objectSelector"] == {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}]}
     for one in (handover, probe):
         assert one["failurePolicy"] == "Ignore"
