@@ -79,6 +79,7 @@ class Scene:
         self.client = client
         self.folder = folder
         self.namespace = name
+        self._runs: list[Run] = []
         self.high: tuple[str, ...] = ()
         self.low: tuple[str, ...] = ()
 
@@ -96,6 +97,8 @@ class Scene:
 
     def clear(self) -> None:
         """Take everything away, so that the next scene has a cluster of its own."""
+        for run in self._runs:
+            run.stop()
         for found in self.plans():
             with suppress(NotFoundError):
                 self.client.delete(MIGRATION_PLANS, found.metadata.name)
@@ -134,6 +137,14 @@ class Scene:
     def states(self) -> list[MoveState]:
         return [move.state for plan in self.plans() for move in plan.status.moves]
 
+    def has_begun(self) -> bool:
+        """Tell whether a run has reserved a place."""
+        return bool(self.client.list(RESERVATIONS).items)
+
+    def has_evicted(self) -> bool:
+        """Tell whether a run has evicted a pod."""
+        return bool({MoveState.EVICTED, MoveState.LANDED}.intersection(self.states()))
+
     def our_taints(self) -> dict[str, list[str]]:
         """Return Berth's taints by node, of the nodes that have any."""
         found = {n.metadata.name: [t.key for t in n.spec.taints if t.key.startswith(PREFIX)] for n in self.nodes()}
@@ -166,6 +177,7 @@ class Scene:
         """Begin a run under the descheduler's account."""
         account = kubeconfig or self.sandbox.service_account_kubeconfig("berth-descheduler")
         run = Run(account, self.folder, (*self._planner, *options))
+        self._runs.append(run)
         run.start()
         return run
 
@@ -187,10 +199,20 @@ class Scene:
     def require_peace(self, *allowed: Invariant, pods: int | None = None) -> None:
         """Fail unless every pod of the workload runs, no plan is under way, and nothing of a run is left anywhere."""
         wanted = len(self.high) + len(MOVERS) * PODS_OF_A_MOVER if pods is None else pods
-        eventually("all pods are Ready", lambda: self._running() == wanted, seconds=60)
+        try:
+            eventually("all pods are Ready", lambda: self._running() == wanted, seconds=90)
+        except AssertionError as error:
+            raise AssertionError(f"{error}, {wanted} of them: {self._describe_pods()}") from error
         assert all(plan.phase.terminal for plan in self.plans())
         eventually("nothing is reserved", lambda: not self._live_reservations(), seconds=30)
         require_rest(self.client, Invariant.PRIORITY_CLASS_LEFT, *allowed)
+
+    def _describe_pods(self) -> list[str]:
+        return [
+            f"{pod.metadata.name} {pod.status.phase} on {pod.spec.node_name or 'no node'}, "
+            f"deleted {pod.metadata.deletion_timestamp}: {[one.message for one in pod.status.conditions]}"
+            for pod in self.pods()
+        ]
 
     def _running(self) -> int:
         ours = [pod for pod in self.pods() if pod.controller is not None]

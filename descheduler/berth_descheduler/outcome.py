@@ -94,9 +94,10 @@ class PlanOutcome:
 
     @property
     def clean(self) -> bool:
-        """Tell whether nothing failed, landed elsewhere or waits for a node."""
+        """Tell whether nothing failed, landed elsewhere or waits for a node, and nothing stopped it."""
         no_room = any(room.state is RoomState.FAILED for room in self.rooms)
-        return not (no_room or self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending)
+        astray = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
+        return not (no_room or astray or self.note)
 
     @property
     def achieved(self) -> Achieved:

@@ -34,7 +34,7 @@ def test_a_run_leaves_a_pod_that_waits_its_room_and_begins_when_it_has_gone(scen
 
 def test_a_wave_leaves_a_pod_that_waits_its_room(scene: Scene) -> None:
     run = scene.start("--pending-wait=2s")
-    scene.wait_for("the first wave has begun", lambda: MoveState.RESERVING in scene.states())
+    scene.wait_for("the first wave has begun", scene.has_begun)
     scene.create_pod("hungry", cpu="5", schedulerName=NO_SCHEDULER)
     assert run.wait() == 1
 
@@ -95,7 +95,7 @@ def test_limits_per_node_and_namespace_hold(scene: Scene) -> None:
 
 def test_a_plan_that_is_aborted_in_its_middle_leaves_nothing(scene: Scene) -> None:
     run = scene.start("--taint-freed")
-    scene.wait_for("a pod is evicted", lambda: MoveState.EVICTED in scene.states())
+    scene.wait_for("a pod is evicted", scene.has_evicted)
     scene.client.merge_patch(MIGRATION_PLANS, scene.plans()[0].metadata.name, {"spec": {"aborted": True}})
     assert run.wait() == 1
 

@@ -103,6 +103,7 @@ def test_a_wave_does_not_go_on_while_it_would_take_the_room_of_a_pod_that_waits(
     assert later
     assert {status.state.value for status in later} == {"Skipped"}
     assert "shop/hungry-1" in outcome.sentence
+    assert not outcome.clean
     assert len(evicted(cluster)) == 3 - len(later)
     assert DRAINING_TAINT not in [key for keys in cluster.taints().values() for key in keys]
 

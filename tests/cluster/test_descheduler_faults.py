@@ -1,0 +1,229 @@
+"""Whatever happens in the middle of a run, it harms nobody, and the next run ends what was begun.
+
+Calls fail and stall, the API server goes away, operators die, nodes go, hungry pods come: afterwards every pod runs and
+nothing of a run is left.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from berth_core.errors import BerthError
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import DEPLOYMENTS, NODES, PODS
+from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_fixtures import refuse_other_contexts
+from descheduling_stage import Run, Scene, cluster, scene, serving_operator
+from service_processes import OperatorProcess, running_operator
+
+__all__ = ["cluster", "scene", "serving_operator"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+AWAY_SECONDS: Final = 60.0
+PATIENCE: Final = ("--reserve-timeout=20s", "--land-timeout=20s", "--ready-timeout=20s", "--pending-wait=5s")
+
+
+# --- calls that fail --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Some:
+    """Disturbs a share of the calls, each with one of a few kinds; drawn from a seed."""
+
+    kinds: dict[FaultKind, float]
+    share: float
+    watches: bool = False
+    met: set[FaultKind] = field(default_factory=set)
+    _draw: random.Random = field(default_factory=lambda: random.Random(5))  # noqa: S311 - it must be the same again
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def decide(self, call: Call) -> Fault:
+        with self._lock:
+            if call.is_watch is not self.watches or self._draw.random() >= self.share:
+                return Fault()
+            kind = self._draw.choice(list(self.kinds))
+            if kind is FaultKind.CONFLICT and not call.is_write:
+                return Fault()
+            self.met.add(kind)
+            return Fault(kind, self.kinds[kind])
+
+    def hold(self, call: Call) -> None:
+        """Hold nothing."""
+
+
+DISTURBANCES: Final = {
+    "calls are refused (429, 500, 503, 409)": lambda: Some(
+        {
+            FaultKind.TOO_MANY: 0,
+            FaultKind.SERVER_ERROR: 0,
+            FaultKind.UNAVAILABLE: 0,
+            FaultKind.CONFLICT: 0,
+        },
+        share=0.25,
+    ),
+    "connections are reset, before and after": lambda: Some({FaultKind.RESET: 0, FaultKind.LOST_ANSWER: 0}, share=0.15),
+    "calls stall and come late": lambda: Some({FaultKind.STALL: 1.5, FaultKind.DELAY: 1.0}, share=0.1),
+    "watches are cut and forget their place": lambda: Some(
+        {FaultKind.CUT: 1.0, FaultKind.GONE: 0, FaultKind.RESET: 0}, share=0.7, watches=True
+    ),
+}
+
+
+@pytest.mark.parametrize("disturb", DISTURBANCES.values(), ids=DISTURBANCES)
+def test_a_run_whose_calls_are_disturbed_harms_nobody_when(
+    scene: Scene, tmp_path: Path, disturb: Callable[[], Some]
+) -> None:
+    with FaultProxy(scene.sandbox.service_account_kubeconfig("berth-descheduler")) as proxy:
+        through = proxy.write_kubeconfig(tmp_path / "through-the-proxy.yaml")
+        plan = disturb()
+        proxy.plan = plan
+        run = scene.start(*PATIENCE, "--taint-freed", kubeconfig=through)
+        run.wait()
+    assert plan.met, "something was disturbed"
+    end_what_was_begun(scene)
+
+
+def end_what_was_begun(scene: Scene, *, pods: int | None = None) -> None:
+    """Make a run that nothing disturbs, and require that nothing is left of any."""
+    scene.run(*PATIENCE)
+    scene.require_peace(pods=pods)
+
+
+# --- others go away ---------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_operator_only_delays_a_run(scene: Scene, serving_operator: OperatorProcess) -> None:
+    run = scene.start(*PATIENCE)
+    scene.wait_for("a pod is evicted", scene.has_evicted)
+    serving_operator.kill()
+    time.sleep(2)
+    serving_operator.start()
+    run.wait()
+    end_what_was_begun(scene)
+
+
+@dataclass(frozen=True)
+class Outage:
+    """What was true after the API server had been away in the middle of a run."""
+
+    ended_by_itself: bool
+    seconds_until_peace: float
+
+
+@pytest.fixture(scope="module", autouse=True)
+def outage(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Future[Outage]"]:
+    """Let the API server be away for a minute in a sandbox of its own, beside the other tests of the module."""
+    found: Future[Outage] = Future()
+    folder = tmp_path_factory.mktemp("outage")
+
+    def play() -> None:
+        try:
+            found.set_result(play_outage(folder))
+        except BaseException as error:  # noqa: BLE001 - the thread's boundary: whoever waits for the result raises it
+            found.set_exception(error)
+
+    thread = threading.Thread(target=play, name="outage", daemon=True)
+    thread.start()
+    yield found
+    thread.join(400)
+
+
+def play_outage(folder: Path) -> Outage:
+    with (
+        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        sandbox.connect() as client,
+        running_operator(sandbox, folder),
+    ):
+        refuse_other_contexts(sandbox.context)
+        scene = Scene(sandbox, client, folder, "shop")
+        scene.set_up()
+        run = scene.start(*PATIENCE, "--taint-freed")
+        scene.wait_for("a pod is evicted", scene.has_evicted)
+        sandbox.kill("kube-apiserver")
+        time.sleep(AWAY_SECONDS)
+        sandbox.restart("kube-apiserver")
+        returned = time.monotonic()
+        run.wait()
+        end_what_was_begun(scene)
+        return Outage(run.exit_code == 0, time.monotonic() - returned)
+
+
+def test_an_api_server_that_is_away_for_a_minute_leaves_nothing_behind(outage: "Future[Outage]") -> None:
+    assert outage.result(timeout=400).seconds_until_peace < 180
+
+
+# --- nodes go away ----------------------------------------------------------------------------------------------------
+
+
+def delete_node(scene: Scene, node: str) -> None:
+    """Take a node and its pods away, and one of the pods that have to be on such a node."""
+    scene.client.delete(NODES, node)
+    left = {"spec": {"replicas": len(scene.high) - 1}}
+    scene.client.merge_patch(DEPLOYMENTS, "base", left, namespace=scene.namespace)
+    scene.high = tuple(name for name in scene.high if name != node)
+    for pod in scene.pods(field_selector=f"spec.nodeName={node}"):
+        with suppress(NotFoundError):
+            scene.client.delete(PODS, pod.metadata.name, namespace=scene.namespace, grace_seconds=0)
+
+
+def cordon_node(scene: Scene, node: str) -> None:
+    scene.cordon(node)
+
+
+def let_node_be_unready(scene: Scene, node: str) -> None:
+    """Let a node say that it is not ready, until its kubelet speaks again."""
+    unready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+    scene.client.merge_patch(NODES, node, {"status": {"conditions": [unready]}}, subresource="status")
+
+
+TROUBLES: Final[dict[str, Callable[[Scene, str], None]]] = {
+    "is deleted": delete_node,
+    "is cordoned": cordon_node,
+    "is not ready": let_node_be_unready,
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_a_run_goes_on_with_the_rest_when_a_target(scene: Scene, trouble: Callable[[Scene, str], None]) -> None:
+    run = scene.start(*PATIENCE)
+    scene.wait_for("places are reserved", scene.has_begun)
+    target = scene.plans()[0].spec.moves[-1].target
+    trouble(scene, target)
+    run.wait()
+    assert all(state.terminal for state in scene.states())
+    scene.cordon(*scene.high, closed=False)
+    end_what_was_begun(scene)
+
+
+# --- hungry pods ------------------------------------------------------------------------------------------------------
+
+
+def test_hungry_pods_in_the_middle_of_a_run_get_their_room(scene: Scene) -> None:
+    run = scene.start(*PATIENCE)
+    scene.wait_for("a pod is evicted", scene.has_evicted)
+    scene.deploy("hungry", replicas=4, cpu="2", wait=False)
+    ended(run)
+    scene.wait_for("the hungry pods run", lambda: runs(scene, "hungry", 4))
+    end_what_was_begun(scene, pods=10)
+
+
+def ended(run: Run) -> None:
+    run.wait()
+    assert run.exit_code in {0, 1}
+
+
+def runs(scene: Scene, name: str, count: int) -> bool:
+    with suppress(BerthError):
+        return sum(pod.is_ready for pod in scene.pods(label_selector=f"app={name}")) == count
+    return False
