@@ -178,9 +178,15 @@ def find_surplus(
             continue
         rest = one.run.cycle.pod_cool_down
         over = [plan for plan in plans if plan.spec.policy == name and not is_open(plan)]
-        over.sort(key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name), reverse=True)
+        over.sort(key=_age, reverse=True)
         surplus += [plan for plan in over[one.run.plans_kept :] if _ended_before(plan, now - rest)]
     return tuple(surplus)
+
+
+def _age(plan: MigrationPlan) -> tuple[str, int]:
+    """Return what is larger for later plans; of one second, the one that was written last."""
+    version = plan.metadata.resource_version
+    return plan.metadata.creation_timestamp or "", int(version) if version.isdigit() else 0
 
 
 def _ended_before(plan: MigrationPlan, time: datetime) -> bool:

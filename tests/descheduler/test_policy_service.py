@@ -1,0 +1,225 @@
+"""The service on an API server in memory: policies run, plans that were asked for are made, replicas take turns."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from berth_core.clock import SystemClock, format_timestamp
+from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
+from berth_core.names import LEADER_LEASE, scheduled_plan_name
+from berth_core.policies import VALID, DeschedulerPolicy
+from berth_descheduler import plan_requests
+from berth_descheduler.plugins.builtin import installed_plugins
+from berth_descheduler.policies.reading import RunDefaults
+from berth_descheduler.policy_service.book import Office
+from berth_descheduler.policy_service.leading import PolicyServer
+from berth_descheduler.policy_service.tally import RunTally
+from berth_kube.errors import ServerError
+from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES
+from cluster_objects import eventually
+from descheduler.cycle_settings import PLANNER, SETTINGS
+from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+
+PROFILE: Final = {"name": "default", "plugins": {"balance": {"enabled": ["Defragmentation"]}}}
+
+
+class Replica:
+    """One replica in a thread."""
+
+    def __init__(self, cluster: FakeCluster, name: str) -> None:
+        self.stop = threading.Event()
+        self.registry = CollectorRegistry()
+        tally = RunTally(self.registry, SystemClock())
+        defaults = RunDefaults(replace(SETTINGS, identity=name, lease_seconds=2), PLANNER)
+        office = Office(cluster, SystemClock(), defaults, installed_plugins())  # type: ignore[arg-type]
+        self.server = PolicyServer(office, tally, self.stop)
+        self.thread = threading.Thread(target=self.server.serve, name=name)
+
+    def is_leading(self) -> bool:
+        return bool(self.server.readiness()["leader"])
+
+    def end(self) -> None:
+        self.stop.set()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+    def sample(self, metric: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(metric, labels)
+
+
+@contextmanager
+def serving(cluster: FakeCluster, name: str = "first") -> Iterator[Replica]:
+    replica = Replica(cluster, name)
+    replica.thread.start()
+    try:
+        yield replica
+    finally:
+        replica.end()
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return fragmented_cluster()
+
+
+def put(cluster: FakeCluster, name: str = "p", **spec: object) -> None:
+    body = {"profiles": [PROFILE], "limits": {"maxMovesPerController": 5}, **spec}
+    metadata = {"name": name, "generation": 1, "creationTimestamp": format_timestamp(SystemClock().now())}
+    cluster.add(DESCHEDULER_POLICIES, {"metadata": metadata, "spec": body, "status": {}})
+
+
+def policy(cluster: FakeCluster, name: str = "p") -> DeschedulerPolicy:
+    return DeschedulerPolicy.from_api(cluster.objects[DESCHEDULER_POLICIES.plural]["", name])
+
+
+def plans(cluster: FakeCluster) -> list[MigrationPlan]:
+    return [MigrationPlan.from_api(raw) for raw in cluster.objects[MIGRATION_PLANS.plural].values()]
+
+
+def ask(cluster: FakeCluster, mode: RunMode, name: str = "p") -> str:
+    return plan_requests.request_run(cluster, SystemClock(), name, mode=mode).metadata.name  # type: ignore[arg-type]
+
+
+def is_in(cluster: FakeCluster, plan: str, *phases: PlanPhase) -> Callable[[], bool]:
+    return lambda: next(one.phase for one in plans(cluster) if one.metadata.name == plan) in phases
+
+
+def has_run(cluster: FakeCluster, name: str = "p") -> Callable[[], str]:
+    return lambda: policy(cluster, name).status.last_verdict
+
+
+def test_an_interval_runs_at_once_and_says_so(cluster: FakeCluster) -> None:
+    put(cluster, trigger={"interval": "1h"}, mode="Auto")
+    with serving(cluster) as replica:
+        eventually("it has run", has_run(cluster), seconds=20)
+        eventually("its metrics say it", lambda: replica.sample("berth_policies", valid="true") == 1, seconds=5)
+        assert replica.sample("berth_leader") == 1
+        assert replica.sample("berth_policy_runs_total", policy="p", verdict="CarriedOut") == 1
+    status = policy(cluster).status
+    (plan,) = plans(cluster)
+    assert (status.last_verdict, status.last_plan) == ("CarriedOut", plan.metadata.name)
+    assert plan.phase is PlanPhase.SUCCEEDED
+    assert (plan.spec.policy, plan.spec.trigger, plan.spec.mode) == ("p", "Interval", RunMode.AUTO)
+    assert status.last_scheduled_time == policy(cluster).metadata.creation_timestamp
+    assert status.fragmentation is not None
+    assert status.fragmentation.nodes == len(cluster.objects[NODES.plural])
+    assert {raw["reason"] for raw in cluster.objects[EVENTS.plural].values()} >= {"Started", "Finished", "RunEnded"}
+
+
+@pytest.mark.parametrize(("mode", "want"), [(RunMode.PLAN, PlanPhase.PROPOSED), (RunMode.AUTO, PlanPhase.SUCCEEDED)])
+def test_a_plan_that_was_asked_for_is_made(cluster: FakeCluster, mode: RunMode, want: PlanPhase) -> None:
+    put(cluster)
+    with serving(cluster):
+        eventually("it is made", is_in(cluster, ask(cluster, mode), want), seconds=20)
+        eventually("the policy says so", has_run(cluster), seconds=5)
+    assert policy(cluster).status.last_scheduled_time is None
+
+
+def test_an_approval_starts_a_plan(cluster: FakeCluster) -> None:
+    put(cluster)
+    with serving(cluster):
+        name = ask(cluster, RunMode.APPROVE)
+        eventually("it is proposed", is_in(cluster, name, PlanPhase.PROPOSED), seconds=20)
+        plan_requests.approve(cluster, name)  # type: ignore[arg-type]
+        eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=20)
+
+
+def test_a_plan_nobody_approves_is_aborted_in_time(cluster: FakeCluster) -> None:
+    put(cluster, approval={"timeout": "1s"})
+    with serving(cluster):
+        name = ask(cluster, RunMode.APPROVE)
+        eventually("it is aborted", is_in(cluster, name, PlanPhase.ABORTED), seconds=20)
+    assert cluster.plan()["status"]["message"] == "aborted: it was not approved in time"
+
+
+def test_a_bad_policy_is_told_and_keeps_no_other_from_running(cluster: FakeCluster) -> None:
+    put(cluster, "bad", trigger={"cron": "never"})
+    put(cluster, "good", trigger={"interval": "1h"})
+    with serving(cluster):
+        eventually("the good one has run", has_run(cluster, "good"), seconds=20)
+        eventually("the bad one is told", lambda: policy(cluster, "bad").condition(VALID), seconds=5)
+        told = policy(cluster, "bad").condition(VALID)
+        assert told is not None
+        assert (told.status, "spec.trigger.cron is 'never'" in told.message) == ("False", True)
+        mended = {"metadata": {"generation": 2}, "spec": {"trigger": {"cron": None, "interval": "1h"}}}
+        cluster.merge_patch(DESCHEDULER_POLICIES, "bad", mended)
+        eventually("mended, it runs", has_run(cluster, "bad"), seconds=20)
+
+
+def test_a_run_that_fails_is_told_and_not_tried_again_at_once(cluster: FakeCluster) -> None:
+    put(cluster, trigger={"interval": "1h"})
+    cluster.before = out_of_order
+    with serving(cluster):
+        eventually("it is told", has_run(cluster), seconds=20)
+        time.sleep(1)
+    status = policy(cluster).status
+    assert (status.last_verdict, "out of order" in status.last_outcome) == ("Failed", True)
+    assert status.last_scheduled_time is not None
+
+
+def out_of_order(verb: str, plural: str, _name: str) -> None:
+    if (verb, plural) == ("create", MIGRATION_PLANS.plural):
+        raise ServerError(call("create", MIGRATION_PLANS, ""), failure(500, "out of order"))
+
+
+def test_a_run_that_was_made_but_not_noted_is_noted_and_not_made_again(cluster: FakeCluster) -> None:
+    put(cluster, trigger={"interval": "1h"})
+    one = policy(cluster)
+    scheduled = one.metadata.creation_timestamp or ""
+    name = scheduled_plan_name("20261121-120000", one.metadata.uid, scheduled)
+    body = {"policy": "p", "mode": "Plan", "predicted": {"nodes": 1, "moves": 0, "waves": 0}}
+    cluster.add(MIGRATION_PLANS, {"metadata": {"name": name}, "spec": body, "status": {"phase": "Proposed"}})
+    with serving(cluster):
+        eventually("it is noted", lambda: policy(cluster).status.last_scheduled_time == scheduled, seconds=20)
+        time.sleep(0.5)
+    assert [plan.metadata.name for plan in plans(cluster)] == [name]
+
+
+def test_only_as_many_plans_are_kept_as_asked_for(cluster: FakeCluster) -> None:
+    put(cluster, plansKept=1, limits={"podCoolDown": "0s"})
+    with serving(cluster):
+        for _ in range(3):
+            eventually("it is made", is_in(cluster, ask(cluster, RunMode.PLAN), PlanPhase.PROPOSED), seconds=20)
+        eventually("one is left", lambda: len(plans(cluster)) == 1, seconds=20)
+
+
+def test_one_replica_leads_and_the_other_takes_over_when_it_ends(cluster: FakeCluster) -> None:
+    with serving(cluster, "first") as first:
+        eventually("the first leads", first.is_leading, seconds=10)
+        with serving(cluster, "second") as second:
+            eventually("the second waits", lambda: second.server.readiness()["state"] == "waiting", seconds=10)
+            assert second.server.readiness()["ready"]
+            assert second.sample("berth_leader") == 0
+            first.end()
+            eventually("the second leads", second.is_leading, seconds=10)
+            put(cluster, trigger={"interval": "1h"})
+            eventually("it serves", has_run(cluster), seconds=20)
+
+
+def test_a_leader_that_has_lost_its_lease_serves_no_more(cluster: FakeCluster) -> None:
+    with serving(cluster) as replica:
+        eventually("it leads", replica.is_leading, seconds=10)
+        taken = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 60}}
+        cluster.merge_patch(LEASES, LEADER_LEASE, taken, namespace=SETTINGS.namespace)
+        eventually("it waits", lambda: replica.server.readiness()["state"] == "waiting", seconds=10)
+        put(cluster, trigger={"interval": "1h"})
+        time.sleep(0.5)
+        assert plans(cluster) == []
+
+
+def test_a_leader_carries_on_what_another_began(cluster: FakeCluster) -> None:
+    put(cluster)
+    with serving(cluster):
+        name = ask(cluster, RunMode.APPROVE)
+        eventually("it is proposed", is_in(cluster, name, PlanPhase.PROPOSED), seconds=20)
+    begun: dict[str, Any] = {"phase": "Running", "startTime": format_timestamp(SystemClock().now())}
+    cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"approved": True}, "status": begun})
+    with serving(cluster, "second"):
+        eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=20)
+    assert {raw["reason"] for raw in cluster.objects[EVENTS.plural].values()} >= {"Adopted", "Finished"}
