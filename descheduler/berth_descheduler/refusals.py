@@ -106,11 +106,9 @@ class Refusal:
     """What else speaks against it, each with none of its own."""
 
     @classmethod
-    def of_all(cls, refusals: Sequence["Refusal"]) -> "Refusal | None":
-        """Return all refusals in one, the first of them with the others beside it; None where there are none."""
-        if len(refusals) <= 1:
-            return refusals[0] if refusals else None
-        return replace(refusals[0], also=tuple(refusals[1:]))
+    def in_one(cls, refusals: Sequence["Refusal"]) -> "Refusal":
+        """Return the first of some refusals with the others beside it."""
+        return replace(refusals[0], also=tuple(refusals[1:])) if len(refusals) > 1 else refusals[0]
 
     @property
     def sentences(self) -> str:

@@ -3,7 +3,7 @@
 It does not own a strategy's choice; strategies stand behind the protocol here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
@@ -80,16 +80,15 @@ class Problem:
         refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.now))
         for index, placed in enumerate(cluster.pods):
             pod = placed.pod
-            all_of_it = (*self._movable.refusals(pod), *refusing(pod), *of_class[placed.class_index])
-            if (refusal := Refusal.of_all((*all_of_it, *self._passing_refusals(PodIndex(index), pod)))) is not None:
-                found[PodIndex(index)] = refusal
+            of_pod = (*self._movable.refusals(pod), *refusing(pod), *of_class[placed.class_index])
+            passing = self._passing_refusals(PodIndex(index), pod) if self.kept or self.settings.resting_pods else ()
+            if of_pod or passing:
+                found[PodIndex(index)] = Refusal.in_one((*of_pod, *passing))
         return found
 
-    def _passing_refusals(self, index: PodIndex, pod: Pod) -> Iterator[Refusal]:
-        """Yield why a pod stays this time."""
-        for refusal in (self.kept.get(index), self._resting_refusal(pod)):
-            if refusal is not None:
-                yield refusal
+    def _passing_refusals(self, index: PodIndex, pod: Pod) -> tuple[Refusal, ...]:
+        """Return why a pod stays this time."""
+        return tuple(one for one in (self.kept.get(index), self._resting_refusal(pod)) if one is not None)
 
     def _resting_refusal(self, pod: Pod) -> Refusal | None:
         moved_at = self.settings.resting_pods.get((pod.metadata.namespace, pod.metadata.name))

@@ -41,11 +41,11 @@ class DefaultEvictor:
     def filter(self, view: ClusterView) -> PodFilter:
         """Return what says all that speaks against moving a pod; raises `InputError` for an unknown PriorityClass."""
         scope = tuple(_scope_checks(self.args, view))
-        single = tuple(_single_checks(self.args, view))
+        every = (*scope, *_single_checks(self.args, view))
 
         def objections(pod: Pod) -> list[Refusal]:
             """Return every reason; a pod with the annotation is asked for the scope alone."""
-            checks = scope if EVICT_ANNOTATION in pod.metadata.annotations else (*scope, *single)
+            checks = scope if EVICT_ANNOTATION in pod.metadata.annotations else every
             return [refusal for check in checks for refusal in check(pod)]
 
         return objections
@@ -197,11 +197,11 @@ def _is_old(pod: Pod, args: DefaultEvictorArgs, view: ClusterView) -> bool:
         return False
 
 
-def _local_storage_refusals(pod: Pod) -> Iterator[Refusal]:
+def _local_storage_refusals(pod: Pod) -> tuple[Refusal, ...]:
     for volume in pod.spec.volumes:
         if volume.empty_dir is not None or volume.host_path is not None:
-            yield Refusal(RefusalReason.LOCAL_STORAGE, f"volume {volume.name} would be lost with the pod")
-            return
+            return (Refusal(RefusalReason.LOCAL_STORAGE, f"volume {volume.name} would be lost with the pod"),)
+    return ()
 
 
 def _claim_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:

@@ -7,8 +7,8 @@ not known is not moved. What a policy may allow is `default_evictor`'s.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
@@ -19,6 +19,8 @@ from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.disruptions import DisruptionBudgets
 from berth_descheduler.plugins.job_failures import JOB_KIND, failing_refusal
 from berth_descheduler.refusals import Refusal, RefusalReason
+
+Refusals: TypeAlias = tuple[Refusal, ...]
 
 SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
 """From here on priorities are Kubernetes' own."""
@@ -52,7 +54,7 @@ class Movable:
         self._workloads = {_workload_key(workload): workload for workload in snapshot.workloads}
         self._known_kinds = {(_group(one.api_version), one.kind) for one in snapshot.workloads}
         self._active = Counter(_maker_uid(pod) for pod in snapshot.pods if _is_active(pod))
-        self._checks: tuple[Callable[[Pod], Iterable[Refusal]], ...] = (
+        self._checks: tuple[Callable[[Pod], Refusals], ...] = (
             _kind_refusals,
             _life_refusals,
             _berth_refusals,
@@ -65,35 +67,36 @@ class Movable:
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
         """Return everything for which a pod may not be moved, what weighs most first; nothing if it may."""
-        return tuple([refusal for check in self._checks for refusal in check(pod)])
+        found: tuple[Refusal, ...] = ()
+        for check in self._checks:  # of all pods, and mostly there is nothing to say
+            if said := check(pod):
+                found = (*found, *said)
+        return found
 
-    def _namespace_refusals(self, pod: Pod) -> Iterator[Refusal]:
+    def _namespace_refusals(self, pod: Pod) -> Refusals:
         namespace = pod.metadata.namespace
         if namespace == self._own_namespace:
-            yield Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, "Berth does not move its own pods")
-        elif not self._namespaces.allows(namespace):
-            text = f"pods of the namespace {namespace} are not to be moved"
-            yield Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, text)
+            return (Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, "Berth does not move its own pods"),)
+        if self._namespaces.allows(namespace):
+            return ()
+        return (
+            Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, f"pods of the namespace {namespace} are not to be moved"),
+        )
 
-    def _controller_refusals(self, pod: Pod) -> Iterator[Refusal]:
-        if pod.is_mirror or pod.is_daemon:
-            return  # said already
+    def _controller_refusals(self, pod: Pod) -> Refusals:
         owner = pod.controller
         if owner is None:
-            yield Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again")
-            return
+            return _unmade_refusals(pod, None)
         kind = (_group(owner.api_version), owner.kind)
         if kind not in _MAKERS:
-            text = f"a {owner.kind} of {owner.api_version} is not known to make its pods again"
-            yield Refusal(RefusalReason.UNKNOWN_CONTROLLER, text)
-            return
+            return _unmade_refusals(pod, owner)
         workload = self._workloads.get((*kind, pod.metadata.namespace, owner.name))
         if workload is None or (owner.uid and workload.metadata.uid and workload.metadata.uid != owner.uid):
-            yield from _if_any(self._missing_controller(kind, owner))
-            return
-        yield from _if_any(self._shrinking_refusal(pod, workload))
-        if kind == JOB_KIND:
-            yield from _if_any(failing_refusal(workload, self._active[_maker_uid(pod)]))
+            return _if_any(self._missing_controller(kind, owner))
+        shrinking = _if_any(self._shrinking_refusal(pod, workload))
+        if kind != JOB_KIND:
+            return shrinking
+        return (*shrinking, *_if_any(failing_refusal(workload, self._active[_maker_uid(pod)])))
 
     def _missing_controller(self, kind: tuple[str, str], owner: OwnerReference) -> Refusal | None:
         """Return a refusal if the snapshot has objects of the owner's kind; else it was made without them."""
@@ -111,44 +114,67 @@ class Movable:
             return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
         return None
 
-    def _budget_refusals(self, pod: Pod) -> Iterable[Refusal]:
+    def _budget_refusals(self, pod: Pod) -> Refusals:
         return _if_any(self._budgets.refusal(pod))
 
 
-def _if_any(refusal: Refusal | None) -> tuple[Refusal, ...]:
+def _if_any(refusal: Refusal | None) -> Refusals:
     return () if refusal is None else (refusal,)
 
 
-def _kind_refusals(pod: Pod) -> Iterator[Refusal]:
+def _unmade_refusals(pod: Pod, owner: OwnerReference | None) -> Refusals:
+    """Return why nothing would make a pod again; nothing where its kind says so already."""
+    if pod.is_mirror or pod.is_daemon:
+        return ()
+    if owner is None:
+        return (Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again"),)
+    text = f"a {owner.kind} of {owner.api_version} is not known to make its pods again"
+    return (Refusal(RefusalReason.UNKNOWN_CONTROLLER, text),)
+
+
+def _kind_refusals(pod: Pod) -> Refusals:
     if pod.is_mirror:
-        yield Refusal(RefusalReason.MIRROR_POD, "the kubelet runs it from a file on the node")
-    elif pod.is_daemon:
-        yield Refusal(RefusalReason.DAEMON_POD, "its DaemonSet wants it on this node")
+        return (Refusal(RefusalReason.MIRROR_POD, "the kubelet runs it from a file on the node"),)
+    if pod.is_daemon:
+        return (Refusal(RefusalReason.DAEMON_POD, "its DaemonSet wants it on this node"),)
+    return ()
 
 
-def _life_refusals(pod: Pod) -> Iterator[Refusal]:
-    if pod.is_terminating:
-        yield Refusal(RefusalReason.TERMINATING, "it is being deleted")
+def _life_refusals(pod: Pod) -> Refusals:
+    if pod.status.phase == "Running" and not pod.is_terminating and not pod.is_gated:
+        return ()
+    ending = (Refusal(RefusalReason.TERMINATING, "it is being deleted"),) if pod.is_terminating else ()
     if pod.is_gated:
-        yield Refusal(RefusalReason.GATED, "a scheduling gate holds it back")
-    elif pod.status.phase != "Running":
-        yield Refusal(RefusalReason.NOT_RUNNING, f"its phase is {pod.status.phase or 'not known'}, not Running")
+        return (*ending, Refusal(RefusalReason.GATED, "a scheduling gate holds it back"))
+    if pod.status.phase == "Running":
+        return ending
+    text = f"its phase is {pod.status.phase or 'not known'}, not Running"
+    return (*ending, Refusal(RefusalReason.NOT_RUNNING, text))
 
 
-def _berth_refusals(pod: Pod) -> Iterator[Refusal]:
+def _berth_refusals(pod: Pod) -> Refusals:
     if PLACEHOLDER_LABEL in pod.metadata.labels:
-        yield Refusal(RefusalReason.PLACEHOLDER, "it holds the place of a Reservation")
-    elif RESERVATION_LABEL in pod.metadata.labels:
-        yield Refusal(RefusalReason.HANDING_OVER, "it is taking the place of a Reservation")
+        return (Refusal(RefusalReason.PLACEHOLDER, "it holds the place of a Reservation"),)
+    if RESERVATION_LABEL in pod.metadata.labels:
+        return (Refusal(RefusalReason.HANDING_OVER, "it is taking the place of a Reservation"),)
+    return ()
 
 
-def _importance_refusals(pod: Pod) -> Iterator[Refusal]:
+def _importance_refusals(pod: Pod) -> Refusals:
     name, priority = pod.spec.priority_class_name, pod.spec.priority or 0
     if name in _SYSTEM_CRITICAL_CLASSES or priority >= SYSTEM_CRITICAL_PRIORITY:
-        yield Refusal(RefusalReason.SYSTEM_CRITICAL, f"it is critical to the system ({name or priority})")
+        return (Refusal(RefusalReason.SYSTEM_CRITICAL, f"it is critical to the system ({name or priority})"),)
+    return ()
 
 
-def _storage_refusals(pod: Pod) -> Iterator[Refusal]:
+def _storage_refusals(pod: Pod) -> Refusals:
+    if not pod.spec.volumes and not pod.spec.resource_claims:
+        return ()
+    return tuple(_tied_to(pod))
+
+
+def _tied_to(pod: Pod) -> Iterator[Refusal]:
+    """Yield what a pod could not take along or could not be held a place for."""
     for volume in pod.spec.volumes:
         if volume.ephemeral is not None:
             text = f"the claim of volume {volume.name} would be deleted with the pod"

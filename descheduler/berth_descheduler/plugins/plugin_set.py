@@ -8,7 +8,7 @@ as they are: what is to be tried again (`RetryableError`: the cluster could not 
 (`InputError`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -95,18 +95,19 @@ def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView
 
 def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
     def refusals(pod: Pod) -> tuple[Refusal, ...]:
-        return tuple([refusal for name, ask in filters for refusal in _ask(name, ask, pod)])
+        """Return what the filters say, in their order; mostly nothing, of very many pods."""
+        found: tuple[Refusal, ...] = ()
+        for name, ask in filters:
+            try:
+                if said := ask(pod):
+                    found = (*found, *[_typed(name, objection) for objection in said])
+            except RetryableError:
+                raise
+            except Exception as error:  # noqa: BLE001 - code of others
+                found = (*found, _failed(name, error))
+        return found
 
     return refusals
-
-
-def _ask(name: str, ask: PodFilter, pod: Pod) -> Iterable[Refusal]:
-    try:
-        return [_typed(name, objection) for objection in ask(pod)]
-    except RetryableError:
-        raise
-    except Exception as error:  # noqa: BLE001 - code of others
-        return (_failed(name, error),)
 
 
 def _typed(name: str, objection: Objection) -> Refusal:
