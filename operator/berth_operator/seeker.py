@@ -86,8 +86,10 @@ def share_out(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[d
 
     A pod waits if the scheduler has found no place for it; one that it has not looked at may still find one.
     """
+    if not pods:
+        return {}, set()
     index = OwnerIndex(reservations)
-    free = {r.metadata.uid: Counter(s.task for s in r.status.slots if s.state is SlotState.HELD) for r in reservations}
+    free: dict[str, Counter[str]] = {}
     found: dict[str, list[Pod]] = {}
     unjudged: set[str] = set()
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
@@ -95,6 +97,8 @@ def share_out(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[d
             continue
         for reservation in index.candidates(pod):
             uid = reservation.metadata.uid
+            if uid not in free:
+                free[uid] = Counter(s.task for s in reservation.status.slots if s.state is SlotState.HELD)
             task = choose_task(reservation, pod, free[uid])
             if task is None:
                 continue

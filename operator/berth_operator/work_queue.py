@@ -4,10 +4,15 @@ It does not know what a key means.
 """
 
 import heapq
+import math
 import threading
 import time
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+
+_IN_TIME_SECONDS: Final = 0.001
 
 
 class KeyKind(Enum):
@@ -47,6 +52,8 @@ class WorkQueue:
         self._heap: list[tuple[float, int, Key]] = []
         self._serial = 0
         self._working: set[Key] = set()
+        self._alarms: list[float] = []
+        """When those who wait for a key will look by themselves; infinite where only a call makes them."""
         self._stopped = False
         self._late_seconds = 0.0
 
@@ -59,7 +66,7 @@ class WorkQueue:
             self._due[key] = due
             self._serial += 1
             heapq.heappush(self._heap, (due, self._serial, key))
-            self._condition.notify()
+            self._call_for_next()
 
     def take(self) -> Key | None:
         """Wait for a key that is due and not worked on, and return it; None once the queue is stopped."""
@@ -69,11 +76,24 @@ class WorkQueue:
                 key = self._pop_due() if wait == 0.0 else None
                 if key is not None:
                     self._working.add(key)
-                    if self._heap:
-                        self._condition.notify()  # whoever waited for the next key may be the one that took this
+                    self._call_for_next()
                     return key
-                self._condition.wait(wait or None)
+                self._wait(wait)
             return None
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait until called, at most for so many seconds."""
+        alarm = math.inf if seconds is None else time.monotonic() + seconds
+        self._alarms.append(alarm)
+        self._condition.wait(seconds)
+        self._alarms.remove(alarm)
+
+    def _call_for_next(self) -> None:
+        """Call one that waits for a key if none of them will look by itself in time for the next one."""
+        if not self._heap or not self._alarms:
+            return
+        if min(self._alarms) > max(self._heap[0][0], time.monotonic()) + _IN_TIME_SECONDS:
+            self._condition.notify()
 
     def done(self, key: Key) -> None:
         """Say that the work on a key is over."""
@@ -82,7 +102,7 @@ class WorkQueue:
             if key in self._due:
                 self._serial += 1
                 heapq.heappush(self._heap, (self._due[key], self._serial, key))
-            self._condition.notify()
+            self._call_for_next()
 
     def stop(self) -> None:
         """Let all waiting takers go."""
