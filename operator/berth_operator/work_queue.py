@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-
 _IN_TIME_SECONDS: Final = 0.001
 
 

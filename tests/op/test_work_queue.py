@@ -128,6 +128,36 @@ def test_a_worker_who_is_busy_with_an_urgent_key_keeps_no_later_one_waiting() ->
             thread.join(timeout=5)
 
 
+def test_nobody_is_called_for_a_key_at_which_one_who_waits_looks_in_time_anyway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = WorkQueue()
+    threads = [threading.Thread(target=queue.take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    queue.add(key("soon"), 60)
+    time.sleep(0.05)
+    called: list[int] = []
+    call = queue._condition.notify
+
+    def call_and_note(count: int = 1) -> None:
+        called.append(count)
+        call(count)
+
+    monkeypatch.setattr(queue._condition, "notify", call_and_note)
+    queue.add(key("later"), 3600)
+    assert called == []
+    queue.add(key("sooner"), 30)
+    assert called == [1]
+    time.sleep(0.05)
+    queue.add(key("now"))
+    assert called == [1, 1]
+    queue.stop()
+    for thread in threads:
+        thread.join(timeout=5)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     adds=st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([0.0, 0.0, 0.002, 0.01])), max_size=60),
