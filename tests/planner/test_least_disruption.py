@@ -11,6 +11,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.cluster import Cluster
 from berth_descheduler.planner.disruption import Disruption
+from berth_descheduler.plugins.annotations import NO_EVICTION_ANNOTATION
 from builders import node, owner, pod
 from planner.clusters import claimed, consolidating, making_room, settings
 
@@ -50,6 +51,10 @@ TABLE = {
     ),
     "a pod that restarted often is worse": Case(
         lambda on: restarted(5, one("worse", on)), lambda on: restarted(1, one("better", on))
+    ),
+    "a pod that asks to be left in peace is worse than one of any priority": Case(
+        lambda on: one("worse", on, annotations={NO_EVICTION_ANNOTATION: "no"}),
+        lambda on: restarted(99, one("better", on, priority=1_000_000_000)),
     ),
     "the only pod of a controller is worse than one of many": Case(
         lambda on: one("worse", on), lambda on: of_many("better", on), CROWD
