@@ -115,6 +115,11 @@ class Cache:
             elif self._store(self._own_statuses.believe(raw), known):
                 self._enqueue(SCOPE_KEY)
 
+    def is_own(self, uid: str) -> bool:
+        """Tell whether this replica has written the status, or found it true, since it began to lead."""
+        with self._lock:
+            return self._own_statuses.knows(uid)
+
     def is_forged(self, uid: str) -> bool:
         """Tell whether somebody else has changed the status that this replica wrote."""
         with self._lock:

@@ -17,10 +17,11 @@ from berth_core.clock import Clock
 from berth_core.errors import BerthError, RetryableError
 from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN
 from berth_core.names import OPERATOR_LEASE, OPERATOR_RENEWALS
+from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
-from berth_kube.resources import NODES
+from berth_kube.resources import NODES, PODS
 from berth_operator import log_keys, metrics
 from berth_operator.actions import Action, AssignSlot, DeletePlaceholder, Probe
 from berth_operator.allowances import Allowances
@@ -28,6 +29,7 @@ from berth_operator.announcements import Announcer
 from berth_operator.cache import Cache
 from berth_operator.clock_watch import ClockWatch
 from berth_operator.cluster_rules import ClusterRules
+from berth_operator.forged_claims import without_forged_claims
 from berth_operator.guards import GuardKeeper
 from berth_operator.node_book import GuardableNode
 from berth_operator.observation import Observation
@@ -378,6 +380,25 @@ class Engine:
         return due
 
     def _observe(self, uid: str) -> Observation | None:
+        """Return what is seen of a Reservation, at first without what its status claims and its placeholders deny."""
+        seen = self._look(uid)
+        if seen is None or self._cache.is_own(uid):
+            return seen
+        believed = without_forged_claims(seen, self._clock.now(), self._settings.handover, self._runs_on)
+        if believed is not seen:
+            log.warning(log_keys.CLAIM_DENIED, **{log_keys.KEY_RESERVATION: seen.reservation.key})
+        return believed
+
+    def _runs_on(self, placeholder: Pod) -> bool:
+        """Tell whether the API server says that a placeholder runs and is not to end."""
+        meta = placeholder.metadata
+        try:
+            pod = self._client.get(PODS, meta.name, namespace=meta.namespace, type=Pod)
+        except NotFoundError:
+            return False
+        return pod.metadata.uid == meta.uid and pod.status.phase == "Running" and not pod.is_terminating
+
+    def _look(self, uid: str) -> Observation | None:
         """Return what is seen of a Reservation; that a node is gone counts only if the API server says so.
 
         Pods and nodes come through separate watches: a placeholder may be heard of before the new node it is on.

@@ -53,6 +53,10 @@ class OwnStatuses:
         status = self._stored.get(believed.metadata.uid)
         return believed if status is None else msgspec.structs.replace(believed, status=status)
 
+    def knows(self, uid: str) -> bool:
+        """Tell whether this replica has written the status, or found it true, since it began."""
+        return uid in self._written
+
     def is_forged(self, uid: str) -> bool:
         """Tell whether somebody else has changed the status."""
         return uid in self._stored

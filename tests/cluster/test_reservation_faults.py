@@ -1,15 +1,19 @@
 """While the operator is down nothing is harmed, and when it is back nothing is left; a forged note is worth nothing."""
 
 import time
+from typing import Any
 
 import pytest
 
+from berth_core.clock import SystemClock, format_timestamp
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import PODS, RESERVATIONS
 from cluster_objects import eventually
 from reservation_stage import Stage, is_gated
 from service_processes import OperatorProcess
+
+NOW_TEXT = format_timestamp(SystemClock().now())
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
@@ -56,6 +60,37 @@ def test_pods_are_created_as_ever_while_the_operator_is_down(operator: OperatorP
     eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=10)
     operator.start()
     assert stage.pod("owner").spec.node_name == stage.nodes[1]
+
+
+CLAIMS: dict[str, dict[str, Any]] = {
+    "that a slot was taken": {
+        "slots": [{"task": "main", "index": 0, "state": "Taken", "node": "elsewhere", "owner": {"name": "nobody"}}],
+        "state": {"phase": "Succeeded", "reason": "OwnersRunning", "message": "forged"},
+    },
+    "that all is over": {
+        "slots": [{"task": "main", "index": 0, "state": "Released"}],
+        "state": {"phase": "Failed", "reason": "NodeLost", "message": "forged", "lastTransitionTime": NOW_TEXT},
+    },
+    "that less is held": {"slots": [], "available": 0, "state": {"phase": "Pending", "reason": "AwaitingNode"}},
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS.keys())
+def test_what_was_forged_while_no_operator_ran_is_true_again_when_one_does(
+    operator: OperatorProcess, stage: Stage, claim: dict[str, Any]
+) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    (placeholder,) = stage.placeholders()
+    operator.kill()
+    stage.client.merge_patch(RESERVATIONS, "place", {"status": claim}, namespace=stage.namespace, subresource="status")
+    operator.start()
+
+    eventually("the status is true", lambda: stage.leftovers() == [], seconds=10)
+    assert stage.wait_until_proven(seconds=5).status.slots[0].node == stage.nodes[0]
+    assert [pod.metadata.uid for pod in stage.placeholders()] == [placeholder.metadata.uid]
+    stage.create_pod("owner")
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
 
 
 def test_a_forged_note_takes_no_slot_and_guards_no_node(stage: Stage) -> None:

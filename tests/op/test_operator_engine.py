@@ -176,3 +176,23 @@ def test_no_more_slots_change_hands_at_once_than_are_allowed() -> None:
     before = len(queue)
     assert engine._what_is_due(Key(KeyKind.RESERVATION, "another"), waiting) == waiting[:1]
     assert len(queue) == before + 1  # the others are looked at again
+
+
+def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known_to_be_ours() -> None:
+    api = FakeApi()
+    engine, cache, _ = build_engine(api)
+    engine._lease.held = lambda: True  # type: ignore[method-assign]
+    forged = place(slot(SlotState.RELEASED, node=""), phase=ReservationPhase.FAILED, reason="Forged")
+    api.put(RESERVATIONS, as_api(forged, api_version=API_VERSION, kind=KIND))
+    api.put(PODS, as_api(placeholder()))
+    cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
+    cache.put_placeholder(placeholder())
+    cache.put_reservation(forged)
+    engine._reconcile(PLACE_KEY)
+    known = cache.reservation(PLACE_UID)
+    assert known is not None
+    assert known.phase is ReservationPhase.AVAILABLE
+    asked = f"get pods {placeholder().metadata.name}"
+    assert api.calls.count(asked) == 1
+    engine._reconcile(PLACE_KEY)
+    assert api.calls.count(asked) == 1
