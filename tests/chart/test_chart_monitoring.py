@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 
 import pytest
 import yaml
@@ -11,24 +11,24 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_core.reservations import ReservationPhase, ReservationReason, SlotState
-from berth_descheduler.metrics import CycleMetrics
+from berth_descheduler.api.records import RequestMetrics
+from berth_descheduler.policy_service.tally import RunTally
 from berth_operator.metrics import REGISTRY
 from builders import FakeClock
-from conventions.generate_copies import CHART
+from monitoring_expressions import ALERTS, DASHBOARD, EXPRESSIONS, SELECTOR
 
-ALERTS = CHART / "monitoring" / "alerts.yaml"
-DASHBOARD = CHART / "monitoring" / "dashboard.json"
-MEANINGS: Mapping[tuple[str, str], type[StrEnum]] = {
+MEANINGS: Mapping[tuple[str, str], Iterable[object]] = {
     ("berth_slots", "state"): SlotState,
     ("berth_reservation_phase_changes_total", "phase"): ReservationPhase,
     ("berth_reservation_phase_changes_total", "reason"): ReservationReason,
     ("berth_moves_total", "state"): MoveState,
     ("berth_moves_total", "reason"): MoveReason,
+    ("berth_policies", "valid"): ("true", "false"),
+    ("berth_rest_requests_total", "status"): [status.value for status in HTTPStatus],
 }
 OF_A_SCRAPE = {"instance"}
 """Labels that Prometheus itself adds."""
 
-SELECTOR = re.compile(r"\b(berth_[a-z_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
 GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 
@@ -36,7 +36,8 @@ GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 def labels_of_series() -> dict[str, set[str]]:
     """Return every series that the programs can have, with its labels."""
     descheduler = CollectorRegistry()
-    CycleMetrics(descheduler, FakeClock())
+    RunTally(descheduler, FakeClock())
+    RequestMetrics(descheduler)
     found: dict[str, set[str]] = {}
     for registry in (REGISTRY, descheduler):
         for collector, names in registry._collector_to_names.items():
@@ -47,16 +48,6 @@ def labels_of_series() -> dict[str, set[str]]:
 
 
 SERIES = labels_of_series()
-
-
-def expressions() -> Iterator[tuple[str, str]]:
-    for group in yaml.safe_load(ALERTS.read_text())["groups"]:
-        yield from ((rule["alert"], rule["expr"]) for rule in group["rules"])
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        yield from ((f"{panel['title']} {target['refId']}", target["expr"]) for target in panel["targets"])
-
-
-EXPRESSIONS = dict(expressions())
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
