@@ -5,14 +5,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from berth_core.migration_plans import MoveReason, MoveState
+from berth_core.policies import (
+    SCHEDULED,
+    VALID,
+    DeschedulerPolicySpec,
+    DeschedulerPolicyStatus,
+    ScheduledReason,
+    ValidReason,
+)
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_descheduler.api.records import RequestMetrics
 from berth_descheduler.cli import berth
-from berth_descheduler.metrics import CycleMetrics
+from berth_descheduler.event_reasons import PolicyEventReason
+from berth_descheduler.outcome import Verdict
+from berth_descheduler.policy_service.statuses import FAILED
+from berth_descheduler.policy_service.tally import RunTally
 from berth_descheduler.service import serve
 from berth_operator.cli import main as operator
 from berth_operator.metrics import REGISTRY
@@ -73,7 +85,7 @@ def test_the_operators_page_has_its_metrics() -> None:
 
 def test_the_deschedulers_page_has_its_metrics() -> None:
     registry = CollectorRegistry()
-    CycleMetrics(registry, FakeClock())
+    RunTally(registry, FakeClock())
     RequestMetrics(registry)
     assert set(re.findall(r"`(berth_[a-z_]+)", DESCHEDULER_PAGE.read_text())) == metric_names(registry)
 
@@ -81,6 +93,31 @@ def test_the_deschedulers_page_has_its_metrics() -> None:
 def test_the_deschedulers_page_explains_every_state_and_reason_of_a_move() -> None:
     wanted = {*map(str, MoveState), *map(str, MoveReason)} - {""}
     assert not wanted - code_words(DESCHEDULER_PAGE.read_text())
+
+
+def test_the_deschedulers_page_explains_what_a_policy_says_of_itself() -> None:
+    words = {FAILED, *map(str, ValidReason), *map(str, ScheduledReason), VALID, SCHEDULED}
+    verdicts = set(map(str, Verdict)) - {"DryRun", "LeaseHeld", "NotApproved"}
+    page = DESCHEDULER_PAGE.read_text()
+    assert not (words | verdicts) - code_words(page)
+    assert not [reason.value for reason in PolicyEventReason if f"`{reason.value}`" not in page]
+
+
+def policy_fields(kind: type, path: str) -> Iterator[str]:
+    """Yield the fields of a policy's spec or status that have no fields of their own."""
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from policy_fields(field.type, f"{path}{field.encode_name}.")
+        else:
+            yield f"{path}{field.encode_name}"
+
+
+def test_the_deschedulers_page_has_every_field_of_a_policy() -> None:
+    page = DESCHEDULER_PAGE.read_text()
+    fields = [*policy_fields(DeschedulerPolicySpec, ""), *policy_fields(DeschedulerPolicyStatus, "")]
+    assert len(fields) > 25
+    named = {name for text in re.findall(r"`([a-zA-Z.]+)`", page) for name in (text, text.rpartition(".")[2])}
+    assert not {field.rpartition(".")[2] for field in fields} - named
 
 
 def test_the_operators_page_has_phases_and_reasons_that_exist() -> None:

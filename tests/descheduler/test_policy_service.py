@@ -42,7 +42,7 @@ class Replica:
         self.thread = threading.Thread(target=self.server.serve, name=name)
 
     def is_leading(self) -> bool:
-        return bool(self.server.readiness()["leader"])
+        return bool(self.server.readiness()["leading"])
 
     def end(self) -> None:
         self.stop.set()

@@ -58,7 +58,8 @@ class PolicyServer:
     def readiness(self) -> dict[str, object]:
         """Return whether this replica does its part, and which one it is."""
         ready = self._state in {"leading", "waiting"}
-        return {"ready": ready, "state": self._state, "leader": self._state == "leading", "running": self._tally.busy}
+        leading = self._state == "leading"
+        return {"ready": ready, "leading": leading, "state": self._state, "running": self._tally.busy}
 
     def _becomes_leader(self) -> bool:
         """Try for a while to lead; look at the Lease of runs meanwhile, to know for how long its holder is silent."""

@@ -1,0 +1,276 @@
+"""Policies in a real cluster: they run by their triggers and on request, as far as their mode says, and never twice."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from berth_core.clock import SystemClock
+from berth_core.labels import POLICY_LABEL
+from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase, RunMode
+from berth_core.names import LEADER_LEASE
+from berth_core.objects import Node
+from berth_core.policies import SCHEDULED, VALID
+from berth_descheduler import plan_requests
+from berth_kube.client import KubeClient, connect
+from berth_kube.leases import Lease
+from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import eventually
+from policy_scenes import (
+    HIGH,
+    LOW,
+    DeschedulerReplica,
+    Pool,
+    build_policy,
+    condition_of,
+    plans_of,
+    read_plan,
+    read_policy,
+)
+from service_processes import running_operator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+POOLS: Final = ("approve", "abort", "delete", "crash")
+TAKEOVER_SECONDS: Final = 30
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sandbox, KubeClient]]:
+    """Yield a cluster with a pool of nodes for each test that moves pods, and an operator."""
+    settings = SandboxSettings(nodes=len(POOLS) * (HIGH + LOW))
+    with Sandbox.start(settings, progress=print) as sandbox:
+        refuse_other_contexts(sandbox.context)
+        with connect(kubeconfig=str(sandbox.kubeconfig)) as client:
+            nodes = client.list(NODES, type=Node).items
+            pools = [Pool(client, name) for name in POOLS]
+            for index, pool in enumerate(pools):
+                pool.label(nodes[index * (HIGH + LOW) : (index + 1) * (HIGH + LOW)])
+            for pool in pools:
+                pool.fill()
+            for pool in pools:
+                pool.settle()
+            with running_operator(sandbox, tmp_path_factory.mktemp("operator")):
+                yield sandbox, client
+
+
+@pytest.fixture
+def client(ground: tuple[Sandbox, KubeClient]) -> Iterator[KubeClient]:
+    """Yield a client; policies and plans of the test are gone after it."""
+    _, client = ground
+    yield client
+    for resource in (DESCHEDULER_POLICIES, MIGRATION_PLANS):
+        for one in client.list(resource).items:
+            client.delete(resource, one["metadata"]["name"])
+
+
+@contextmanager
+def serving(sandbox: Sandbox, folder: Path, *options: str) -> Iterator[DeschedulerReplica]:
+    with DeschedulerReplica(sandbox, folder, *options) as replica:
+        try:
+            yield replica
+        except BaseException:
+            print(replica.tail(150))  # noqa: T201 - pytest shows it with the failure
+            raise
+
+
+@pytest.fixture
+def service(ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path) -> Iterator[DeschedulerReplica]:
+    del client  # what the service leaves is cleared away after it
+    with serving(ground[0], tmp_path, "--lease-seconds=3") as replica:
+        replica.wait_until_leading(replica.health_port)
+        yield replica
+
+
+def apply(client: KubeClient, name: str, pool: str, **spec: Any) -> None:  # noqa: ANN401 - fields of an API object
+    client.create(DESCHEDULER_POLICIES, build_policy(name, pool, **spec))
+
+
+def ask(client: KubeClient, policy: str, mode: RunMode | None = None) -> str:
+    return plan_requests.request_run(client, SystemClock(), policy, mode=mode, requested_by="ada").metadata.name
+
+
+def reaches(client: KubeClient, plan: str, *phases: PlanPhase, seconds: float = 60) -> MigrationPlan:
+    eventually(f"{plan} is {phases}", lambda: read_plan(client, plan).phase in phases, seconds=seconds)
+    return read_plan(client, plan)
+
+
+def landed(plan: MigrationPlan) -> int:
+    return sum(move.state is MoveState.LANDED for move in plan.status.moves)
+
+
+def some_landed(client: KubeClient, plan: str) -> Callable[[], bool]:
+    return lambda: landed(read_plan(client, plan)) > 0
+
+
+def events(client: KubeClient, name: str) -> set[str]:
+    listed = client.list(EVENTS, namespace="default").items
+    return {one["reason"] for one in listed if one["involvedObject"]["name"] == name}
+
+
+@pytest.mark.usefixtures("service")
+def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: KubeClient) -> None:
+    apply(client, "often", "abort", trigger={"interval": "10s"}, plansKept=2, limits={"podCoolDown": "0s"})
+    apply(client, "nightly", "abort", trigger={"cron": "0 2 * * *", "timeZone": "Europe/Berlin"})
+    wrong = build_policy("wrong", "abort")
+    wrong["spec"]["profiles"][0]["plugins"]["balance"]["enabled"] = ["LowNodeUtilization"]
+    client.create(DESCHEDULER_POLICIES, wrong)
+
+    eventually("the interval has run", lambda: read_policy(client, "often").status.last_verdict, seconds=20)
+    often = read_policy(client, "often")
+    assert (often.status.last_verdict, often.status.last_plan) == (
+        "Planned",
+        plans_of(client, "often")[0].metadata.name,
+    )
+    assert often.status.last_outcome.startswith(f"Planned only, as {often.status.last_plan}: ")
+    assert often.status.fragmentation is not None
+    assert {use.resource for use in often.status.fragmentation.resources} >= {"cpu", "memory"}
+    (plan,) = plans_of(client, "often")
+    assert (plan.phase, plan.spec.mode, plan.metadata.labels[POLICY_LABEL]) == (
+        PlanPhase.PROPOSED,
+        RunMode.PLAN,
+        "often",
+    )
+    assert {move.namespace for move in plan.spec.moves} == {"abort"}, (
+        "nodes that the policy is not about are left alone"
+    )
+
+    nightly = read_policy(client, "nightly")
+    assert condition_of(nightly, SCHEDULED)["message"] == "cron 0 2 * * * in Europe/Berlin"
+    assert nightly.status.next_run_time is not None
+    assert (nightly.status.last_run_time, plans_of(client, "nightly")) == (None, ())
+
+    eventually("the bad one is told", lambda: read_policy(client, "wrong").condition(VALID), seconds=5)
+    told = condition_of(read_policy(client, "wrong"), VALID)
+    assert (told["status"], told["reason"]) == ("False", "InvalidField")
+    assert "spec.profiles[0].plugins.balance.enabled[0] is 'LowNodeUtilization'" in told["message"]
+    assert "InvalidPolicy" in events(client, "wrong")
+
+    mended = build_policy("wrong", "abort", trigger={"interval": "1h"})["spec"]
+    client.merge_patch(DESCHEDULER_POLICIES, "wrong", {"spec": mended})
+    eventually("mended, it runs at once", lambda: read_policy(client, "wrong").status.last_verdict, seconds=20)
+    assert condition_of(read_policy(client, "wrong"), VALID)["status"] == "True"
+
+    first = often.status.last_scheduled_time
+    eventually("it runs again", lambda: read_policy(client, "often").status.last_scheduled_time != first, seconds=20)
+    client.merge_patch(DESCHEDULER_POLICIES, "often", {"spec": {"suspend": True}})
+    eventually("no more runs are due", lambda: read_policy(client, "often").status.next_run_time is None, seconds=5)
+    asked = [ask(client, "often") for _ in range(2)]
+    for name in asked:
+        reaches(client, name, PlanPhase.PROPOSED, seconds=20)
+    kept = set(asked)
+    eventually("older plans go", lambda: {p.metadata.name for p in plans_of(client, "often")} == kept, seconds=20)
+
+
+@pytest.mark.usefixtures("service")
+def test_what_was_missed_is_made_up_for_once(client: KubeClient) -> None:
+    apply(client, "missed", "abort", trigger={"cron": "0 2 * * *"})
+    eventually("it is seen", lambda: read_policy(client, "missed").condition(SCHEDULED), seconds=10)
+    seen = read_policy(client, "missed").condition(SCHEDULED)
+    assert seen is not None
+    conditions = client.get(DESCHEDULER_POLICIES, "missed")["status"]["conditions"]
+    for condition in conditions:
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    client.merge_patch(DESCHEDULER_POLICIES, "missed", {"status": {"conditions": conditions}}, subresource="status")
+    eventually("it has run", lambda: read_policy(client, "missed").status.last_verdict, seconds=20)
+    status = read_policy(client, "missed").status
+    assert status.last_scheduled_time is not None
+    assert status.last_scheduled_time.endswith("T02:00:00Z")
+    eventually("the next is ahead", lambda: is_ahead(client, "missed"), seconds=5)
+    assert len(plans_of(client, "missed")) == 1
+
+
+def is_ahead(client: KubeClient, policy: str) -> bool:
+    status = read_policy(client, policy).status
+    return (status.next_run_time or "") > (status.last_scheduled_time or "")
+
+
+@pytest.mark.usefixtures("service")
+def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(client: KubeClient) -> None:
+    pool = Pool(client, "approve")
+    apply(client, "careful", "approve", mode="Approve")
+    apply(client, "hasty", "approve", mode="Approve", approval={"timeout": "2s"})
+    name = ask(client, "careful")
+    plan = reaches(client, name, PlanPhase.PROPOSED, seconds=20)
+    assert len(plan.spec.moves) == len(pool.movers())
+    assert plan.spec.requested_by == "ada"
+
+    forgotten = reaches(client, ask(client, "hasty"), PlanPhase.ABORTED, seconds=20)
+    assert forgotten.status.message == "aborted: it was not approved in time"
+    assert not pool.is_emptied()
+
+    plan_requests.approve(client, name)
+    done = reaches(client, name, PlanPhase.SUCCEEDED)
+    assert landed(done) == len(done.spec.moves)
+    assert pool.is_emptied()
+    pool.require_rest()
+    eventually("it is told", lambda: read_policy(client, "careful").status.last_verdict == "CarriedOut", seconds=5)
+    assert "RunEnded" in events(client, "careful")
+
+
+@pytest.mark.usefixtures("service")
+def test_a_plan_that_is_aborted_in_the_middle_comes_to_a_safe_end(client: KubeClient) -> None:
+    pool = Pool(client, "abort")
+    apply(client, "auto", "abort", mode="Auto")
+    name = ask(client, "auto")
+    eventually("the first pod has landed", some_landed(client, name), seconds=60, pause_seconds=0.02)
+    plan_requests.abort(client, name)
+    done = reaches(client, name, PlanPhase.ABORTED, seconds=30)
+    pool.require_rest()
+    assert not [move for move in done.status.moves if not move.state.terminal]
+    eventually("the policy tells it", lambda: read_policy(client, "auto").status.last_verdict, seconds=5)
+
+
+@pytest.mark.usefixtures("service")
+def test_a_plan_that_is_deleted_in_the_middle_leaves_nothing_behind(client: KubeClient) -> None:
+    pool = Pool(client, "delete")
+    apply(client, "auto", "delete", mode="Auto")
+    name = ask(client, "auto")
+    eventually("the first pod has landed", some_landed(client, name), seconds=60, pause_seconds=0.02)
+    client.delete(MIGRATION_PLANS, name)
+    pool.require_rest()
+    eventually("the policy tells it", lambda: read_policy(client, "auto").status.last_verdict, seconds=20)
+
+
+@pytest.mark.usefixtures("service")
+def test_a_request_that_comes_to_nothing_says_so(client: KubeClient) -> None:
+    apply(client, "auto", "nowhere", mode="Auto")
+    done = reaches(client, ask(client, "auto"), PlanPhase.SUCCEEDED, seconds=20)
+    assert (done.spec.moves, done.spec.predicted is not None) == ((), True)
+    assert done.status.message
+    name = ask(client, "auto")
+    client.delete(DESCHEDULER_POLICIES, "auto")
+    reaches(client, name, PlanPhase.SUCCEEDED, PlanPhase.ABORTED, seconds=20)
+
+
+def test_the_other_replica_adopts_what_a_killed_leader_was_at(
+    ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path
+) -> None:
+    sandbox, _ = ground
+    pool = Pool(client, "crash")
+    apply(client, "auto", "crash", mode="Auto", trigger={"interval": "1h"})
+    with serving(sandbox, tmp_path) as first:
+        first.wait_until_leading(first.health_port)
+        with serving(sandbox, tmp_path) as second:
+            eventually("it has begun", lambda: plans_of(client, "auto"), seconds=30)
+            (plan,) = plans_of(client, "auto")
+            name = plan.metadata.name
+            eventually("the first pod has landed", some_landed(client, name), seconds=60, pause_seconds=0.02)
+            first.kill()
+            done = reaches(client, name, PlanPhase.SUCCEEDED, seconds=TAKEOVER_SECONDS)
+            assert landed(done) == len(done.spec.moves)
+            assert pool.is_emptied()
+            pool.require_rest()
+            assert leader(client) is not None
+            eventually("it is noted", lambda: read_policy(client, "auto").status.last_scheduled_time, seconds=20)
+            second.require_running()
+            assert len(plans_of(client, "auto")) == 1, "the run is not made twice"
+
+
+def leader(client: KubeClient) -> str | None:
+    return client.get(LEASES, LEADER_LEASE, namespace="berth-system", type=Lease).spec.holder_identity
