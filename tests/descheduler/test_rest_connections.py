@@ -322,6 +322,16 @@ def test_with_a_certificate_it_speaks_tls_only(cluster: ReviewingCluster, files:
             assert next(answer.iter_lines()) == b"retry: 2000"
 
 
+def test_idle_connections_do_not_keep_the_service_from_ending(
+    cluster: ReviewingCluster, files: dict[str, Path]
+) -> None:
+    with requests.Session() as session:
+        with serving(cluster, hurried(secured(files), stop_seconds=10)) as url:
+            assert session.get(f"{url}/openapi.json", verify=str(files["authority"]), timeout=5).ok
+            begun_at = time.monotonic()
+        assert time.monotonic() - begun_at < 5
+
+
 @pytest.mark.parametrize(("version", "spoken"), [("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)])
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
 def test_it_speaks_tls_from_1_2_on(files: dict[str, Path], version: str, *, spoken: bool) -> None:

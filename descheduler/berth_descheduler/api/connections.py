@@ -5,7 +5,7 @@ and in that what is no HTTP is answered with a problem as well.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 import h11
 from uvicorn.config import Config
@@ -14,6 +14,8 @@ from uvicorn.server import ServerState
 
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, overloaded
 from berth_descheduler.api.settings import RestSettings
+
+_GOODBYE_SECONDS: Final = 1.0
 
 
 def patient_protocol(settings: RestSettings) -> type[asyncio.Protocol]:
@@ -77,6 +79,12 @@ class PatientProtocol(H11Protocol):
         self._stop_reading()
         super().resume_writing()
 
+    def shutdown(self) -> None:
+        """End an idle connection; one that is being worked on ends with its answer."""
+        super().shutdown()
+        if self.transport.is_closing():
+            self._close()
+
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
         self._refuse(ProblemError(ProblemKind.MALFORMED, f"{msg.rstrip('.')}: it does not follow HTTP/1.1"))
@@ -115,7 +123,12 @@ class PatientProtocol(H11Protocol):
                 *map(": ".join, {**headers, **problem.headers}.items()),
             ]
             self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        self._close()
+
+    def _close(self) -> None:
+        """End the connection; with TLS, a peer that does not say goodbye is not waited for."""
         self.transport.close()
+        self.loop.call_later(_GOODBYE_SECONDS, self.transport.abort)
 
     def _stop_asking(self) -> None:
         if self._asking is not None:
