@@ -21,12 +21,13 @@ from berth_descheduler.report_page import (
     Occasion,
     Page,
     Promise,
+    Table,
     Tone,
     list_troubles,
     list_waves,
     settings_table,
 )
-from berth_descheduler.stored_plans import move_statuses, promises, what_to_do
+from berth_descheduler.stored_plans import move_statuses, promises, room_statuses, what_to_do
 
 _TONES: Final = {
     PlanPhase.SUCCEEDED: Tone.WELL,
@@ -57,6 +58,7 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
         troubles=list_troubles(spec.moves, statuses) if over else (),
         maps=draw_maps(states, _resource(plan)) if states[_NOW].nodes else None,
         freed_nodes=freed if over else planned,
+        room=_room_table(plan) if spec.rooms else None,
         waves=tuple(list_waves(spec.moves, statuses if plan.status.moves else ())),
         more_moves=max(0, len(spec.moves) - LISTED_MOVES),
         settings=settings_table(_settings(plan)),
@@ -127,6 +129,12 @@ def _figures(plan: MigrationPlan) -> Iterator[Figure]:
     if done is not None:
         yield Figure("pods without a node", str(done.pending_pods), "at the end")
         yield Figure("took", f"{done.seconds:.1f} s", f"in {count(planned.waves, 'wave')}" if planned else "")
+
+
+def _room_table(plan: MigrationPlan) -> Table:
+    pairs = zip(plan.spec.rooms, room_statuses(plan), strict=True)
+    rows = ((room.name, ", ".join(room.nodes), how.state.value, how.reason, how.message) for room, how in pairs)
+    return Table(("for", "on", "state", "reason", "message"), tuple(rows))
 
 
 def _is_kept(planned: str, achieved: str) -> bool:

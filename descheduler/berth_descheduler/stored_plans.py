@@ -16,6 +16,7 @@ from rich.text import Text
 
 from berth_core.clock import parse_timestamp
 from berth_core.migration_plans import MigrationPlan, MoveState, MoveStatus, PlannedMove, PlanPhase
+from berth_core.plan_rooms import Room, RoomStatus
 from berth_descheduler.plan_figures import count
 from berth_descheduler.spans import span_in_words
 
@@ -45,6 +46,12 @@ def move_statuses(plan: MigrationPlan) -> tuple[MoveStatus, ...]:
     """Return how each move of a plan goes; those of which nothing is said yet are pending."""
     pairs = zip_longest(plan.spec.moves, plan.status.moves[: len(plan.spec.moves)])
     return tuple(status or MoveStatus(namespace=move.namespace, pod=move.pod) for move, status in pairs if move)
+
+
+def room_statuses(plan: MigrationPlan) -> tuple[RoomStatus, ...]:
+    """Return what becomes of each room of a plan; those of which nothing is said yet are pending."""
+    pairs = zip_longest(plan.spec.rooms, plan.status.rooms[: len(plan.spec.rooms)])
+    return tuple(status or RoomStatus(name=room.name) for room, status in pairs if room)
 
 
 # --- for machines -----------------------------------------------------------------------------------------------------
@@ -83,13 +90,21 @@ def describe_stored_plan(plan: MigrationPlan) -> dict[str, Any]:
         "achieved": msgspec.to_builtins(status.achieved),
         "conditions": [msgspec.to_builtins(condition) for condition in status.conditions],
         "move_list": [_describe_move(move, how) for move, how in pairs],
+        "rooms": [_describe_room(*pair) for pair in zip(spec.rooms, room_statuses(plan), strict=True)],
     }
 
 
 def _describe_move(move: PlannedMove, how: MoveStatus) -> dict[str, Any]:
     planned = {"namespace": move.namespace, "pod": move.pod, "source": move.source, "target": move.target}
     told = {name: getattr(how, name) for name in ("reason", "message", "node", "replacement", "reservation")}
-    return {**planned, "wave": move.wave, "requests": move.requests, "state": how.state.value, **told}
+    asked = {"wave": move.wave, "requests": move.requests, "why": move.reason}
+    return {**planned, **asked, "state": how.state.value, **told}
+
+
+def _describe_room(room: Room, how: RoomStatus) -> dict[str, Any]:
+    told = {name: getattr(how, name) for name in ("reason", "message", "reservation")}
+    taken = [{"pod": slot.pod, "node": slot.node} for slot in how.taken]
+    return {"for": room.name, "nodes": list(room.nodes), "state": how.state.value, **told, "taken": taken}
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -120,6 +135,8 @@ def render_stored_plan(plan: MigrationPlan, now: datetime) -> RenderableType:
         parts.append(Text(advice))
     if plan.spec.predicted is not None:
         parts += [Text(), _promises_table(plan)]
+    if plan.spec.rooms:
+        parts += [Text(), _rooms_table(plan)]
     if plan.spec.moves:
         parts += [Text(), _moves_table(plan)]
     return Group(*parts)
@@ -194,6 +211,15 @@ def promises(plan: MigrationPlan) -> Iterator[tuple[str, str, str]]:
         yield "pods without a node", "0", str(done.pending_pods)
 
 
+def _rooms_table(plan: MigrationPlan) -> Table:
+    table = Table(title="Room", title_justify="left", title_style="bold")
+    for heading in ("for", "on", "state", "reason", "message"):
+        table.add_column(heading, overflow="fold")
+    for room, how in zip(plan.spec.rooms, room_statuses(plan), strict=True):
+        table.add_row(room.name, ", ".join(room.nodes), how.state.value, how.reason, how.message)
+    return table
+
+
 def _moves_table(plan: MigrationPlan) -> Table:
     moves = plan.spec.moves
     table = Table(title=count(len(moves), "move"), title_justify="left", title_style="bold")
@@ -205,7 +231,8 @@ def _moves_table(plan: MigrationPlan) -> Table:
         state = Text(how.state.value, style=_STATE_STYLES.get(how.state, ""))
         elsewhere = f" (on {how.node})" if how.state is MoveState.ELSEWHERE and how.node else ""
         name = f"{move.namespace}/{move.pod}"
-        table.add_row(str(move.wave + 1), name, move.source, move.target + elsewhere, state, how.reason, how.message)
+        said = how.message or move.reason
+        table.add_row(str(move.wave + 1), name, move.source, move.target + elsewhere, state, how.reason, said)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {_IN_JSON}"
     return table

@@ -164,6 +164,7 @@ def test_the_json_of_a_plan_has_each_move(cluster: FakeCluster, capsys: Captured
         "target": "high-2",
         "wave": 1,
         "requests": {"cpu": "1", "memory": "1Gi"},
+        "why": "",
         "state": "Failed",
         "reason": "ReservationTimeout",
         "message": "the place was not held in 60 s",
@@ -171,6 +172,36 @@ def test_the_json_of_a_plan_has_each_move(cluster: FakeCluster, capsys: Captured
         "replacement": "",
         "reservation": "",
     }
+
+
+def test_the_rooms_of_a_plan_are_shown_with_what_became_of_them(cluster: FakeCluster, capsys: Captured) -> None:
+    room = {"name": "ml/trainer", "namespace": "ml", "slots": [{"node": "low-1"}, {"node": "low-2"}]}
+    status = {"name": "ml/trainer", "state": "Failed", "reason": "NotTaken", "message": "nobody came in 60 s"}
+    made = plan("plan-1", "Partial", rooms=[room, {**room, "name": "ml/other"}])
+    made["status"]["rooms"] = [status]
+    add(cluster, made)
+
+    text = shown(capsys, "show", "plan-1")
+    first, second = json.loads(shown(capsys, "show", "plan-1", "--output", "json"))["rooms"]
+
+    assert "low-1, low-2" in text
+    assert "nobody came in 60 s" in text
+    assert first == {
+        "for": "ml/trainer",
+        "nodes": ["low-1", "low-2"],
+        "state": "Failed",
+        "reason": "NotTaken",
+        "message": "nobody came in 60 s",
+        "reservation": "",
+        "taken": [],
+    }
+    assert (second["for"], second["state"]) == ("ml/other", "Pending")
+
+
+def test_why_a_single_pod_is_moved_is_said_until_something_else_is(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, plan("plan-1", "Proposed", moves=[move(reason="it is older than a week")]))
+
+    assert "it is older than a week" in shown(capsys, "show", "plan-1")
 
 
 def test_a_plan_in_every_phase_can_be_shown(cluster: FakeCluster, capsys: Captured) -> None:
