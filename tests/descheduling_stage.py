@@ -200,7 +200,7 @@ class Scene:
         """Fail unless every pod of the workload runs, no plan is under way, and nothing of a run is left anywhere."""
         wanted = len(self.high) + len(MOVERS) * PODS_OF_A_MOVER if pods is None else pods
         try:
-            eventually("all pods are Ready", lambda: self._running() == wanted, seconds=90)
+            eventually("all pods run", lambda: self._running() == wanted, seconds=60)
         except AssertionError as error:
             raise AssertionError(f"{error}, {wanted} of them: {self._describe_pods()}") from error
         assert all(plan.phase.terminal for plan in self.plans())
@@ -216,7 +216,7 @@ class Scene:
 
     def _running(self) -> int:
         ours = [pod for pod in self.pods() if pod.controller is not None]
-        return len(ours) if all(pod.is_ready and not pod.is_terminating for pod in ours) else -1
+        return len(ours) if all(pod.status.phase == "Running" and not pod.is_terminating for pod in ours) else -1
 
     def _live_reservations(self) -> list[str]:
         found = map(Reservation.read, self.client.list(RESERVATIONS).items)
