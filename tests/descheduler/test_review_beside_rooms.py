@@ -24,12 +24,13 @@ from berth_descheduler.planner import PlannerSettings
 from builders import bare_pod, meta, namespace, node, owner, pod, reservation, task
 
 PLAN = "plan-1"
-MOVES = (
-    PlannedMove(namespace="default", pod="first", pod_uid="uid-default-first", source="tight", target="roomy", wave=0),
-    PlannedMove(
-        namespace="default", pod="second", pod_uid="uid-default-second", source="tight", target="roomy", wave=1
-    ),
-)
+
+
+def move(name: str, source: str, target: str) -> PlannedMove:
+    return PlannedMove(namespace="default", pod=name, pod_uid=f"uid-default-{name}", source=source, target=target)
+
+
+MOVES = (move("first", "tight", "roomy"), move("second", "tight", "roomy"), move("aside", "third", "tight"))
 
 
 def small(name: str, on: str) -> Pod:
@@ -53,12 +54,13 @@ def waiting_place() -> Pod:
 
 
 def cluster(*pods: Pod) -> Snapshot:
-    """`tight` and `roomy` of 10 cpu; room is made on the first, which is kept from others."""
+    """`tight`, `roomy` and `third` of 10 cpu; room is made on the first, which is kept from others."""
     guard = Taint(key=ROOM_TAINT, value=room_taint_value(PLAN, "tight"), effect="NoSchedule")
-    nodes: Sequence[Node] = (node("tight", cpu="10", taints=[guard]), node("roomy", cpu="10"))
+    firm = [bare_pod(f"firm-{name}", node=name, cpu="6", memory=None) for name in ("roomy", "third")]
+    nodes: Sequence[Node] = (node("tight", cpu="10", taints=[guard]), node("roomy", cpu="10"), node("third", cpu="10"))
     return Snapshot(
         nodes=tuple(nodes),
-        pods=(bare_pod("firm", node="roomy", cpu="6", memory=None), waiting_place(), *pods),
+        pods=(*firm, waiting_place(), *pods),
         reservations=(place(),),
         namespaces=(namespace("default"), namespace(DEFAULT_NAMESPACE)),
     )
@@ -83,6 +85,11 @@ def review(snapshot: Snapshot, *ahead: int) -> Review:
 def test_the_moves_hold_though_the_room_waits_on_their_node() -> None:
     snapshot = cluster(small("first", "tight"), small("second", "tight"))
     assert review(snapshot, 0, 1) == Review()
+
+
+def test_a_pod_may_move_to_the_node_where_room_is_made() -> None:
+    snapshot = cluster(small("first", "roomy"), small("second", "roomy"), small("aside", "third"))
+    assert review(snapshot, 2) == Review()
 
 
 def test_a_node_where_room_is_made_need_not_become_empty() -> None:
