@@ -110,8 +110,13 @@ class Cycle:
 
     def _carry_on(self, plan: MigrationPlan) -> Outcome:
         with self._timed(Phase.LEFTOVERS):
-            left = [one for one in self._clear_leftovers() if one.metadata.uid != plan.metadata.uid]
-        adopted = tuple(self._adopt(left))
+            left = {one.metadata.uid: one for one in self._clear_leftovers()}
+        if plan.phase is PlanPhase.RUNNING and plan.metadata.uid not in left:
+            why = (
+                f"Plan {plan.metadata.name} was interrupted too long ago to be continued, or is over; nothing was done."
+            )
+            return self._outcome(Verdict.ABORTED, why=why)
+        adopted = tuple(self._adopt(one for uid, one in left.items() if uid != plan.metadata.uid))
         if self._around.stop.is_set():
             return self._outcome(Verdict.STOPPED, adopted=adopted)
         try:

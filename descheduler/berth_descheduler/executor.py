@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar, assert_never
 
 import structlog
 
-from berth_core.clock import Clock
+from berth_core.clock import Clock, parse_timestamp
 from berth_core.errors import BerthError, RetryableError
 from berth_core.migration_plans import (
     MigrationPlan,
@@ -345,10 +345,20 @@ class PlanExecutor:
             failed = sum(has_failed(one.status) for one in self._moves)
             message = f"{failed} of {len(self._moves)} moves failed"
             self._begin_stop(MoveReason.PLAN_STOPPED, message, log_keys.PLAN_STOPPED)
+        elif not self._stop.reason and self._is_out_of_time():
+            message = f"it took longer than {self._tools.settings.max_seconds:g} s"
+            self._begin_stop(MoveReason.PLAN_STOPPED, message, log_keys.PLAN_STOPPED)
 
     def _begin_stop(self, reason: MoveReason, message: str, event: str) -> None:
         self._stop = _Stop(reason, message, self._tools.clock.monotonic())
         _LOG.warning(event, **{log_keys.KEY_PLAN: self._plan.name, log_keys.KEY_REASON: message})
+
+    def _is_out_of_time(self) -> bool:
+        """Tell whether the plan has been carried out for as long as it may, by whichever run began it."""
+        most = self._tools.settings.max_seconds
+        if most is None or not self._start_time:
+            return False
+        return (self._tools.clock.now() - parse_timestamp(self._start_time)).total_seconds() > most
 
     def _too_many_failed(self) -> bool:
         failed = sum(has_failed(one.status) for one in self._moves)

@@ -156,7 +156,7 @@ BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "Duplicate value",
     ),
     "no moves at all": ({"limits": {"maxMoves": 0}}, "spec.limits.maxMoves in body should be greater than or equal to"),
-    "more moves than a plan holds": ({"limits": {"maxMoves": 2001}}, "should be less than or equal to 2000"),
+    "more moves than a plan holds": ({"limits": {"maxMoves": 1001}}, "should be less than or equal to 1000"),
     "a share above all": ({"limits": {"maxFailedShare": 1.5}}, "should be less than or equal to 1"),
     "a negative cool-down": ({"limits": {"podCoolDown": "-1h"}}, "must be a Go duration"),
     "no time at all": ({"limits": {"maxDuration": "0s"}}, "must be above zero: leave it out for the default"),

@@ -2,11 +2,12 @@
 
 import threading
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from berth_core.clock import SystemClock, parse_timestamp
+from berth_core.clock import SystemClock, format_timestamp, parse_timestamp
 from berth_core.labels import POLICY_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, RunMode
 from berth_core.names import DESCHEDULER_LEASE
@@ -151,3 +152,26 @@ def test_another_run_leaves_the_plans_of_policies_alone(cluster: FakeCluster, mo
     cycle(cluster, RunMode.PLAN).run()
     plans = cluster.list(MIGRATION_PLANS, type=MigrationPlan).items
     assert [plan.phase for plan in plans if plan.metadata.uid == first.metadata.uid] == [PlanPhase.PROPOSED]
+
+
+def test_a_plan_that_takes_too_long_begins_nothing_new(cluster: FakeCluster) -> None:
+    short = replace(SETTINGS.execution, max_seconds=0.001)
+    around = Surroundings(cluster, SystemClock(), Unobserved(), threading.Event())  # type: ignore[arg-type]
+    outcome = Cycle(around, replace(settings(RunMode.AUTO), execution=short), PLANNER).run()
+    assert outcome.plan is not None
+    assert outcome.plan.note == "it took longer than 0.001 s"
+    assert {status.reason for status in outcome.plan.statuses} == {"PlanStopped"}
+    assert not any(cluster.taints().values())
+
+
+@pytest.mark.parametrize(("hours", "want"), [(0, PlanPhase.SUCCEEDED), (5, PlanPhase.ABORTED)], ids=["now", "long ago"])
+def test_what_another_run_began_is_carried_on_unless_it_is_too_old(
+    cluster: FakeCluster, hours: int, want: PlanPhase
+) -> None:
+    cycle(cluster, RunMode.APPROVE).run()
+    begun = format_timestamp(SystemClock().now() - timedelta(hours=hours))
+    patch = {"spec": {"approved": True}, "status": {"phase": "Running", "startTime": begun}}
+    cluster.merge_patch(MIGRATION_PLANS, stored(cluster).metadata.name, patch)
+    outcome = cycle(cluster, RunMode.APPROVE).carry_on(stored(cluster))
+    assert stored(cluster).phase is want
+    assert outcome.verdict is (Verdict.CARRIED_OUT if want is PlanPhase.SUCCEEDED else Verdict.ABORTED)

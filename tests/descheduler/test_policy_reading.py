@@ -165,7 +165,7 @@ BAD: Final[dict[str, tuple[str, object, str, str]]] = {
     "a length of time that is none": ("spec/limits/podCoolDown", "soon", "spec.limits.podCoolDown", "a duration"),
     "no time to approve": ("spec/approval/timeout", "0s", "spec.approval.timeout", "a duration above zero"),
     "a time to hold places without end": ("spec/reservation/ttl", "999999h", "spec.reservation.ttl", "a duration"),
-    "more moves than a plan holds": ("spec/limits/maxMoves", 5000, "spec.limits.maxMoves", "from 1 to 2000"),
+    "more moves than a plan holds": ("spec/limits/maxMoves", 5000, "spec.limits.maxMoves", "from 1 to 1000"),
     "no moves off a node": ("spec/limits/maxMovesPerNode", 0, "spec.limits.maxMovesPerNode", "from 1 on"),
     "a share above all": ("spec/limits/maxFailedShare", 2, "spec.limits.maxFailedShare", "from 0 to 1"),
     "no moves at once": ("spec/limits/maxMovesPerWave", 0, "spec.limits.maxMovesPerWave", "from 1 to 1000"),

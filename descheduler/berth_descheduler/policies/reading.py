@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _LONGEST_CENTURY: Final = timedelta(hours=100_000)
 _COUNTS: Final = {
-    "maxMoves": (1, 2000),
+    "maxMoves": (1, 1000),
     "maxMovesPerNode": (1, None),
     "maxMovesPerNamespace": (1, None),
     "maxMovesPerWave": (1, 1000),
