@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from berth_core.errors import InputError
 
+_SHAPE_OWNER: Final = "--shape-owner"
 _OPTIONS: Final = {
     "strategy": "--strategy",
     "shape": "--shape",
     "pod": "--pod",
-    "room.owners": "--shape-owner",
-    "room.owners.namespace": "--shape-owner",
-    "room.owners.selector": "--shape-owner",
+    "room.owners": _SHAPE_OWNER,
+    "room.owners.namespace": _SHAPE_OWNER,
+    "room.owners.selector": _SHAPE_OWNER,
     "resourceType": "--resource-type",
     "lowThresholds": "--low-threshold",
     "defragmentThresholds": "--defragment-threshold",
@@ -53,7 +54,8 @@ def _by_option(error: InputError, options: Mapping[str, Any]) -> InputError:
     option = _OPTIONS.get(field)
     if option is None:
         return error
-    value = _typed(options.get(_parameter(option)), resource, error.value)
+    given = options.get(_parameter(option))
+    value = given if option == _SHAPE_OWNER else _typed(given, resource, error.value)
     return InputError(option, value, _THRESHOLD.sub(_threshold_option, error.expected), said=error.said)
 
 

@@ -255,6 +255,22 @@ BAD_OPTIONS = {
         ["--strategy", "consolidate", "--low-threshold", "30"],
         "--low-threshold is '30'; expected --strategy threshold beside it, not consolidate",
     ),
+    "an owner with another strategy": (
+        ["--shape-owner", "ml/app=train"],
+        "--shape-owner is 'ml/app=train'; expected --strategy make-room beside it, not threshold",
+    ),
+    "an owner without a shape": (
+        ["--strategy", "make-room", "--shape-owner", "ml/app=train"],
+        "--shape-owner is 'ml/app=train'; expected shapes beside it: a pod is its own owner",
+    ),
+    "an owner without a namespace": (
+        ["--strategy", "make-room", "--shape", "cpu=1,count=1", "--shape-owner", "app=train"],
+        "--shape-owner is 'app=train'; expected a namespace and a selector, as ml/app=train",
+    ),
+    "an owner that is everybody": (
+        ["--strategy", "make-room", "--shape", "cpu=1,count=1", "--shape-owner", "ml/"],
+        "--shape-owner is 'ml/'; expected a label selector such as app=train",
+    ),
     "a shape without an amount": (
         ["--strategy", "make-room", "--shape", "cpu"],
         f"--shape is 'cpu'; {SHAPE_EXPECTED}",
