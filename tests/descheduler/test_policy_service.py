@@ -14,7 +14,7 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE, scheduled_plan_name
 from berth_core.policies import VALID, DeschedulerPolicy
-from berth_descheduler import plan_requests
+from berth_descheduler import cycle, plan_requests
 from berth_descheduler.plugins.builtin import installed_plugins
 from berth_descheduler.policies.reading import RunDefaults
 from berth_descheduler.policy_service.book import Office
@@ -161,6 +161,20 @@ def test_a_run_that_fails_is_told_and_not_tried_again_at_once(cluster: FakeClust
     status = policy(cluster).status
     assert (status.last_verdict, "out of order" in status.last_outcome) == ("Failed", True)
     assert status.last_scheduled_time is not None
+
+
+def test_a_mistake_with_one_policy_ends_no_service(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cycle, "read_live_snapshot", mistaken)
+    put(cluster, trigger={"interval": "1h"})
+    with serving(cluster) as replica:
+        eventually("it is told", has_run(cluster), seconds=20)
+        assert replica.is_leading()
+    status = policy(cluster).status
+    assert (status.last_verdict, status.last_outcome) == ("Failed", "ZeroDivisionError: a mistake")
+
+
+def mistaken(_client: object) -> None:
+    raise ZeroDivisionError("a mistake")
 
 
 def out_of_order(verb: str, plural: str, _name: str) -> None:

@@ -42,7 +42,11 @@ class Clerk:
         """Go on until it is over; whatever fails is tried again."""
         while not over():
             self._bell.clear()
-            well = self.pass_once()
+            try:
+                well = self.pass_once()
+            except Exception:  # noqa: BLE001 - whatever is wrong with one object, the others' statuses stay true
+                _LOG.exception(log_keys.CHORE_FAILED)
+                well = False
             now = self._office.clock.now()
             pause = pause_until(self._book.known().values(), self._book.plans(), now, _LONGEST_PAUSE_SECONDS)
             self._bell.wait(pause if well else _AGAIN_SECONDS)

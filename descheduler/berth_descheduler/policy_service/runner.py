@@ -206,6 +206,10 @@ class Runner:
             _LOG.error(log_keys.WORK_FAILED, **keys, **{log_keys.KEY_ERROR: str(error)})
             self._tell_failure(assignment, begun, str(error))
             return None
+        except Exception as error:  # noqa: BLE001 - a mistake with one policy must not end the service of the others
+            _LOG.exception(log_keys.WORK_FAILED, **keys)
+            self._tell_failure(assignment, begun, f"{type(error).__name__}: {error}")
+            return None
         finally:
             self._lease.release()
         if outcome.verdict is not Verdict.LEASE_HELD and not _is_unbegun(outcome):
