@@ -44,6 +44,7 @@ class PatientProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._asking: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
+        self._ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request; a connection too many is told so."""
@@ -62,6 +63,8 @@ class PatientProtocol(H11Protocol):
         """Begin to wait for the next request, or the rest of this one."""
         super().on_response_complete()
         self._look()
+        if self._ending:
+            self._hurry()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -82,8 +85,8 @@ class PatientProtocol(H11Protocol):
     def shutdown(self) -> None:
         """End an idle connection; one that is being worked on ends with its answer."""
         super().shutdown()
-        if self.transport.is_closing():
-            self._close()
+        self._ending = True
+        self._hurry()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
@@ -126,9 +129,14 @@ class PatientProtocol(H11Protocol):
         self._close()
 
     def _close(self) -> None:
-        """End the connection; with TLS, a peer that does not say goodbye is not waited for."""
+        """End the connection."""
         self.transport.close()
-        self.loop.call_later(_GOODBYE_SECONDS, self.transport.abort)
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """Wait for no peer that does not say goodbye, as TLS would for half a minute."""
+        if self.transport.is_closing():
+            self.loop.call_later(_GOODBYE_SECONDS, self.transport.abort)
 
     def _stop_asking(self) -> None:
         if self._asking is not None:
