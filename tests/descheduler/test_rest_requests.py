@@ -531,6 +531,14 @@ def test_a_cluster_that_is_too_slow_is_not_waited_for(cluster: ReviewingCluster)
         release.set()
 
 
+def test_a_request_has_an_end_whatever_it_waits_for(cluster: ReviewingCluster) -> None:
+    release = threading.Event()
+    cluster.delay("list", MIGRATION_PLANS, until=release)
+    with serving(cluster, hurried(quick(), request_seconds=0.3)) as url:
+        problem(ask("GET", f"{url}/v1/plans"), 504, "timed-out")
+        release.set()
+
+
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
