@@ -15,7 +15,7 @@ from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.last_word import LastWord
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Verdict
-from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.balance import NoBalance
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.plugin_set import Enabled, PluginError, PluginSet
@@ -170,10 +170,38 @@ def test_a_pod_that_is_named_moves_with_its_place_held_first() -> None:
 
 def test_a_pod_that_is_named_and_stays_does_not_keep_another_of_its_node() -> None:
     cluster = fragmented_cluster()
-    cluster.hold = lambda r: None if r["spec"]["owners"][0]["object"]["name"] == "web" else cluster.hold_at_once(r)
-    outcome = run(cluster, naming("api-1", "web-1"))
+    cluster.hold = lambda r: None if of_web(r) else cluster.hold_at_once(r)
+    outcome = run(cluster, replace(naming("web-1", "api-1"), waves=WaveLimits(per_wave=1)))
 
-    assert states(outcome) == {"api-1": ("Landed", ""), "web-1": ("Failed", "ReservationTimeout")}
+    assert [move["pod"] for move in cluster.plan()["spec"]["moves"]] == ["web-1", "api-1"]
+    assert states(outcome) == {"web-1": ("Failed", "ReservationTimeout"), "api-1": ("Landed", "")}
+
+
+def test_a_pod_that_is_named_does_not_wait_for_the_places_of_others_of_its_node() -> None:
+    cluster = fragmented_cluster()
+    late: list[Raw] = []
+    cluster.hold = lambda r: late.append(r) if of_web(r) else cluster.hold_at_once(r)
+
+    def hold_the_other(verb: str, _plural: str, name: str) -> None:
+        if (verb, name) == ("evict", "api-1"):
+            cluster.hold_at_once(late.pop())
+
+    cluster.before = hold_the_other
+    outcome = run(cluster, naming("web-1", "api-1"))
+
+    assert states(outcome) == {"web-1": ("Landed", ""), "api-1": ("Landed", "")}
+
+
+def of_web(reservation: Raw) -> bool:
+    return bool(reservation["spec"]["owners"][0]["object"]["name"] == "web")
+
+
+def test_a_plan_for_single_pods_need_not_free_nodes() -> None:
+    cluster = fragmented_cluster()
+    outcome = run(cluster, naming("web-2"), replace(SETTINGS, min_freed_nodes=2))
+
+    assert outcome.verdict is Verdict.CARRIED_OUT
+    assert cluster.pods_on("low-2") == []
 
 
 def test_a_plugin_that_fails_ends_the_run_before_anything_is_touched() -> None:

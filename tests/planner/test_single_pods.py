@@ -85,6 +85,12 @@ def test_a_pod_that_is_named_goes_to_the_fullest_node_that_takes_it() -> None:
     assert (found.objective.plugin, found.objective.strategy) == ("Naming", "SinglePods")
 
 
+def test_the_fullest_node_counts_and_not_the_first_by_name() -> None:
+    nodes = tuple(node(name, cpu="8") for name in ("a-idle", "b-used", "c-source"))
+    cluster = Snapshot(nodes=nodes, pods=(web("base", "b-used", cpu="4"), web("a", "c-source")))
+    assert moves(plan(cluster, moving(want("a")))) == [("a", "c-source", "b-used")]
+
+
 def test_a_plugin_may_say_which_nodes_would_do() -> None:
     assert moves(plan(three_nodes(), moving(want("a", nodes=["quarter", "small"])))) == [("a", "small", "quarter")]
 
@@ -201,11 +207,13 @@ def test_a_filter_keeps_a_node_from_being_emptied() -> None:
 def test_a_single_pod_that_stays_takes_no_other_down_with_it() -> None:
     cluster = three_nodes()
     found = plan(cluster, moving(want("a"), want("b")))
-    gone = Snapshot(nodes=cluster.nodes, pods=tuple(one for one in cluster.pods if one.metadata.name != "a"))
+    others = tuple(one for one in cluster.pods if one.metadata.name != "a")
+    later = Snapshot(nodes=cluster.nodes, pods=(*others, web("a", "small", priority=2_000_000_000)))
 
-    invalid = revalidate(gone, found.moves, found.settings, emptied=found.freed_nodes)
+    invalid = revalidate(later, found.moves, found.settings, emptied=found.freed_nodes)
 
-    assert {index: one.reason for index, one in invalid.items()} == {0: MoveReason.POD_GONE}
+    assert found.freed_nodes == ("small",)
+    assert {index: one.reason for index, one in invalid.items()} == {0: MoveReason.POD_CHANGED}
 
 
 def test_people_are_told_why_single_pods_are_moved() -> None:
