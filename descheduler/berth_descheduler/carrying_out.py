@@ -108,7 +108,13 @@ def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, reviewer: R
 def _skip_before(shop: Workshop, plan: MigrationPlan, reviewer: Reviewer) -> dict[int, MoveStatus]:
     """Return the states of the moves that are not to be begun: those that do not hold, or all while others wait."""
     ahead = dict(enumerate(plan.spec.moves))
-    gate = WaveGate(reviewer, shop.clock, shop.settings.execution.pending_wait_seconds, shop.stop.is_set)
+    gate = WaveGate(
+        reviewer=reviewer,
+        clock=shop.clock,
+        pending_wait_seconds=shop.settings.execution.pending_wait_seconds,
+        budgets=True,
+        stopped=shop.stop.is_set,
+    )
     passage = gate.pass_through(lambda: ahead, ahead)
     invalid = passage.invalid
     if passage.stop:

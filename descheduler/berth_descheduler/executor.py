@@ -232,7 +232,11 @@ class PlanExecutor:
     def _review(self, wave: Sequence[MoveProgress]) -> None:
         """Look at the whole cluster before a wave; skip what does not hold, and stop where other pods come first."""
         gate = WaveGate(
-            self._tools.reviewer, self._tools.clock, self._tools.settings.pending_wait_seconds, self._is_over
+            reviewer=self._tools.reviewer,
+            clock=self._tools.clock,
+            pending_wait_seconds=self._tools.settings.pending_wait_seconds,
+            budgets=False,
+            stopped=self._is_over,
         )
         begins = {one.index: one for one in wave if not one.finished and self._is_untouched(one)}
         if not begins:

@@ -39,8 +39,11 @@ class Review:
 class Reviewer(Protocol):
     """Who looks at the cluster before a wave."""
 
-    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int]) -> Review:
-        """Return what speaks against the next of the moves that are still to be made; raises a `BerthError`."""
+    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
+        """Return what speaks against the next of the moves that are still to be made; raises a `BerthError`.
+
+        Without `budgets` disruption budgets are left to the eviction, which tries again until its deadline.
+        """
         ...
 
 
@@ -55,9 +58,11 @@ class PlanReview:
         self._drained = nodes_to_empty(plan.spec.moves)
         self._served = served_pods(plan.spec.rooms)
 
-    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int]) -> Review:
-        """Return what speaks against the next of the moves that are still to be made; raises a `BerthError`."""
+    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
+        """Return what speaks against the next of the moves that are still to be made, as the protocol has it."""
         snapshot = without_traces(self._read_snapshot(), self._name, ahead)
+        if not budgets:
+            snapshot = replaced(snapshot, disruption_budgets=())
         positions = sorted(ahead)
         moves = [ahead[index] for index in positions]
         found = revalidate(without_rooms(snapshot, self._name), moves, self._planner, emptied=self._emptied)

@@ -43,6 +43,9 @@ class WaveGate:
     pending_wait_seconds: float
     """How long pods that come first are waited for."""
 
+    budgets: bool
+    """Whether moves whose disruption budget allows none do not hold."""
+
     stopped: Callable[[], bool]
     """Tells whether there is no point in waiting any more."""
 
@@ -70,7 +73,7 @@ class WaveGate:
 
     def _look(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int]) -> Review | RetryableError:
         try:
-            return self.reviewer.review(ahead, next_moves)
+            return self.reviewer.review(ahead, next_moves, budgets=self.budgets)
         except RetryableError as error:
             _LOG.info(log_keys.CALL_FAILED, **{log_keys.KEY_ERROR: str(error)})
             return error

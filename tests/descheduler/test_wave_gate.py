@@ -24,9 +24,11 @@ class Script:
     says: list[Review | RetryableError]
     asked: int = field(default=0)
 
-    def review(self, _ahead: Mapping[int, PlannedMove], _next_moves: Collection[int]) -> Review:
+    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
+        assert (ahead, list(next_moves)) == (MOVES, list(MOVES))
         said = self.says[min(self.asked, len(self.says) - 1)]
         self.asked += 1
+        assert not budgets
         if isinstance(said, RetryableError):
             raise said
         return said
@@ -35,7 +37,7 @@ class Script:
 def passage(*says: Review | RetryableError, clock: FakeClock | None = None, stopped_after: float = 10_000) -> Passage:
     clock = clock or FakeClock()
     end = clock.monotonic() + stopped_after
-    gate = WaveGate(Script(list(says)), clock, 60.0, lambda: clock.monotonic() >= end)
+    gate = WaveGate(Script(list(says)), clock, 60.0, budgets=False, stopped=lambda: clock.monotonic() >= end)
     return gate.pass_through(lambda: MOVES, MOVES)
 
 
