@@ -24,7 +24,7 @@ from berth_operator.allowances import Allowances
 from berth_operator.announcements import Announcer
 from berth_operator.cache import Cache
 from berth_operator.cluster_rules import ClusterRules
-from berth_operator.performer import Performer
+from berth_operator.performer import Crew, Performer
 from berth_operator.priorities import Priorities
 from berth_operator.proofs import Prover
 from berth_operator.settings import OperatorSettings
@@ -56,17 +56,15 @@ class Desk:
     def performer_that(self, leads: Callable[[], bool]) -> Performer:
         settings = OperatorSettings()
         allowances = Allowances(settings.limits, self.rules)
-        return Performer(
-            self.api.as_client(),
-            self.cache,
-            Prover(self.api.as_client(), self.cache, self.scope, settings.placeholders),
-            settings,
+        crew = Crew(
+            client=self.api.as_client(),
+            cache=self.cache,
+            prover=Prover(self.api.as_client(), self.cache, self.scope, settings.placeholders),
             priorities=self.priorities,
             validator=Validator(self.api.as_client(), self.priorities, allowances, settings.placeholders),
             announcer=self.announcer,
-            clock=FakeClock(),
-            leads=leads,
         )
+        return Performer(crew, settings, FakeClock(), leads)
 
     @property
     def priorities(self) -> Priorities:

@@ -11,6 +11,7 @@ from typing import Final
 from berth_core.objects import PodSpec
 from berth_core.reservations import Reservation, SlotState
 from berth_operator.cluster_rules import ClusterRules
+from berth_operator.limit_ranges import why_out_of_range
 from berth_operator.limits import Holding, LimitSettings, holding_of, open_slots, why_over_limit
 from berth_operator.quotas import PodTraits, ResourceQuota, counts, names_class, traits_of, usage_of, why_refused
 
@@ -80,11 +81,6 @@ class Allowances:
                 self._put(reservation.metadata.uid, entry)
             return refusal
 
-    def held(self, namespace: str) -> Holding:
-        """Return what the admitted Reservations of a namespace hold."""
-        with self._lock:
-            return self._sums[namespace].holding if namespace in self._sums else Holding()
-
     def _refusal(self, reservation: Reservation, asked: _Entry) -> str:
         namespace = asked.namespace
         quotas = self._rules.quotas.all_in(namespace)
@@ -92,6 +88,7 @@ class Allowances:
         specs = _open_specs(reservation)
         return (
             self._why_class_is_guarded(namespace, asked.usage, quotas)
+            or self._why_out_of_range(namespace, specs)
             or why_over_limit(
                 namespace, self._settings.of(namespace), sums.holding, asked.holding, self._rules.nodes.total()
             )
@@ -110,6 +107,10 @@ class Allowances:
                     "it has no ResourceQuota that is scoped to it"
                 )
         return ""
+
+    def _why_out_of_range(self, namespace: str, specs: Specs) -> str:
+        ranges = self._rules.limit_ranges.all_in(namespace)
+        return next(filter(None, (why_out_of_range(ranges, spec) for spec, _ in specs)), "") if ranges else ""
 
     def _why_quota_refuses(self, quota: ResourceQuota, specs: Specs, asked: _Entry, sums: _Sums) -> str:
         wanted = _total(usage for traits, usage in asked.usage.items() if counts(quota, traits))

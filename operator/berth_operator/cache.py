@@ -17,6 +17,7 @@ from berth_core.reservations import Reservation, ReservationReason, ReservationS
 from berth_operator.assignments import Assignment
 from berth_operator.findings import Findings
 from berth_operator.fitting import slots_by_key, trusted_assignment
+from berth_operator.handover_targets import HandoverTargets
 from berth_operator.holders import by_slot
 from berth_operator.live_reservations import LiveReservations
 from berth_operator.node_book import GuardableNode, NodeBook
@@ -44,8 +45,7 @@ class Cache:
         self._live = LiveReservations()
         self._placeholders = PodShelf(lambda pod: pod.metadata.name)
         self._owners = PodShelf(lambda pod: pod.metadata.uid)
-        self._by_guard: dict[str, dict[str, Pod]] = {}
-        """Node name to the owner pods whose note names it, by uid."""
+        self._targets = HandoverTargets()
         self._nodes = NodeBook()
         self._started_since: dict[str, float] = {}
         self._proofs = ProofBook()
@@ -196,7 +196,7 @@ class Cache:
             if not self._accepts(pod, known):
                 return
             self._placeholders.put(pod)
-            self._index_guards(pod, known)
+            self._targets.replace(known, pod)
             if has_started(pod) and SLOT_ANNOTATION in pod.metadata.annotations:
                 self._started_since.setdefault(pod.metadata.uid, time.monotonic())
         self._announce_pod(pod, known)
@@ -208,7 +208,7 @@ class Cache:
             known = self._placeholders.get(pod.metadata.name)
             if known is not None and known.metadata.uid == pod.metadata.uid:
                 self._placeholders.take(pod.metadata.name)
-                self._index_guards(None, known)
+                self._targets.replace(known, None)
                 self._started_since.pop(pod.metadata.uid, None)
         self._announce_pod(pod, known)
 
@@ -250,7 +250,7 @@ class Cache:
             if not self._accepts(pod, known):
                 return
             self._owners.put(pod)
-            self._index_guards(pod, known)
+            self._targets.replace(known, pod)
             if has_started(pod):
                 self._started_since.setdefault(pod.metadata.uid, time.monotonic())
         self._announce_pod(pod, known)
@@ -262,7 +262,7 @@ class Cache:
             known = self._owners.get(pod.metadata.uid)
             if known is not None and self._graves.hold(known.metadata):
                 self._owners.take(pod.metadata.uid)
-                self._index_guards(None, known)
+                self._targets.replace(known, None)
                 self._started_since.pop(pod.metadata.uid, None)
         self._announce_pod(pod, known)
 
@@ -279,18 +279,6 @@ class Cache:
     def _is_new_owner(self, pod: Pod) -> bool:
         with self._lock:
             return self._owners.get(pod.metadata.uid) is None and not self._graves.hold(pod.metadata)
-
-    def _index_guards(self, pod: Pod | None, known: Pod | None) -> None:
-        """Keep by node which owner pods' notes name it."""
-        for version, put in ((known, False), (pod, True)):
-            given = Assignment.from_pod(version) if version is not None else None
-            if version is None or given is None:
-                continue
-            group = self._by_guard.setdefault(given.node, {})
-            if put:
-                group[version.metadata.uid] = version
-            elif group.pop(version.metadata.uid, None) is not None and not group:
-                del self._by_guard[given.node]
 
     def _announce_pod(self, pod: Pod, known: Pod | None) -> None:
         """Queue what a pod's change concerns: its Reservation and the node of the slot that it is on the way to."""
@@ -350,14 +338,14 @@ class Cache:
         """Queue the node and every Reservation that hands over a slot on it."""
         self._enqueue(Key(KeyKind.NODE, name))
         with self._lock:
-            pods = tuple(self._by_guard.get(name, {}).values())
+            pods = self._targets.on(name)
         for pod in pods:
             self._enqueue(_reservation_key(pod))
 
     def guard_users(self, node: str) -> tuple[Assignment, ...]:
         """Return the slots on a node that living owner pods were given and are on the way to."""
         with self._lock:
-            pods = tuple(self._by_guard.get(node, {}).values())
+            pods = self._targets.on(node)
             known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
         found: list[Assignment] = []
         for pod in pods:
@@ -375,7 +363,7 @@ class Cache:
     def handovers(self) -> int:
         """Return how many owner pods have a slot and have not taken it yet; costs as much as there are."""
         with self._lock:
-            return sum(not has_started(pod) for group in self._by_guard.values() for pod in group.values())
+            return self._targets.count_waiting()
 
     def guard_deadline(self, node: str) -> str | None:
         """Return the value of a node's guard, None where it has none or is unknown."""
@@ -386,7 +374,7 @@ class Cache:
     def nodes_of_interest(self) -> set[str]:
         """Return the nodes that carry our guard or that an owner pod's note names."""
         with self._lock:
-            return {*self._nodes.guarded(), *self._by_guard}
+            return {*self._nodes.guarded(), *self._targets.nodes()}
 
     # --- what this process found out
 

@@ -1,4 +1,4 @@
-"""Owns what the operator has heard of the rules of the cluster: priority classes, resource quotas, what nodes offer.
+"""Owns what the operator has heard of the rules of the cluster: classes, quotas, limit ranges, what nodes offer.
 
 It does not apply them to a Reservation: `berth_operator.allowances` does.
 """
@@ -13,6 +13,7 @@ from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.objects import ObjectMeta, PriorityClass, Quantities
 from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_operator.limit_ranges import LimitRange
 from berth_operator.node_access import NodeSign
 from berth_operator.quotas import ResourceQuota
 
@@ -144,6 +145,7 @@ class ClusterRules:
     def __init__(self) -> None:
         self.classes: Mirror[PriorityClass] = Mirror()
         self.quotas: Mirror[ResourceQuota] = Mirror()
+        self.limit_ranges: Mirror[LimitRange] = Mirror()
         self.nodes = NodeTotals()
 
     def default_class(self) -> PriorityClass | None:

@@ -35,7 +35,7 @@ from berth_operator.node_book import GuardableNode
 from berth_operator.observation import Observation
 from berth_operator.orphans import OrphanKeeper
 from berth_operator.pacing import Pacing, only_starts
-from berth_operator.performer import Performer
+from berth_operator.performer import Crew, Performer
 from berth_operator.priorities import Priorities
 from berth_operator.proofs import Prover
 from berth_operator.reconcile import Decision, decide
@@ -107,17 +107,15 @@ class Engine:
         """Return who acts; what Reservations hold is counted from now on."""
         allowances = Allowances(self._settings.limits, self._rules)
         self._cache.on_reservation(allowances.note, allowances.forget)
-        return Performer(
-            self._client,
-            self._cache,
-            self._prover,
-            self._settings,
+        crew = Crew(
+            client=self._client,
+            cache=self._cache,
+            prover=self._prover,
             priorities=self._priorities,
             validator=Validator(self._client, self._priorities, allowances, self._settings.placeholders),
             announcer=self._announcer,
-            clock=self._clock,
-            leads=lambda: self.leading,
         )
+        return Performer(crew, self._settings, self._clock, lambda: self.leading)
 
     def _build_lease(self) -> LeaseHolder:
         """Return the lease, which tells whether the hand-over path is proven as soon as that changes."""

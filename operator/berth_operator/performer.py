@@ -4,6 +4,7 @@ It decides nothing; what fails is raised, and the Reservation is looked at again
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, assert_never
 
@@ -75,32 +76,33 @@ class LeaseLostError(RetryableError):
     """This replica may not act any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Those that a part of the work is left to, and what all of them know and call."""
+
+    client: KubeClient
+    cache: Cache
+    prover: Prover
+    priorities: Priorities
+    validator: Validator
+    announcer: Announcer
+
+
 class Performer:
     """Carries out the actions on one Reservation at a time."""
 
-    def __init__(  # noqa: PLR0913 - what it carries out takes that many parts
-        self,
-        client: KubeClient,
-        cache: Cache,
-        prover: Prover,
-        settings: OperatorSettings,
-        *,
-        priorities: Priorities,
-        validator: Validator,
-        announcer: Announcer,
-        clock: Clock,
-        leads: Callable[[], bool],
-    ) -> None:
-        self._priorities = priorities
-        self._validator = validator
-        self._announcer = announcer
-        self._leads = leads
-        self._client = client
-        self._cache = cache
-        self._openings = Openings(cache)
-        self._prover = prover
+    def __init__(self, crew: Crew, settings: OperatorSettings, clock: Clock, leads: Callable[[], bool]) -> None:
+        """`leads` tells whether this replica may act."""
+        self._client = crew.client
+        self._cache = crew.cache
+        self._prover = crew.prover
+        self._priorities = crew.priorities
+        self._validator = crew.validator
+        self._announcer = crew.announcer
+        self._openings = Openings(crew.cache)
         self._settings = settings
         self._clock = clock
+        self._leads = leads
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
         """Replace the status where it differs, or is not ours any more, and tell a change of phase as an event."""

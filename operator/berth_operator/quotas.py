@@ -126,13 +126,13 @@ def usage_of(spec: PodSpec) -> dict[str, int]:
         usage[f"requests.{name}"] = amount
         if name in _SHORT_NAMES or name.startswith("hugepages-"):
             usage[name] = amount
-    for name, amount in effective_requests(_with_limits_as_requests(spec)).items():
+    for name, amount in effective_requests(with_limits_as_requests(spec)).items():
         if name in _LIMITED:
             usage[f"limits.{name}"] = amount
     return usage
 
 
-def _with_limits_as_requests(spec: PodSpec) -> PodSpec:
+def with_limits_as_requests(spec: PodSpec) -> PodSpec:
     """Return a spec whose requests are its limits."""
 
     def convert(part: ResourceRequirements) -> ResourceRequirements:

@@ -12,6 +12,7 @@ from berth_operator.limits import LimitSettings
 from berth_service.identity import unique_identity
 
 _SHORTEST_SETTLE_SECONDS: Final = 0.3
+_LONGEST_WEBHOOK_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class PlaceholderSettings:
     deadline_margin_seconds: int = 60
     """Added to what is left of the TTL: after that the kubelet ends the placeholder even if Berth is gone."""
 
+    def __post_init__(self) -> None:
+        """Refuse a margin within which the kubelet could end a placeholder before its time."""
+        require_positive("deadline_margin_seconds", self.deadline_margin_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
@@ -84,6 +89,9 @@ class WebhookSettings:
     def __post_init__(self) -> None:
         """Refuse times that cannot work."""
         require_positive("certificate_seconds", self.certificate_seconds)
+        if not 1 <= self.timeout_seconds <= _LONGEST_WEBHOOK_SECONDS:
+            expected = f"1 to {_LONGEST_WEBHOOK_SECONDS} seconds, as the API server takes it"
+            raise InputError("timeout_seconds", str(self.timeout_seconds), expected)
         if self.drain_seconds < 0:
             raise InputError("drain_seconds", str(self.drain_seconds), "0 or more seconds")
 

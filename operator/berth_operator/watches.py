@@ -12,10 +12,11 @@ from typing import Any, Final
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.objects import Pod, PriorityClass
 from berth_kube.client import KubeClient
-from berth_kube.resources import NODES, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
+from berth_kube.resources import LIMIT_RANGES, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
 from berth_operator.cache import Cache
 from berth_operator.cluster_rules import ClusterRules
+from berth_operator.limit_ranges import LimitRange
 from berth_operator.node_book import GuardableNode
 from berth_operator.quotas import ResourceQuota
 from berth_operator.readable import read_reservation
@@ -26,6 +27,7 @@ _OWNERS: Final = "owners"
 _NODES: Final = "nodes"
 _CLASSES: Final = "priority-classes"
 _QUOTAS: Final = "quotas"
+_RANGES: Final = "limit-ranges"
 
 
 class Watches:
@@ -50,6 +52,7 @@ class Watches:
             _NODES: self._follow_nodes,
             _CLASSES: self._follow_priority_classes,
             _QUOTAS: self._follow_quotas,
+            _RANGES: self._follow_limit_ranges,
         }
 
     def wait_for_lists(self, seconds: float) -> None:
@@ -139,3 +142,8 @@ class Watches:
         for item in self._client.watch(RESOURCE_QUOTAS, type=ResourceQuota, stop=self._stop):
             self._rules.quotas.take(item)
             self._listed[_QUOTAS].set()
+
+    def _follow_limit_ranges(self) -> None:
+        for item in self._client.watch(LIMIT_RANGES, type=LimitRange, stop=self._stop):
+            self._rules.limit_ranges.take(item)
+            self._listed[_RANGES].set()

@@ -10,7 +10,8 @@ import pytest
 from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_kube.client import KubeClient
-from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
+from berth_kube.errors import ForbiddenError
+from berth_kube.resources import LIMIT_RANGES, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
@@ -46,7 +47,7 @@ def client(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def namespace(client: KubeClient, request: pytest.FixtureRequest) -> Iterator[str]:
     name = make_namespace(client, request.node.name.removeprefix("test_").replace("_", "-")[:60].strip("-"))
     yield name
-    for resource in (RESERVATIONS, PODS, RESOURCE_QUOTAS):
+    for resource in (RESERVATIONS, PODS, RESOURCE_QUOTAS, LIMIT_RANGES):
         delete_all(client, resource, name)
     eventually("no Reservation is left", lambda: not reservations(client, name), seconds=20)
 
@@ -121,6 +122,46 @@ def test_a_quota_of_a_class_bounds_what_is_reserved_with_it(client: KubeClient, 
     finally:
         for name, _ in classes:
             client.delete(PRIORITY_CLASSES, name)
+
+
+RANGES: dict[str, dict[str, Any]] = {
+    "more than a container may": {"type": "Container", "max": {"cpu": "500m"}},
+    "less than a container must": {"type": "Container", "min": {"cpu": "2"}},
+    "more than a pod may": {"type": "Pod", "max": {"cpu": "500m", "memory": "64Gi"}},
+    "limits too far above requests": {"type": "Container", "maxLimitRequestRatio": {"cpu": "1"}},
+}
+
+
+@pytest.mark.parametrize("item", RANGES.values(), ids=RANGES.keys())
+def test_what_a_limit_range_refuses_as_a_pod_is_refused_in_the_same_words(
+    client: KubeClient, namespace: str, item: dict[str, Any]
+) -> None:
+    resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1500m", "memory": "2Gi"}}
+    containers = [{"name": "main", "image": "pause", "resources": resources}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks"}, "spec": {"containers": containers}}
+    client.create(PODS, pod, namespace=namespace, dry_run=True)
+    reserve(client, namespace, "before", containers=containers)
+    assert ended(client, namespace, "before").phase is ReservationPhase.AVAILABLE
+    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "range"}, "spec": {"limits": [item]}}
+    client.create(LIMIT_RANGES, body, namespace=namespace)
+    eventually("the API server refuses it", lambda: refusal(client, namespace, pod), seconds=10)
+
+    reserve(client, namespace, "after", containers=containers)
+    state = ended(client, namespace, "after").status.state
+    assert state is not None
+    assert state.reason == "Forbidden"
+    told, _, which = state.message.partition(" (")
+    assert which == "LimitRange range)"
+    assert told.replace(". ", ".  ") in refusal(client, namespace, pod)
+
+
+def refusal(client: KubeClient, namespace: str, pod: dict[str, Any]) -> str:
+    """Return why the API server would not take a pod, "" where it would."""
+    try:
+        client.create(PODS, pod, namespace=namespace, dry_run=True)
+    except ForbiddenError as error:
+        return error.message
+    return ""
 
 
 def test_our_classes_go_soon_after_the_last_reservation(client: KubeClient, namespace: str) -> None:

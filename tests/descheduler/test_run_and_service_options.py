@@ -353,3 +353,4 @@ def test_an_observer_may_ignore_everything() -> None:
     observer = Unobserved()
     observer.plan_begun("plan", 1)
     observer.cycle_ended(Outcome(Verdict.LEASE_HELD))
+    assert vars(observer) == {}
