@@ -330,6 +330,18 @@ def test_idle_connections_do_not_keep_the_service_from_ending(
         assert time.monotonic() - begun_at < 5
 
 
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02"], ids=["nothing", "a part of a hello"])
+def test_a_handshake_that_does_not_come_is_not_waited_for(
+    cluster: ReviewingCluster, files: dict[str, Path], begun: bytes
+) -> None:
+    with serving(cluster, hurried(secured(files), header_seconds=0.3)) as url:
+        with closing(connected(url.replace("https", "http"))) as connection:
+            connection.sendall(begun)
+            begun_at = time.monotonic()
+            assert connection.recv(100) == b""
+        assert time.monotonic() - begun_at < 5
+
+
 @pytest.mark.parametrize(("version", "spoken"), [("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)])
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
 def test_it_speaks_tls_from_1_2_on(files: dict[str, Path], version: str, *, spoken: bool) -> None:

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, overloaded
-from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.api.settings import RestSettings, RestTimes
 
 _GOODBYE_SECONDS: Final = 1.0
 
@@ -26,6 +26,20 @@ def patient_protocol(settings: RestSettings) -> type[asyncio.Protocol]:
         times = settings.times
 
     return Protocol
+
+
+class PatientLoop(asyncio.SelectorEventLoop):
+    """An event loop whose servers give a TLS handshake as long as a request's headers, and not a minute."""
+
+    def __init__(self, times: RestTimes) -> None:
+        super().__init__()
+        self._handshake_seconds = times.header_seconds
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:  # noqa: ANN401 - the base has overloads
+        """Return a server, as the base class does."""
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = self._handshake_seconds
+        return await super().create_server(*args, **options)
 
 
 class PatientProtocol(H11Protocol):

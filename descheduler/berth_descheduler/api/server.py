@@ -18,7 +18,7 @@ from berth_core.errors import InputError
 from berth_descheduler import log_keys
 from berth_descheduler.api.application import Application
 from berth_descheduler.api.certificate import Certificate
-from berth_descheduler.api.connections import patient_protocol
+from berth_descheduler.api.connections import PatientLoop, patient_protocol
 from berth_descheduler.api.settings import RestSettings
 from berth_kube.client import KubeClient
 
@@ -69,7 +69,8 @@ class RestServer:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner(loop_factory=lambda: PatientLoop(self._settings.times)) as runner:
+                runner.run(self._serve())
         except Exception as error:  # noqa: BLE001 - the thread's boundary: the service goes on without the interface
             _LOG.error(log_keys.REST_FAILED, exc_info=error)
         finally:
