@@ -83,8 +83,13 @@ def test_what_the_policy_keeps_is_kept_with_all_reasons(capsys: Captured, tmp_pa
     assert found["moves"] == []
     (kept,) = [one for one in found["refused"] if one.get("pod") == "web-0"]
     assert (kept["reason"], [one["reason"] for one in kept["also"]]) == ("LabelsNotSelected", ["TooFewReplicas"])
-    assert run(["plan", "--snapshot", snapshot, "--policy", policy(tmp_path, evictor=evictor)]) == 0
-    assert "minReplicas, which is 3" in " ".join(capsys.readouterr().out.split())
+    page = tmp_path / "plan.html"
+    command = ["plan", "--snapshot", snapshot, "--policy", policy(tmp_path, evictor=evictor), "--report", str(page)]
+    assert run(command) == 0
+    for shown in (capsys.readouterr().out, page.read_text()):
+        words = " ".join(shown.split())
+        assert "the labelSelector does not select it" in words
+        assert "minReplicas, which is 3" in words
 
 
 def test_the_policys_nodes_and_limits_count(capsys: Captured, tmp_path: Path, snapshot: str) -> None:
