@@ -23,10 +23,11 @@ from berth_descheduler.settings import CycleSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PLANNED: Final = frozenset(
+PLANNED: Final = frozenset(
     {
         "strategy",
         "shape",
+        "shape_owner",
         "pod",
         "resource_type",
         "low_threshold",
@@ -43,7 +44,7 @@ _PLANNED: Final = frozenset(
         "cool_down",
     }
 )
-_CARRIED_OUT: Final = frozenset(
+CARRIED_OUT: Final = frozenset(
     {
         "max_failed_share",
         "approval_timeout",
@@ -54,6 +55,8 @@ _CARRIED_OUT: Final = frozenset(
         "annotate_freed",
     }
 )
+"""The options of planning, and of carrying out, that a policy says instead."""
+
 _GIVEN: Final = frozenset({ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT})
 
 
@@ -70,7 +73,7 @@ def settings_to_plan(options: dict[str, Any], policy: str | None, *, at: str | N
     """
     if policy is None:
         return planner_settings(options, at=at)
-    _refuse_given(_PLANNED)
+    _refuse_given(PLANNED)
     run = read_policy(read_policy_file(policy), RunDefaults(planner=_search(options)), installed_plugins())
     return replace(run.planner, now=planning_time(at))
 
@@ -84,7 +87,7 @@ def settings_to_run(
     """
     if policy is None:
         return cycle, run_planner_settings(options)
-    _refuse_given(_PLANNED | _CARRIED_OUT)
+    _refuse_given(PLANNED | CARRIED_OUT)
     planner = replace(_search(options), own_namespace=options["namespace"])
     run = read_policy(read_policy_file(policy), RunDefaults(cycle, planner), installed_plugins())
     return replace(run.cycle, policy=""), replace(run.planner, now=planning_time(None))
@@ -97,7 +100,7 @@ def naming_what_was_typed(options: Mapping[str, Any], policy: str | None) -> Abs
 
 def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
     """Return how to plan where the cluster's policies say the rest; raises `InputError` for options in their place."""
-    _refuse_given(_PLANNED | _CARRIED_OUT | {"approve"}, beside="the policies of the cluster, which say it")
+    _refuse_given(PLANNED | CARRIED_OUT | {"approve"}, beside="the policies of the cluster, which say it")
     return replace(_search(options), own_namespace=options["namespace"])
 
 

@@ -14,6 +14,7 @@ from berth_kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CRDS,
+    DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
     NAMESPACES,
     RESERVATIONS,
@@ -26,8 +27,10 @@ from berth_sandbox.sandbox import Sandbox
 from chart.charted import Helm, served
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import eventually, is_gone
+from conventions.generate_copies import CHART
 
 RESTRICTED = "restricted"
+OWN_KINDS = (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -66,6 +69,24 @@ def client(bare_sandbox: Sandbox) -> Iterator[KubeClient]:
         yield connected
 
 
+@pytest.fixture
+def with_own_kinds(client: KubeClient) -> Iterator[None]:
+    """Have the API server know Berth's kinds, as it does when helm has installed the chart's CRDs."""
+    for file in sorted((CHART / "crds").glob("*.yaml")):
+        client.create(CRDS, yaml.safe_load(file.read_text()))
+    wanted = {resource.kind for resource in OWN_KINDS}
+    eventually("Berth's kinds are served", lambda: wanted <= kinds(client), seconds=20)
+    yield
+    remove_own_kinds(client)
+
+
+def remove_own_kinds(client: KubeClient) -> None:
+    names = [f"{resource.plural}.{resource.group}" for resource in OWN_KINDS]
+    for name in names:
+        client.delete(CRDS, name)
+    eventually("Berth's kinds are gone", lambda: all(is_gone(client, CRDS, name) for name in names), seconds=30)
+
+
 def kinds(client: KubeClient) -> set[str]:
     return {resource.kind for resource in served(client)}
 
@@ -86,8 +107,7 @@ def remove_berth(client: KubeClient) -> None:
     for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
         for account in BERTH_ACCOUNTS:
             client.delete(resource, account)
-    for resource in (RESERVATIONS, MIGRATION_PLANS):
-        client.delete(CRDS, f"{resource.plural}.{resource.group}")
+    remove_own_kinds(client)
     with suppress(NotFoundError):
         client.delete(NAMESPACES, DEFAULT_NAMESPACE)
     eventually("Berth's namespace is gone", lambda: is_gone(client, NAMESPACES, DEFAULT_NAMESPACE), seconds=30)

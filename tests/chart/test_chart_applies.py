@@ -25,6 +25,7 @@ def pods(manifests: list[Manifest]) -> list[Manifest]:
     return found
 
 
+@pytest.mark.usefixtures("with_own_kinds")
 @pytest.mark.parametrize("case", VALUE_SETS)
 def test_the_api_server_takes_the_rendering_of(helm: Helm, client: KubeClient, case: str) -> None:
     for manifest in helm.render(VALUE_SETS[case]):

@@ -25,6 +25,7 @@ from berth_sandbox.nodes import NodeShape
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import OWN_LABEL, Helm, existing, shown
+from chart.conftest import OWN_KINDS
 from chart.released import installed, read_page, running_services
 from chart.test_chart_monitoring import EXPRESSIONS, SELECTOR
 from chart.value_sets import EVERYTHING
@@ -33,10 +34,19 @@ from reservation_stage import delete_if_there
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
-OWN_CRDS: Final = [
-    f"{resource.plural}.{resource.group}" for resource in (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES)
-]
+OWN_CRDS: Final = [f"{resource.plural}.{resource.group}" for resource in OWN_KINDS]
 STAGE: Final = {"stage": "chart"}
+CONSOLIDATE: Final = {
+    "trigger": {"interval": "1h"},
+    "mode": "Auto",
+    "profiles": [
+        {
+            "name": "full",
+            "pluginConfig": [{"name": "Defragmentation", "args": {"strategy": "Consolidate"}}],
+            "plugins": {"balance": {"enabled": ["Defragmentation"]}},
+        },
+    ],
+}
 OF_BERTH: Final = re.compile(r"[ /.]berth\b|volcano")
 
 
@@ -46,10 +56,10 @@ def local_values() -> dict[str, Any]:
     url = {"webhookPort": webhook, "webhookUrl": f"https://127.0.0.1:{webhook}"}
     kept_away = {"nodeSelector": {"pool": "system"}}
     limits = {"limit": "slots=none,share=none", "drainSeconds": 0.2, "leaseSeconds": 3}
-    planning = {"strategy": "consolidate", "interval": "1h", "timeLimit": 5, "reservationTtl": "5m"}
     return {
         "operator": {"healthPort": operator, "options": {**url, **limits}, **kept_away},
-        "descheduler": {"healthPort": descheduler, "options": planning, **kept_away},
+        "descheduler": {"healthPort": descheduler, "options": {"timeLimit": 5}, **kept_away},
+        "policies": {"consolidate": CONSOLIDATE},
     }
 
 
@@ -69,6 +79,8 @@ def running(client: KubeClient, namespace: str) -> list[Pod]:
 
 def delete_all_live(client: KubeClient) -> None:
     """Take the first steps of an uninstallation, as the chart's page has them."""
+    for policy in client.list(DESCHEDULER_POLICIES).items:
+        delete_if_there(client, DESCHEDULER_POLICIES, policy["metadata"]["name"])
     for plan in client.list(MIGRATION_PLANS).items:
         delete_if_there(client, MIGRATION_PLANS, plan["metadata"]["name"])
     for reservation in client.list(RESERVATIONS).items:

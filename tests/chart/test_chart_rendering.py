@@ -10,12 +10,16 @@ import pytest
 import yaml
 
 from berth_descheduler.api.options import rest_settings
-from berth_descheduler.run_options import cycle_settings, run_planner_settings
+from berth_descheduler.plugins.builtin import installed_plugins
+from berth_descheduler.policies.decoding import decode_policy
+from berth_descheduler.policies.reading import RunDefaults, read_policy
+from berth_descheduler.policy_option import CARRIED_OUT, PLANNED, settings_to_serve
+from berth_descheduler.run_options import cycle_settings
 from berth_descheduler.service import read_service_settings, serve
 from berth_operator.cli import main as operator
 from berth_operator.cli import read_settings
 from chart.charted import SERVICES, Helm, HelmError, Manifest, container, find, options
-from chart.value_sets import EVERYTHING, MAKE_ROOM, REFUSED, VALUE_SETS
+from chart.value_sets import EVERYTHING, REFUSED, VALUE_SETS
 from conventions.generate_copies import CHART
 
 COMMANDS: dict[str, click.Command] = {"operator": operator, "descheduler": serve}
@@ -29,9 +33,12 @@ SET_BY_THE_CHART = {
 }
 NOT_FOR_A_SERVICE = {
     "operator": {"--kubeconfig", "--context", "--identity"},
-    "descheduler": {"--kubeconfig", "--context", "--once", "--exact"},
+    "descheduler": {
+        *("--kubeconfig", "--context", "--exact", "--policies", "--once", "--interval"),
+        *(f"--{name.replace('_', '-')}" for name in (*PLANNED, *CARRIED_OUT, "approve")),
+    },
 }
-"""A pod has its account and its name; `--once` ends, and `--exact` is what goes without saying."""
+"""A pod has its account and its name; `--exact` and `--policies` go without saying, and policies say the rest."""
 
 FREE_MAPS = {"resources", "labels"}
 LEFT_AS_IT_IS = {
@@ -40,7 +47,6 @@ LEFT_AS_IT_IS = {
     ("descheduler", "digest"),
     ("descheduler", "enabled"),
     ("networkPolicy", "enabled"),
-    *(("descheduler", "options", key) for key in MAKE_ROOM),
 }
 
 
@@ -119,10 +125,8 @@ def test_every_option_of_a_program_is_reachable_and_no_other(service: str) -> No
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_what_stands_in_the_values_is_what_the_program_would_do_by_itself(service: str) -> None:
-    given = {"interval": "30m"} if service == "descheduler" else {}
-    arguments = [f"--{name}={value}" for name, value in given.items()]
-    by_itself = parse(service, arguments)
-    context = COMMANDS[service].make_context(service, list(arguments))
+    by_itself = parse(service, [])
+    context = COMMANDS[service].make_context(service, [])
     for key, value in DEFAULTS[service]["options"].items():
         option = parameters(service)[kebab(key)]
         if key != "noExact" and value not in ("", [], {}):
@@ -143,8 +147,9 @@ def test_a_program_understands_what_it_is_started_with(
     else:
         read_service_settings(read)
         rest_settings(read)
-        run_planner_settings(read)
-        cycle_settings(read, trigger="Interval")
+        with COMMANDS[service].make_context(service, list(container(renderings[case], service)["args"])) as context:
+            settings_to_serve(context.params)
+        cycle_settings(read, trigger="Policies")
 
 
 def as_given(value: Any) -> list[str]:  # noqa: ANN401 - a chart's value is anything
@@ -165,7 +170,6 @@ def as_given(value: Any) -> list[str]:  # noqa: ANN401 - a chart's value is anyt
     [
         ("operator", "every value", EVERYTHING["operator"]["options"]),
         ("descheduler", "every value", EVERYTHING["descheduler"]["options"]),
-        ("descheduler", "room for what waits", MAKE_ROOM),
     ],
 )
 def test_each_option_gets_the_value_that_was_asked_for(
@@ -203,7 +207,7 @@ def test_every_object_is_labelled_and_in_the_releases_namespace(
     for manifest in renderings[case]:
         metadata = manifest["metadata"]
         assert metadata["labels"]["app.kubernetes.io/instance"] == "berth"
-        cluster_wide = manifest["kind"].startswith("ClusterRole")
+        cluster_wide = manifest["kind"] in {"ClusterRole", "ClusterRoleBinding", "DeschedulerPolicy"}
         assert metadata.get("namespace") == (None if cluster_wide else "default"), manifest["kind"]
 
 
@@ -240,17 +244,18 @@ def test_a_monitor_finds_the_metrics_of_both_services(renderings: dict[str, list
     assert all(port["name"] == monitor["endpoints"][0]["port"] for m in found for port in m["spec"]["ports"])
 
 
+@pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize(
     ("case", "wanted"),
-    {"the defaults": 1, "every value": 1, "one operator": 0}.items(),
-    ids=["the defaults", "every value", "one operator"],
+    {"the defaults": [1], "every value": [1], "one operator, one descheduler": []}.items(),
+    ids=["the defaults", "every value", "one operator, one descheduler"],
 )
-def test_several_operators_go_one_after_the_other(
-    renderings: dict[str, list[Manifest]], case: str, wanted: int
+def test_several_replicas_go_one_after_the_other(
+    renderings: dict[str, list[Manifest]], case: str, wanted: list[int], service: str
 ) -> None:
-    budgets = [m["spec"] for m in renderings[case] if m["kind"] == "PodDisruptionBudget"]
-    assert [budget["maxUnavailable"] for budget in budgets] == [1] * wanted
-    rollout = find(renderings[case], "Deployment", "berth-operator")["spec"]
+    budgets = {m["metadata"]["name"]: m["spec"] for m in renderings[case] if m["kind"] == "PodDisruptionBudget"}
+    assert [spec["maxUnavailable"] for name, spec in budgets.items() if name == f"berth-{service}"] == wanted
+    rollout = find(renderings[case], "Deployment", f"berth-{service}")["spec"]
     assert rollout["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
     spread = rollout["template"]["spec"]["topologySpreadConstraints"]
     assert [s["labelSelector"]["matchLabels"] for s in spread] == [rollout["selector"]["matchLabels"]]
@@ -260,6 +265,14 @@ def test_several_operators_go_one_after_the_other(
 def test_an_operator_has_time_to_end_what_it_is_at(renderings: dict[str, list[Manifest]], service: str) -> None:
     spec = find(renderings["every value"], "Deployment", f"berth-{service}")["spec"]["template"]["spec"]
     assert spec["terminationGracePeriodSeconds"] == {"operator": 33, "descheduler": 600}[service]
+
+
+def test_policies_are_installed_as_they_are_written(renderings: dict[str, list[Manifest]]) -> None:
+    made = [manifest for manifest in renderings["every value"] if manifest["kind"] == "DeschedulerPolicy"]
+    assert {manifest["metadata"]["name"]: manifest["spec"] for manifest in made} == EVERYTHING["policies"]
+    for manifest in made:
+        read_policy(decode_policy(manifest), RunDefaults(), installed_plugins())
+    assert not [m for m in renderings["the defaults"] if m["kind"] == "DeschedulerPolicy"]
 
 
 def test_an_image_is_named_by_digest_or_tag(renderings: dict[str, list[Manifest]]) -> None:

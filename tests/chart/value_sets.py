@@ -38,30 +38,17 @@ EVERYTHING: Final[dict[str, Any]] = {
         "podAnnotations": {"note": "b"},
     },
     "descheduler": {
+        "replicas": 3,
         "options": {
-            "interval": "1h",
-            "resourceType": "memory",
-            "lowThreshold": [45, "memory=45"],
-            "defragmentThreshold": [70],
-            "protectionThreshold": ["cpu=90"],
-            "numberOfNodes": 3,
-            "maxMoves": 2000000,
             "timeLimit": "none",
             "noExact": True,
             "seed": -1,
-            "perController": 2,
-            "perWave": 5,
-            "includeNamespace": ["a", "b"],
-            "coolDown": "10m",
-            "approve": True,
-            "approvalTimeout": "1h",
             "reserveTimeout": "61s",
             "evictTimeout": "121s",
             "landTimeout": "122s",
             "readyTimeout": "123s",
-            "reservationTtl": "20m",
+            "pendingWait": "2m",
             "leaseSeconds": 30,
-            "maxFailedShare": 1,
             "fragmentationInterval": "none",
             "fragmentationShape": ["cpu=4,memory=8Gi", "cpu=1"],
             "logLevel": "warning",
@@ -78,6 +65,21 @@ EVERYTHING: Final[dict[str, Any]] = {
         "podLabels": {"team": "a"},
         "podAnnotations": {"note": "b"},
     },
+    "policies": {
+        "nightly": {
+            "trigger": {"cron": "0 2 * * *", "timeZone": "Europe/Berlin"},
+            "mode": "Auto",
+            "profiles": [
+                {
+                    "name": "full",
+                    "pluginConfig": [{"name": "Defragmentation", "args": {"strategy": "Consolidate"}}],
+                    "plugins": {"balance": {"enabled": ["Defragmentation"]}},
+                }
+            ],
+            "limits": {"maxMoves": 100},
+        },
+        "on-request": {"profiles": [{"name": "low", "plugins": {"balance": {"enabled": ["Defragmentation"]}}}]},
+    },
     "networkPolicy": {
         "apiServerPorts": [7443],
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}],
@@ -91,18 +93,10 @@ EVERYTHING: Final[dict[str, Any]] = {
 }
 """Every value, and none as it is by default, but for what would leave something out or does not go with the rest."""
 
-MAKE_ROOM: Final[dict[str, Any]] = {
-    "strategy": "make-room",
-    "shape": ["cpu=12,memory=48Gi,count=3", "cpu=1,count=2"],
-    "pod": ["ml/trainer-0"],
-    "excludeNamespace": ["c", "d"],
-}
-
 VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     "the defaults": {},
     "every value": EVERYTHING,
-    "room for what waits": {"descheduler": {"options": MAKE_ROOM}},
-    "one operator": {"operator": {"replicas": 1}},
+    "one operator, one descheduler": {"operator": {"replicas": 1}, "descheduler": {"replicas": 1}},
     "no descheduler": {"descheduler": {"enabled": False}, "monitoring": EVERYTHING["monitoring"]},
     "no network policies": {"networkPolicy": {"enabled": False}},
     "empty maps": {
@@ -121,16 +115,18 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "no operator at all": ({"operator": {"replicas": 0}}, "replicas"),
     "a number as text": ({"operator": {"replicas": "2"}}, "replicas"),
     "a text as number": ({"image": {"tag": 1}}, "tag"),
-    "a list as text": ({"descheduler": {"options": {"includeNamespace": "a,b"}}}, "includeNamespace"),
+    "a list as text": ({"descheduler": {"options": {"fragmentationShape": "cpu=1"}}}, "fragmentationShape"),
     "a switch as text": ({"descheduler": {"enabled": "yes"}}, "enabled"),
-    "a duration without a unit": ({"descheduler": {"options": {"interval": "30"}}}, "interval"),
-    "an unknown strategy": ({"descheduler": {"options": {"strategy": "hope"}}}, "strategy"),
+    "a duration without a unit": ({"descheduler": {"options": {"pendingWait": "30"}}}, "pendingWait"),
+    "an option that is a policy's": ({"descheduler": {"options": {"strategy": "threshold"}}}, "strategy"),
+    "a policy without a profile": ({"policies": {"nightly": {"mode": "Auto"}}}, "profiles"),
+    "a policy whose name is no name": ({"policies": {"Nightly!": {"profiles": []}}}, "Nightly"),
     "an unknown level": ({"operator": {"options": {"logLevel": "loud"}}}, "logLevel"),
     "a port beyond all ports": ({"operator": {"healthPort": 70000}}, "healthPort"),
     "a webhook without TLS": ({"operator": {"options": {"webhookUrl": "http://x"}}}, "webhookUrl"),
     "a digest that is none": ({"operator": {"digest": "latest"}}, "digest"),
     "an HTTP interface without TLS": ({"descheduler": {"rest": {"address": "0.0.0.0:80"}}}, "address"),
-    "a share above one": ({"descheduler": {"options": {"maxFailedShare": 2}}}, "maxFailedShare"),
+    "no descheduler at all": ({"descheduler": {"replicas": 0}}, "replicas"),
     "a misspelt resource": ({"operator": {"resources": {"request": {}}}}, "request"),
     "a label that is no text": ({"operator": {"podLabels": {"a": 1}}}, "podLabels"),
 }

@@ -40,8 +40,24 @@ port of your API servers if it is an uncommon one.
 ## Settings
 
 `operator.options` and `descheduler.options` are the options of the two programs under their own names:
-`maxMoves` is `--max-moves`, a list gives an option several times. What is not there is not for a service in a cluster.
-Unknown values and wrong types are refused by `values.schema.json`.
+`timeLimit` is `--time-limit`, a list gives an option several times. What is not there is not for a service in a
+cluster. Unknown values and wrong types are refused by `values.schema.json`.
+
+The descheduler does what DeschedulerPolicies say, and nothing without one. They are yours to apply at any time; those
+under `policies` come and go with the release:
+
+    policies:
+      nightly:
+        trigger: {{cron: "0 2 * * *", timeZone: Europe/Berlin}}
+        mode: Plan
+        profiles:
+          - name: consolidate
+            pluginConfig:
+              - {{name: Defragmentation, args: {{strategy: Consolidate}}}}
+            plugins: {{balance: {{enabled: [Defragmentation]}}}}
+
+The mode `Plan` only publishes plans (`kubectl get migrationplans`, `berth show PLAN`); `Approve` waits for
+`berth approve PLAN`, and `Auto` carries them out.
 
 ## Upgrade
 
@@ -49,15 +65,16 @@ Helm does not update CRDs. Before `helm upgrade`:
 
     kubectl apply --server-side --force-conflicts -f helm/berth/crds/
 
-The operators are replaced one after the other, and a place that is held stays held. A new descheduler goes on with what
-the old one was at.
+The operators are replaced one after the other, and a place that is held stays held. So are the deschedulers: the next
+one goes on with what the one before was at.
 
 ## Uninstall
 
 The operator makes and renews the certificate of its webhook itself, registers the webhook only while a Reservation is
 live, and makes priority classes for the pods that hold places. It clears all of that away when no Reservation is live.
-So end them while it still runs:
+The descheduler takes its marks off freed nodes when no policy wants them. So end everything while both still run:
 
+    kubectl delete deschedulerpolicies --all
     kubectl delete migrationplans --all
     kubectl delete reservations --all --all-namespaces
     kubectl wait --for=delete mutatingwebhookconfiguration/berth-handover --timeout=60s

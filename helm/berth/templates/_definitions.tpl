@@ -101,6 +101,17 @@ volumes:
 {{- end }}
 {{- end }}
 
+{{- /* That the replicas of a service lie on several nodes; the context is a list: root, name of the service. */ -}}
+{{- define "berth.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "berth.selector" . | nindent 8 }}
+{{- end }}
+
 {{- /* What of a container both services share; the context is a list: root, name of the service. */ -}}
 {{- define "berth.container" -}}
 {{- $root := index . 0 -}}
