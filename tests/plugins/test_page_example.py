@@ -1,0 +1,50 @@
+"""The plugin that the descheduler's page shows as an example, taken from the page, used as it says."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from berth_core.snapshot import Snapshot
+from berth_descheduler.plugins.builtin import installed_plugins
+from berth_descheduler.plugins.plugin_set import Enabled, PluginSet
+from berth_descheduler.plugins.profiles import read_profile
+from berth_descheduler.plugins.protocols import ClusterView
+from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.refusals import Refusal
+from berth_descheduler.refusals import RefusalReason as Reason
+from builders import namespace, pod
+
+PAGE = (Path(__file__).parents[2] / "descheduler" / "README.md").read_text()
+
+
+def example() -> Any:  # noqa: ANN401 - a class that the page defines
+    """The class of the page's example."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {"dataclass": dataclass}
+    exec(code, names)  # noqa: S102 - our own page
+    return names["ReleaseFreeze"]
+
+
+def test_the_example_of_the_page_keeps_the_pods_of_a_release() -> None:
+    registry = PluginRegistry.discover({"ReleaseFreeze": example()}, [])
+    plugin = registry.make("ReleaseFreeze", {})
+    cluster = Snapshot(namespaces=(namespace("shop", labels={"example.com/release": "7"}), namespace("bank")))
+    enabled: Any = (Enabled("ReleaseFreeze", plugin),)
+    plugins = PluginSet(filters=enabled, pre_eviction_filters=enabled)
+    for refusing in (plugins.refusing, plugins.refusing_eviction):
+        ask = refusing(ClusterView.of(cluster))
+        kept = Refusal(Reason.REFUSED_BY_PLUGIN, "ReleaseFreeze: a release is running")
+        assert ask(pod("web", namespace="shop", node="a")) == (kept,)
+        assert ask(pod("web", namespace="bank", node="a")) == ()
+
+
+def test_the_profile_of_the_page_is_one() -> None:
+    section = PAGE.split("## Plugins")[1]
+    raw = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[0])
+    (profile,) = raw["profiles"]
+    found = read_profile(profile, installed_plugins())
+    assert found.warnings == ()
+    assert found.args.strategy.value == "Consolidate"
