@@ -1,11 +1,13 @@
 """What the shell is offered after the name of a command, and that it never waits long for it."""
 
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
 
+from berth_core.errors import InputError
 from berth_descheduler import completion
 from berth_descheduler.cli import berth
 from descheduler.stored_bodies import plan, policy
@@ -57,6 +59,22 @@ def test_a_cluster_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkey
 
         assert offered("show", "--kubeconfig", server.kubeconfig(tmp_path)) == []
         assert time.monotonic() - begun < TIME_FOR_THE_REST
+
+
+def test_credentials_that_take_their_time_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    come = threading.Event()
+
+    def hang(**_: object) -> None:
+        come.wait(20)
+        raise InputError("credentials", None, "some")
+
+    monkeypatch.setattr(completion, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(completion, "connect", hang)
+    begun = time.monotonic()
+
+    assert offered("show") == []
+    assert time.monotonic() - begun < TIME_FOR_THE_REST
+    come.set()
 
 
 @pytest.mark.parametrize("reason", ["no kubeconfig", "nobody answers", "forbidden"])

@@ -99,6 +99,7 @@ def test_yaml_says_what_json_says(capsys: Captured, file: str) -> None:
     as_yaml = yaml.safe_load(shown(capsys, "--snapshot", file, "--output", "yaml"))
 
     assert as_yaml == as_json
+    assert list(as_yaml) == list(as_json)
 
 
 def test_standard_input_is_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
