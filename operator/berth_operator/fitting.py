@@ -27,7 +27,7 @@ def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> 
     if not may_own(reservation, pod):
         return None
     fitting = [task for task in reservation.spec.tasks if free.get(task.name, 0) > 0 and _fits(reservation, task, pod)]
-    return min(fitting, key=_size, default=None)
+    return min(fitting, key=_size) if len(fitting) > 1 else next(iter(fitting), None)
 
 
 def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:

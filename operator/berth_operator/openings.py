@@ -34,11 +34,12 @@ class Openings:
         free = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)
         if not free or choose_task(reservation, pod, free) is None:
             return False
-        for earlier in self._waiting(reservation):
+        waiting = self._waiting(reservation)
+        for earlier in waiting:
             task = choose_task(reservation, earlier, free)
             if task is not None:
                 free[task.name] -= 1
-        return choose_task(reservation, pod, free) is not None
+        return not waiting or choose_task(reservation, pod, free) is not None
 
     def _waiting(self, reservation: Reservation) -> list[Pod]:
         """Return the pods that were sent to a Reservation and have no slot yet, heard of or only promised."""
