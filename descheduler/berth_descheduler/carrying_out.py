@@ -27,7 +27,7 @@ from berth_core.plan_rooms import RoomState
 from berth_core.reservations import ObjectReference
 from berth_descheduler import log_keys
 from berth_descheduler.event_reasons import COMPONENT, EventReason
-from berth_descheduler.executor import Execution, PlanExecutor, Tools
+from berth_descheduler.executor import Execution, LeaseLostError, PlanExecutor, Tools
 from berth_descheduler.freed_nodes import Freeing, mark_freed
 from berth_descheduler.landing import count_pending, read_freed
 from berth_descheduler.last_word import LastWord
@@ -113,9 +113,11 @@ def _skip_before(shop: Workshop, plan: MigrationPlan, reviewer: Reviewer) -> dic
         clock=shop.clock,
         pending_wait_seconds=shop.settings.execution.pending_wait_seconds,
         budgets=True,
-        stopped=shop.stop.is_set,
+        stopped=lambda: shop.stop.is_set() or shop.lease.lost.is_set(),
     )
     passage = gate.pass_through(lambda: ahead, ahead)
+    if shop.lease.lost.is_set():
+        raise LeaseLostError("the lease was lost before a plan began; the next run continues it")
     invalid = passage.invalid
     if passage.stop:
         invalid = dict.fromkeys(ahead, Invalid(passage.stop, passage.message))
@@ -178,7 +180,7 @@ def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: 
         freed_nodes=read_freed(shop.client, {move.source for move in plan.spec.moves}),
         pending=count_pending(shop.client, evicted, since),
         seconds=seconds,
-        note=execution.stop_message,
+        note=execution.stop_message or _why_never_begun(execution),
         frees_nodes=plan.spec.objective.strategy not in {StrategyName.MAKE_ROOM, SINGLE_PODS},
         ping_pong=_count_ping_pong(shop, plan, execution),
         rooms=execution.rooms,
@@ -187,9 +189,15 @@ def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: 
 
 def _is_interrupted(execution: Execution) -> bool:
     """Tell whether a plan was broken off from outside, or never begun because other pods come first."""
-    if execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED}:
-        return True
-    return all(status.reason == MoveReason.PODS_WAITING for status in execution.statuses)
+    return execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED} or bool(_why_never_begun(execution))
+
+
+def _why_never_begun(execution: Execution) -> str:
+    """Return which pods come first where that let every move be skipped, else ""."""
+    first = execution.statuses[0] if execution.statuses else None
+    if first is None or any(one.reason != MoveReason.PODS_WAITING for one in execution.statuses):
+        return ""
+    return first.message
 
 
 def _count_ping_pong(shop: Workshop, plan: MigrationPlan, execution: Execution) -> int:

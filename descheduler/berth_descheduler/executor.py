@@ -147,8 +147,9 @@ class PlanExecutor:
         self._earlier = earlier_moves(plan.spec.moves)
         self._stop = _Stop()
         self._plan_deleted = False
-        self._plan_aborted = plan.spec.aborted
-        self._known_pods = frozenset[str]() if adopted else frozenset(observation.look().pods)
+        observed = observation.look()
+        self._plan_aborted = observed.plan_aborted
+        self._known_pods = frozenset[str]() if adopted else frozenset(observed.pods)
         self._wave = 0
         self._lost_sources = {one.move.source for one in self._moves if one.finished and _stays(one.status)}
         self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)

@@ -88,6 +88,23 @@ def test_a_pod_that_fits_nowhere_anyhow_does_not_hold_a_run_back() -> None:
     assert run(cluster, with_execution(pending_wait_seconds=0.3)).verdict is Verdict.CARRIED_OUT
 
 
+def test_a_published_plan_is_not_begun_while_it_would_take_the_room_of_a_pod_that_waits() -> None:
+    cluster = fragmented_cluster()
+
+    def hungry_after_publishing(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("create", MIGRATION_PLANS.plural):
+            cluster.before = lambda *_: None
+            add_hungry(cluster, cpu="8")
+
+    cluster.before = hungry_after_publishing
+    outcome = run(cluster, with_execution(pending_wait_seconds=0.3))
+    assert set(states(outcome).values()) == {("Skipped", "PodsWaiting")}
+    assert outcome.plan is not None
+    assert outcome.plan.phase is PlanPhase.ABORTED
+    assert "shop/hungry-1" in outcome.sentence
+    assert not any(verb == "patch" and plural == "nodes" for verb, plural, _ in cluster.calls), "nothing was tainted"
+
+
 def test_a_wave_does_not_go_on_while_it_would_take_the_room_of_a_pod_that_waits() -> None:
     cluster = fragmented_cluster()
 
