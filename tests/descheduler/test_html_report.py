@@ -383,7 +383,7 @@ def snapshot(tmp_path: Path) -> str:
 def test_the_template_is_where_an_installed_berth_finds_it() -> None:
     folder = files("berth_descheduler") / "templates"
 
-    assert {one.name for one in folder.iterdir()} == {"report.css", "report.html.j2"}
+    assert {"report.css", "report.html.j2"} <= {one.name for one in folder.iterdir()}
 
 
 def test_berth_plan_writes_a_page_beside_what_it_prints(
