@@ -6,6 +6,7 @@ It does not own lengths of time as people write them: those are in `berth_core.d
 import re
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Protocol
 
 from berth_core.errors import InputError
@@ -54,6 +55,7 @@ class SystemClock:
         time.sleep(max(0.0, seconds))
 
 
+@lru_cache(maxsize=8192)
 def parse_timestamp(text: str) -> datetime:
     """Return the time that an RFC 3339 text names, in UTC; finer than microseconds is cut off.
 
