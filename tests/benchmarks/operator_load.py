@@ -19,12 +19,15 @@ from typing import Any
 from berth_core.labels import HANDOVER_GATE
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
+from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import Call
 from berth_kube.resources import NAMESPACES, NODES, PODS
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
 from berth_kube.watching import Changed, Listed
+from berth_operator.manifests import build_placeholder
+from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.nodes import NodeShape, build_node
 from berth_sandbox.sandbox import Sandbox
 
@@ -64,6 +67,20 @@ def build_reservation(
             "tasks": [task | ({"reservationNodeNames": list(nodes)} if nodes else {})],
         },
     }
+
+
+def build_bare_placeholder(name: str, namespace: str) -> dict[str, Any]:
+    """Return the pod that holds a slot, as somebody would create it who has no Reservation."""
+    reservation = Reservation.from_api(
+        build_reservation(name, 1) | {"metadata": {"name": name, "namespace": namespace, "uid": name}}
+    )
+    settings = PlaceholderSettings(namespace=namespace)
+    body = build_placeholder(
+        reservation, reservation.spec.tasks[0], 0, priority=0, deadline_seconds=7200, settings=settings
+    )
+    del body["spec"]["priorityClassName"]  # it exists only while there are Reservations
+    labels = {"app": "plain", "tier": "none", "part-of": "measurement"}
+    return body | {"metadata": body["metadata"] | {"name": name, "labels": labels}}
 
 
 def spread(slots: int, reservations: int) -> list[int]:

@@ -27,6 +27,7 @@ from benchmarks.operator_load import (
     NAMESPACE,
     WRITERS,
     add_nodes,
+    build_bare_placeholder,
     build_pod,
     build_reservation,
     cpu_seconds,
@@ -144,15 +145,13 @@ def accounted(scene: Scene, what: str) -> Iterator[None]:
 def measure_plain_pods(scene: Scene, when: str) -> tuple[float, float]:
     """Return how many plain pods the sandbox schedules a second, and how many it gets to run.
 
-    They are created as the Reservations are, by one client with as many threads, where no webhook is asked.
+    They are what holds slots, created as the Reservations are, by one client with as many threads; no webhook is asked.
     """
     count, client, report = scene.report.size.slots, scene.client, scene.report
     what = f"plain pods {when}"
     before, started = scheduled_pods(scene.sandbox), time.monotonic()
     with accounted(scene, what):
-        in_parallel(
-            lambda i: client.create(PODS, build_pod(f"plain-{i}", {"app": "plain"}), namespace=PLAIN), range(count)
-        )
+        in_parallel(lambda i: client.create(PODS, build_bare_placeholder(f"plain-{i}", PLAIN)), range(count))
         report.put(f"{what}: seconds until all were created", time.monotonic() - started)
         wait(lambda: scheduled_pods(scene.sandbox) - before >= count, seconds=600)
         scheduled = time.monotonic() - started
