@@ -347,7 +347,7 @@ def _joined(what: str, detail: str) -> str:
 
 
 def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:
-    """Tell whether a finished move means that its pod stays against the plan on its source, which cannot be emptied then."""
+    """Tell whether a finished move means that its pod stays on the source though it was to leave, which spoils that."""
     if evicted or reason in {MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED}:
         return False
     return state in {MoveState.SKIPPED, MoveState.FAILED}

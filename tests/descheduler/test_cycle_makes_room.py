@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from berth_core.clock import SystemClock
+from berth_core.durations import parse_duration
 from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
 from berth_core.migration_plans import MoveReason, PlanPhase
 from berth_core.names import room_taint_value
@@ -217,7 +219,7 @@ def test_room_for_a_shape_stays_held_when_the_plan_is_over(cluster: RoomCluster)
     (room,) = cluster.rooms()
     assert room["status"]["state"]["phase"] == "Available"
     assert room["metadata"]["namespace"] == "berth-system"
-    assert room["spec"]["ttl"] == "10m0s"
+    assert timedelta(minutes=10) <= parse_duration(room["spec"]["ttl"]) < timedelta(minutes=11)
     assert f"held by Reservation {room['metadata']['name']}" in outcome.sentence
     assert cluster.taints() == {}
 
