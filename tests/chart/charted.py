@@ -29,7 +29,7 @@ OWN_LABEL: Final = f"app.kubernetes.io/instance={RELEASE}"
 
 _APPLY: Final = "application/apply-patch+yaml"
 _STRICTLY: Final = (("dryRun", "All"), ("fieldValidation", "Strict"), ("fieldManager", "test"), ("force", "true"))
-_PLURALS: Final = {"NetworkPolicy": "networkpolicies"}
+_PLURALS: Final = {"NetworkPolicy": "networkpolicies", "DeschedulerPolicy": "deschedulerpolicies"}
 
 Manifest = dict[str, Any]
 Values = Mapping[str, Any]

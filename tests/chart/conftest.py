@@ -9,7 +9,7 @@ import yaml
 
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
+from berth_kube.errors import AlreadyExistsError, NotFoundError
 from berth_kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -73,7 +73,8 @@ def client(bare_sandbox: Sandbox) -> Iterator[KubeClient]:
 def with_own_kinds(client: KubeClient) -> Iterator[None]:
     """Have the API server know Berth's kinds, as it does when helm has installed the chart's CRDs."""
     for file in sorted((CHART / "crds").glob("*.yaml")):
-        client.create(CRDS, yaml.safe_load(file.read_text()))
+        with suppress(AlreadyExistsError):  # helm leaves them behind
+            client.create(CRDS, yaml.safe_load(file.read_text()))
     wanted = {resource.kind for resource in OWN_KINDS}
     eventually("Berth's kinds are served", lambda: wanted <= kinds(client), seconds=20)
     yield

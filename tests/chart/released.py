@@ -4,6 +4,7 @@ It does not own the chart's values: each test has its own.
 """
 
 import urllib.request
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient
-from berth_kube.resources import DEPLOYMENTS, NAMESPACES
+from berth_kube.resources import DEPLOYMENTS, NAMESPACES, SECRETS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from chart.charted import RELEASE, SERVICES, Helm, Values, container
@@ -63,12 +64,32 @@ def installed(helm: Helm, sandbox: Sandbox, client: KubeClient, values: Values) 
             client.delete(NAMESPACES, DEFAULT_NAMESPACE)
 
 
-def command_of(deployment: dict[str, Any], kubeconfig: Path) -> list[str]:
-    """Return the command of a Deployment's container with its variables; what a pod has besides is its account."""
+def command_of(deployment: dict[str, Any], kubeconfig: Path, mounted: dict[str, Path]) -> list[str]:
+    """Return the command of a Deployment's container with its variables; what a pod has besides is its account.
+
+    Instead of the paths where a kubelet mounts Secrets it has those where they are.
+    """
     main = container([deployment], deployment["metadata"]["name"].removeprefix("berth-"))
     given = [f"{entry['name']}={_value(entry)}" for entry in main.get("env", [])]
-    program, *rest = main["command"]
-    return ["env", *given, f"KUBECONFIG={kubeconfig}", script(program), *rest, *main["args"]]
+    program, *arguments = (str(part) for part in (*main["command"], *main["args"]))
+    for path, folder in mounted.items():
+        arguments = [argument.replace(f"={path}/", f"={folder}/") for argument in arguments]
+    return ["env", *given, f"KUBECONFIG={kubeconfig}", script(program), *arguments]
+
+
+def mount_secrets(client: KubeClient, deployment: dict[str, Any], folder: Path) -> dict[str, Path]:
+    """Write the Secrets that a Deployment mounts to files, and return the folder of each by its path in the pod."""
+    spec = deployment["spec"]["template"]["spec"]
+    names = {volume["name"]: volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+    mounts = spec["containers"][0]["volumeMounts"]
+    found = {mount["mountPath"]: folder / mount["name"] for mount in mounts if mount["name"] in names}
+    for mount in mounts:
+        if mount["name"] in names:
+            secret = client.get(SECRETS, names[mount["name"]], namespace=DEFAULT_NAMESPACE)
+            found[mount["mountPath"]].mkdir()
+            for name, text in secret["data"].items():
+                (found[mount["mountPath"]] / name).write_bytes(b64decode(text))
+    return found
 
 
 def _value(entry: dict[str, Any]) -> str:
@@ -88,7 +109,8 @@ def running_services(sandbox: Sandbox, client: KubeClient, folder: Path) -> Iter
             deployment = client.get(DEPLOYMENTS, f"berth-{service}", namespace=DEFAULT_NAMESPACE)
             account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
             kubeconfig = sandbox.service_account_kubeconfig(account)
-            process = ServiceProcess(command_of(deployment, kubeconfig), folder / f"berth-{service}.log")
+            command = command_of(deployment, kubeconfig, mount_secrets(client, deployment, folder))
+            process = ServiceProcess(command, folder / f"berth-{service}.log")
             found[service] = stack.enter_context(process)
             wait_for_probes(deployment, process)
         yield found

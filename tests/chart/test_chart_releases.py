@@ -1,6 +1,7 @@
 """Installed by helm and started as its Deployments say, Berth moves a pod; uninstalled, it leaves nothing."""
 
 import re
+from base64 import b64encode
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from berth_kube.resources import (
     NODES,
     PRIORITY_CLASSES,
     RESERVATIONS,
+    SECRETS,
 )
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.ports import free_port
@@ -47,20 +49,38 @@ CONSOLIDATE: Final = {
         },
     ],
 }
+REST_SECRET: Final = "rest-tls"
 OF_BERTH: Final = re.compile(r"[ /.]berth\b|volcano")
 
 
 def local_values() -> dict[str, Any]:
     """Return the values with which the API server reaches this machine, and a cluster is emptied."""
-    webhook, operator, descheduler = free_port(), free_port(), free_port()
+    webhook, operator, descheduler, rest = (free_port() for _ in range(4))
     url = {"webhookPort": webhook, "webhookUrl": f"https://127.0.0.1:{webhook}"}
     kept_away = {"nodeSelector": {"pool": "system"}}
     limits = {"limit": "slots=none,share=none", "drainSeconds": 0.2, "leaseSeconds": 3}
     return {
         "operator": {"healthPort": operator, "options": {**url, **limits}, **kept_away},
-        "descheduler": {"healthPort": descheduler, "options": {"timeLimit": 5}, **kept_away},
+        "descheduler": {
+            "healthPort": descheduler,
+            "options": {"timeLimit": 5},
+            "rest": {"tlsSecret": REST_SECRET, "port": rest},
+            **kept_away,
+        },
         "policies": {"consolidate": CONSOLIDATE},
     }
+
+
+def make_certificate(sandbox: Sandbox, client: KubeClient) -> None:
+    """Create the Secret of the HTTP interface: the certificate that the API server has, which is for this machine."""
+    folder = sandbox.folder / "pki"
+    files = {"tls.crt": folder / "kube-apiserver.crt", "tls.key": folder / "kube-apiserver.key"}
+    body = {
+        "metadata": {"name": REST_SECRET},
+        "type": "kubernetes.io/tls",
+        "data": {name: b64encode(file.read_bytes()).decode() for name, file in files.items()},
+    }
+    client.create(SECRETS, body, namespace=DEFAULT_NAMESPACE)
 
 
 def spread_two_pods(sandbox: Sandbox, client: KubeClient) -> str:
@@ -97,6 +117,7 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
     before = existing(client)
     values = local_values()
     with installed(helm, bare_sandbox, client, values) as release:
+        make_certificate(bare_sandbox, client)
         namespace = spread_two_pods(bare_sandbox, client)
         with running_services(bare_sandbox, client, tmp_path) as services:
             health = values["descheduler"]["healthPort"]
