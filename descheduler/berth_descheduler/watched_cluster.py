@@ -17,7 +17,8 @@ from berth_kube.watching import Changed, Listed, Removed
 
 Item = TypeVar("Item", Node, Pod, MigrationPlan)
 
-_POLL_SECONDS: Final = 0.1
+_END_SECONDS: Final = 1.0
+"""How long a watch is waited for at the end; it ends sooner unless a call hangs."""
 
 
 class _WatchedKind(Generic[Item]):
@@ -77,6 +78,8 @@ class WatchedCluster:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        for kind in (self._nodes, self._pods, self._plans):
+            kind.thread.join(_END_SECONDS)
 
     def await_first_look(self, seconds: float) -> None:
         """Wait until everything was listed once; raises what keeps it from that, or that it takes too long."""
