@@ -196,11 +196,11 @@ class Scene:
 
     # --- what must be so ----------------------------------------------------------------------------------------------
 
-    def require_peace(self, *allowed: Invariant, pods: int | None = None) -> None:
+    def require_peace(self, *allowed: Invariant, pods: int | None = None, within_seconds: float = 60) -> None:
         """Fail unless every pod of the workload runs, no plan is under way, and nothing of a run is left anywhere."""
         wanted = len(self.high) + len(MOVERS) * PODS_OF_A_MOVER if pods is None else pods
         try:
-            eventually("all pods run", lambda: self._running() == wanted, seconds=60)
+            eventually("all pods run", lambda: self._running() == wanted, seconds=within_seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}, {wanted} of them: {self._describe_pods()}") from error
         assert all(plan.phase.terminal for plan in self.plans())
