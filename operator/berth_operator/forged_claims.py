@@ -13,13 +13,16 @@ import msgspec
 
 from berth_core.expiry import is_expired
 from berth_core.objects import Pod
-from berth_core.reservations import ReservationPhase, ReservationStatus, Slot, SlotState
+from berth_core.reservations import ReservationPhase, ReservationReason, ReservationStatus, Slot, SlotState
 from berth_operator.acceptance import refuse
 from berth_operator.observation import Observation
 from berth_operator.settings import HandoverSettings
 from berth_operator.slots import SlotView, is_closed, view_slots
 
 _PAST: Final = frozenset({SlotState.TAKEN, SlotState.LOST})
+
+_BEFORE_ITS_PLACEHOLDER: Final = ReservationReason.HANDOVER_TIMEOUT
+"""The one way to lose a slot whose placeholder may run on: nothing denies it."""
 
 
 def without_forged_claims(
@@ -32,7 +35,8 @@ def without_forged_claims(
     """
     if seen.reservation.phase is ReservationPhase.FAILED:
         return _without_end(seen, now, handover, is_there)
-    doubted = [slot for slot in seen.reservation.status.slots if slot.state in _PAST]
+    told = (slot for slot in seen.reservation.status.slots if slot.state in _PAST)
+    doubted = [slot for slot in told if slot.reason != _BEFORE_ITS_PLACEHOLDER]
     if not doubted:
         return seen
     running = {(v.slot.task, v.slot.index): _running(v) for v in view_slots(_forget_all(seen), now, handover)}
@@ -46,9 +50,14 @@ def _without_end(
 ) -> Observation:
     """Return what is seen without a failure that has left everything as it was: all is held, and nothing forbids it."""
     reservation = seen.reservation
+    state = reservation.status.state
     has_reason = reservation.metadata.deletion_timestamp or seen.verdict or refuse(reservation)
     bare = _forget_all(seen)
-    if has_reason or is_expired(bare.reservation, now):
+    if (
+        has_reason
+        or (state is not None and state.reason == _BEFORE_ITS_PLACEHOLDER)
+        or is_expired(bare.reservation, now)
+    ):
         return seen
     pods = [_running(view) for view in view_slots(bare, now, handover)]
     return bare if pods and all(pod is not None and is_there(pod) for pod in pods) else seen

@@ -61,7 +61,9 @@ class OrphanKeeper:
         kept_back = [pod for pod in owners if not pod.is_terminating]
         self._try_all(self._performer.delete_placeholder, doomed)
         self._try_all(lambda pod: self._performer.release(pod, elsewhere=True), kept_back)
-        log.info(log_keys.ORPHAN_RELEASED, **{log_keys.KEY_UID: uid, log_keys.KEY_COUNT: len(doomed) + len(kept_back)})
+        if doomed or kept_back:
+            count = len(doomed) + len(kept_back)
+            log.info(log_keys.ORPHAN_RELEASED, **{log_keys.KEY_UID: uid, log_keys.KEY_COUNT: count})
 
     def release_stray_gates(self) -> None:
         """Take our gate off pods that carry it without the label, which no Reservation will ever look at."""

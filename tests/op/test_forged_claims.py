@@ -67,6 +67,12 @@ BELIEVED = {
     "a slot was taken and has no placeholder": observe(place(TAKEN, phase=SUCCEEDED)),
     "the placeholder of a taken slot is going": observe(place(TAKEN), placeholder(deleted="2026-11-21T12:00:00Z")),
     "the placeholder of a lost slot was preempted": observe(place(LOST), placeholder(conditions=[PREEMPTED])),
+    "an owner was not bound in time, and its placeholder is still to go": observe(
+        place(slot(SlotState.LOST, reason="HandoverTimeout")), placeholder()
+    ),
+    "it ended so": observe(
+        place(slot(SlotState.LOST, reason="HandoverTimeout"), phase=FAILED, reason="HandoverTimeout"), placeholder()
+    ),
     "nothing is claimed": observe(place(slot(SlotState.HELD)), placeholder()),
     "it ended with nothing held": observe(IS_OVER),
     "it ended with a part of it held": observe(
