@@ -4,7 +4,7 @@ It does not own the chart's values: each test has its own.
 """
 
 import urllib.request
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from typing import Any, Final
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, NAMESPACES, SECRETS
+from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from chart.charted import RELEASE, SERVICES, Helm, Values, container
@@ -23,6 +24,18 @@ from conventions.generate_copies import CHART
 from service_processes import script
 
 POD_NAME: Final = "berth-pod-0"
+CONSOLIDATE: Final = {
+    "trigger": {"interval": "1h"},
+    "mode": "Auto",
+    "profiles": [
+        {
+            "name": "full",
+            "pluginConfig": [{"name": "Defragmentation", "args": {"strategy": "Consolidate"}}],
+            "plugins": {"balance": {"enabled": ["Defragmentation"]}},
+        },
+    ],
+}
+REST_SECRET: Final = "rest-tls"
 
 
 @dataclass(frozen=True)
@@ -140,3 +153,33 @@ def read_page(port: int, path: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
         text: str = answer.read().decode()
     return text
+
+
+def local_values() -> dict[str, Any]:
+    """Return the values with which the API server reaches this machine, and a cluster is emptied."""
+    webhook, operator, descheduler, rest = (free_port() for _ in range(4))
+    url = {"webhookPort": webhook, "webhookUrl": f"https://127.0.0.1:{webhook}"}
+    kept_away = {"nodeSelector": {"pool": "system"}}
+    limits = {"limit": "slots=none,share=none", "drainSeconds": 0.2, "leaseSeconds": 3}
+    return {
+        "operator": {"healthPort": operator, "options": {**url, **limits}, **kept_away},
+        "descheduler": {
+            "healthPort": descheduler,
+            "options": {"timeLimit": 5},
+            "rest": {"tlsSecret": REST_SECRET, "port": rest},
+            **kept_away,
+        },
+        "policies": {"consolidate": {**CONSOLIDATE}},
+    }
+
+
+def make_certificate(sandbox: Sandbox, client: KubeClient) -> None:
+    """Create the Secret of the HTTP interface: the certificate that the API server has, which is for this machine."""
+    folder = sandbox.folder / "pki"
+    files = {"tls.crt": folder / "kube-apiserver.crt", "tls.key": folder / "kube-apiserver.key"}
+    body = {
+        "metadata": {"name": REST_SECRET},
+        "type": "kubernetes.io/tls",
+        "data": {name: b64encode(file.read_bytes()).decode() for name, file in files.items()},
+    }
+    client.create(SECRETS, body, namespace=DEFAULT_NAMESPACE)

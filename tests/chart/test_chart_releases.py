@@ -1,7 +1,6 @@
 """Installed by helm and started as its Deployments say, Berth moves a pod; uninstalled, it leaves nothing."""
 
 import re
-from base64 import b64encode
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,14 +20,12 @@ from berth_kube.resources import (
     NODES,
     PRIORITY_CLASSES,
     RESERVATIONS,
-    SECRETS,
 )
 from berth_sandbox.nodes import NodeShape
-from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import OWN_LABEL, Helm, existing, shown
 from chart.conftest import OWN_KINDS
-from chart.released import installed, read_page, running_services
+from chart.released import installed, local_values, make_certificate, read_page, running_services
 from chart.test_chart_monitoring import EXPRESSIONS, SELECTOR
 from chart.value_sets import EVERYTHING
 from cluster_objects import build_deployment, eventually, is_gone, make_namespace, pods
@@ -38,49 +35,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 OWN_CRDS: Final = [f"{resource.plural}.{resource.group}" for resource in OWN_KINDS]
 STAGE: Final = {"stage": "chart"}
-CONSOLIDATE: Final = {
-    "trigger": {"interval": "1h"},
-    "mode": "Auto",
-    "profiles": [
-        {
-            "name": "full",
-            "pluginConfig": [{"name": "Defragmentation", "args": {"strategy": "Consolidate"}}],
-            "plugins": {"balance": {"enabled": ["Defragmentation"]}},
-        },
-    ],
-}
-REST_SECRET: Final = "rest-tls"
 OF_BERTH: Final = re.compile(r"[ /.]berth\b|volcano")
-
-
-def local_values() -> dict[str, Any]:
-    """Return the values with which the API server reaches this machine, and a cluster is emptied."""
-    webhook, operator, descheduler, rest = (free_port() for _ in range(4))
-    url = {"webhookPort": webhook, "webhookUrl": f"https://127.0.0.1:{webhook}"}
-    kept_away = {"nodeSelector": {"pool": "system"}}
-    limits = {"limit": "slots=none,share=none", "drainSeconds": 0.2, "leaseSeconds": 3}
-    return {
-        "operator": {"healthPort": operator, "options": {**url, **limits}, **kept_away},
-        "descheduler": {
-            "healthPort": descheduler,
-            "options": {"timeLimit": 5},
-            "rest": {"tlsSecret": REST_SECRET, "port": rest},
-            **kept_away,
-        },
-        "policies": {"consolidate": CONSOLIDATE},
-    }
-
-
-def make_certificate(sandbox: Sandbox, client: KubeClient) -> None:
-    """Create the Secret of the HTTP interface: the certificate that the API server has, which is for this machine."""
-    folder = sandbox.folder / "pki"
-    files = {"tls.crt": folder / "kube-apiserver.crt", "tls.key": folder / "kube-apiserver.key"}
-    body = {
-        "metadata": {"name": REST_SECRET},
-        "type": "kubernetes.io/tls",
-        "data": {name: b64encode(file.read_bytes()).decode() for name, file in files.items()},
-    }
-    client.create(SECRETS, body, namespace=DEFAULT_NAMESPACE)
 
 
 def spread_two_pods(sandbox: Sandbox, client: KubeClient) -> str:
