@@ -16,6 +16,7 @@ from typing import Any
 import html5lib
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from berth_core.migration_plans import PlanPhase
 from berth_kube.resources import DESCHEDULER_POLICIES
@@ -24,13 +25,17 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster_objects import eventually
 from descheduling_stage import LEASE_SECONDS, Scene, cluster, scene, serving_operator
-from service_processes import script
+from monitoring_expressions import asked_series
+from service_processes import OperatorProcess, script
 
 __all__ = ["cluster", "scene", "serving_operator"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 POLICY = "people"
+OVER_HTTP = "berth_rest_"
+"""How series of the HTTP interface begin, which is not served here."""
+
 ARGS = {
     "lowThresholds": {"cpu": 40},
     "defragmentThresholds": {"cpu": 45},
@@ -114,7 +119,7 @@ def test_a_cluster_is_looked_at_before_anything_runs(scene: Scene, terminal: Ter
 
 
 def test_people_run_a_policy_look_at_its_plan_approve_it_and_see_what_came_of_it(
-    scene: Scene, terminal: Terminal, tmp_path: Path
+    scene: Scene, serving_operator: OperatorProcess, terminal: Terminal, tmp_path: Path
 ) -> None:
     scene.client.create(DESCHEDULER_POLICIES, policy())
     with service(scene.sandbox, tmp_path) as address:
@@ -135,6 +140,9 @@ def test_people_run_a_policy_look_at_its_plan_approve_it_and_see_what_came_of_it
         row = next(line for line in terminal.call("policies").splitlines() if line.startswith(POLICY))
         assert name in row
         eventually("the metrics show it", lambda: metrics_show_it(address), seconds=30)
+        programs = (address, f"127.0.0.1:{serving_operator.health_port}")
+        there = {one for program in programs for one in series_of(program)}
+        assert not {one for one in asked_series() - there if not one.startswith(OVER_HTTP)}
     scene.client.delete(DESCHEDULER_POLICIES, POLICY)
     scene.require_peace(pods=6)
 
@@ -197,9 +205,23 @@ def assert_the_page_is_whole(terminal: Terminal, name: str, target: Path) -> Non
     assert "4 of 4 pods landed on their targets" in text
 
 
-def metrics_show_it(address: str) -> bool:
+def read_metrics(address: str) -> str:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
+        text: str = answer.read().decode()
+    return text
+
+
+def series_of(address: str) -> set[str]:
+    """Return the series that a program really has, those without samples as yet included."""
+    found = set()
+    for family in text_string_to_metric_families(read_metrics(address)):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        found |= {name, f"{name}_bucket"} if family.type == "histogram" else {name}
+    return found
+
+
+def metrics_show_it(address: str) -> bool:
+    text = read_metrics(address)
     wanted = (
         'berth_plan_seconds_count{phase="Succeeded"} 1.0',
         "berth_landed_on_target_ratio 1.0",
