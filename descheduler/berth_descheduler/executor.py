@@ -30,7 +30,6 @@ from berth_descheduler import log_keys
 from berth_descheduler.background_calls import BackgroundCalls
 from berth_descheduler.evictions import EvictAnswer, ReserveAnswer, backoff_seconds, evict, reserve
 from berth_descheduler.facts import (
-    Kinship,
     Look,
     MoveProgress,
     derive_facts,
@@ -51,7 +50,7 @@ from berth_descheduler.room_keeper import PlanProgress, RoomKeeper, RoomTools
 from berth_descheduler.room_left import who_lacks_room
 from berth_descheduler.second_moves import earlier_moves, follow
 from berth_descheduler.settings import ExecutionSettings
-from berth_descheduler.siblings import find_unready
+from berth_descheduler.siblings import Siblings
 from berth_descheduler.status_writer import PlanStatusWriter
 from berth_descheduler.wave_gate import WaveGate
 from berth_kube.client import KubeClient
@@ -139,7 +138,6 @@ class PlanExecutor:
         """Take what is over before it begins (`skipped`); of a plan that is adopted, moves may be under way."""
         self._tools = tools
         self._adopted = adopted
-        self._created = plan.metadata.creation_timestamp or ""
         self._plan = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
         self._start_time = plan.status.start_time
         self._observation = observation
@@ -149,7 +147,8 @@ class PlanExecutor:
         self._plan_deleted = False
         observed = observation.look()
         self._plan_aborted = observed.plan_aborted
-        self._known_pods = frozenset[str]() if adopted else frozenset(observed.pods)
+        known = frozenset[str]() if adopted else frozenset(observed.pods)
+        self._siblings = Siblings(self._moves, since=plan.metadata.creation_timestamp or "", known=known)
         self._wave = 0
         self._lost_sources = {one.move.source for one in self._moves if one.finished and _stays(one.status)}
         self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)
@@ -303,7 +302,7 @@ class PlanExecutor:
         look = look_at(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         self._tend_rooms(observed)
         counts = _count_open(wave)
-        unready = self._find_unready(observed)
+        unready = self._siblings.unready(self._wave, observed, now)
         for progress in wave:
             if progress.finished or progress.in_flight:
                 continue
@@ -317,11 +316,6 @@ class PlanExecutor:
                 source_lost=progress.move.source in self._lost_sources and not progress.move.stands_alone,
             )
             self._act(progress, next_step(facts, timeouts, now), look, counts)
-
-    def _find_unready(self, observed: Observed) -> frozenset[Kinship]:
-        """Return the controllers that have not got back what the waves before took from them."""
-        earlier = [one for one in self._moves if one.move.wave < self._wave]
-        return find_unready(earlier, observed, since=self._created, known=self._known_pods)
 
     def _act(self, progress: MoveProgress, step: Step, look: Look, counts: _Counts) -> None:
         match step:

@@ -4,14 +4,39 @@ It does not own the pods of one controller within a wave: their places are count
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_descheduler.facts import Kinship, MoveProgress, kin_of
 from berth_descheduler.moves import Eviction
 from berth_descheduler.observation import Observed
 
+_PAUSE_SECONDS: Final = 0.2
+"""Between two counts of the pods of the controllers, which are all to be gone through for it."""
+
 _AFTER_EVICTION = frozenset({MoveReason.REPLACEMENT_TIMEOUT, MoveReason.INTERRUPTED, MoveReason.ABORTED})
+
+
+class Siblings:
+    """Counts for one run of a plan; `known` are the uids of the pods that were there before it."""
+
+    def __init__(self, moves: Sequence[MoveProgress], *, since: str, known: Collection[str]) -> None:
+        self._moves = moves
+        self._since = since
+        self._known = known
+        self._unready: frozenset[Kinship] = frozenset()
+        self._wave = -1
+        self._until = 0.0
+
+    def unready(self, wave: int, observed: Observed, now: float) -> frozenset[Kinship]:
+        """Return the controllers that a wave has to wait for; counted anew with each wave, and now and then in it."""
+        if now >= self._until or self._wave != wave:
+            self._until, self._wave = now + _PAUSE_SECONDS, wave
+            waiting = {one.kin for one in self._moves if one.move.wave == wave and not one.finished}
+            earlier = (one for one in self._moves if one.move.wave < wave and one.kin in waiting)
+            self._unready = find_unready(earlier, observed, since=self._since, known=self._known)
+        return self._unready
 
 
 def find_unready(
