@@ -36,13 +36,13 @@ from service_processes import running_operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
-POOLS: Final = ("approve", "abort", "delete", "crash")
+POOLS: Final = ("shown", "approve", "abort", "delete", "crash")
 TAKEOVER_SECONDS: Final = 30
 
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sandbox, KubeClient]]:
-    """Yield a cluster with a pool of nodes for each test that moves pods, and an operator."""
+    """Yield a cluster with a pool of nodes for each test that moves pods and one for the others, and an operator."""
     settings = SandboxSettings(nodes=len(POOLS) * (HIGH + LOW))
     with Sandbox.start(settings, progress=print) as sandbox:
         refuse_other_contexts(sandbox.context)
@@ -115,9 +115,9 @@ def events(client: KubeClient, name: str) -> set[str]:
 
 @pytest.mark.usefixtures("service")
 def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: KubeClient) -> None:
-    apply(client, "often", "abort", trigger={"interval": "10s"}, plansKept=2, limits={"podCoolDown": "0s"})
-    apply(client, "nightly", "abort", trigger={"cron": "0 2 * * *", "timeZone": "Europe/Berlin"})
-    wrong = build_policy("wrong", "abort")
+    apply(client, "often", "shown", trigger={"interval": "10s"}, plansKept=2, limits={"podCoolDown": "0s"})
+    apply(client, "nightly", "shown", trigger={"cron": "0 2 * * *", "timeZone": "Europe/Berlin"})
+    wrong = build_policy("wrong", "shown")
     wrong["spec"]["profiles"][0]["plugins"]["balance"]["enabled"] = ["LowNodeUtilization"]
     client.create(DESCHEDULER_POLICIES, wrong)
 
@@ -136,7 +136,7 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
         RunMode.PLAN,
         "often",
     )
-    assert {move.namespace for move in plan.spec.moves} == {"abort"}, (
+    assert {move.namespace for move in plan.spec.moves} == {"shown"}, (
         "nodes that the policy is not about are left alone"
     )
 
@@ -151,7 +151,7 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
     assert "spec.profiles[0].plugins.balance.enabled[0] is 'LowNodeUtilization'" in told["message"]
     assert "InvalidPolicy" in events(client, "wrong")
 
-    mended = build_policy("wrong", "abort", trigger={"interval": "1h"})["spec"]
+    mended = build_policy("wrong", "shown", trigger={"interval": "1h"})["spec"]
     client.merge_patch(DESCHEDULER_POLICIES, "wrong", {"spec": mended})
     eventually("mended, it runs at once", lambda: read_policy(client, "wrong").status.last_verdict, seconds=20)
     assert condition_of(read_policy(client, "wrong"), VALID)["status"] == "True"
@@ -169,7 +169,7 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
 
 @pytest.mark.usefixtures("service")
 def test_what_was_missed_is_made_up_for_once(client: KubeClient) -> None:
-    apply(client, "missed", "abort", trigger={"cron": "0 2 * * *"})
+    apply(client, "missed", "shown", trigger={"cron": "0 2 * * *"})
     eventually("it is seen", lambda: read_policy(client, "missed").condition(SCHEDULED), seconds=10)
     seen = read_policy(client, "missed").condition(SCHEDULED)
     assert seen is not None
