@@ -27,6 +27,8 @@ from berth_kube.resources import DESCHEDULER_POLICIES
 def policies_command(asked: click.Context, *, kubeconfig: str | None, context: str | None, output: Output) -> None:
     """List the policies in the cluster: when they run, whether they can, and what became of their last run."""
     if asked.invoked_subcommand is not None:
+        given = {"kubeconfig": kubeconfig, "context": context, "output": output.value}
+        asked.default_map = {asked.invoked_subcommand: given}  # options may stand before `run` as well as after it
         return
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client,

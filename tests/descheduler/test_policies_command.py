@@ -159,6 +159,24 @@ def test_another_mode_can_be_asked_for(cluster: FakeCluster, capsys: Captured) -
     assert json.loads(capsys.readouterr().out)["phase"] == "Requested"
 
 
+def test_options_may_stand_before_run_as_well_as_after_it(
+    cluster: FakeCluster, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(cluster, NIGHTLY)
+    asked: list[dict[str, Any]] = []
+
+    def connect(**which: Any) -> FakeCluster:  # noqa: ANN401 - whatever is asked for
+        asked.append(which)
+        return cluster
+
+    monkeypatch.setattr(policies_command, "connect", connect)
+
+    assert run(["policies", "--kubeconfig", "mine", "--output", "json", "run", "nightly", "--context", "there"]) == 0
+
+    assert (asked[0]["kubeconfig"], asked[0]["context"]) == ("mine", "there")
+    assert json.loads(capsys.readouterr().out)["policy"] == "nightly"
+
+
 ENDINGS = {
     "in the mode Plan the plan is only made": ("Plan", "Proposed", 0, "Proposed"),
     "in the mode Approve it waits for people": ("Approve", "Proposed", 0, "Proposed"),
