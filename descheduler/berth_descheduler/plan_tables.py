@@ -110,7 +110,7 @@ def _moves_table(moves: Sequence[PlannedMove]) -> Table:
     for move in sorted(moves, key=lambda one: one.wave)[:_LISTED_MOVES]:
         requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
         reason = (move.reason,) if why else ()
-        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
+        table.add_row(str(move.wave + 1), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {_IN_JSON}"
     return table
