@@ -121,7 +121,7 @@ class Outage:
     seconds_until_peace: float
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def outage(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Future[Outage]"]:
     """Let the API server be away for a minute in a sandbox of its own, beside the other tests of the module."""
     found: Future[Outage] = Future()
@@ -137,6 +137,13 @@ def outage(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Future[Outage]
     thread.start()
     yield found
     thread.join(400)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def early_outage(request: pytest.FixtureRequest) -> None:
+    """Begin the outage with the first test of the module, if the test that waits for it is to be run."""
+    if any("outage" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("outage")
 
 
 def play_outage(folder: Path) -> Outage:
