@@ -154,7 +154,7 @@ class ShapeRoom(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class FragmentationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How the pods lay over the policy's nodes when it last planned."""
+    """How the pods lay over the cluster's nodes when the policy last planned."""
 
     measured_at: str | None = None
     nodes: int = 0
