@@ -127,7 +127,6 @@ class World:
             f"--kubeconfig={self.sandbox.service_account_kubeconfig('berth-descheduler')}",
             "--once",
             "--health-address=127.0.0.1:0",
-            "--lease-seconds=3",
             "--strategy=make-room",
             "--per-controller=4",
             *options,
@@ -288,7 +287,7 @@ def test_a_killed_descheduler_is_taken_over_from_when(world: WorldMaker, reached
     here = world(2)
     here.starve(DEFAULT, 1)
     names = here.wait_in_vain(2)
-    with here.making_room(*here.named(names)) as process:
+    with here.making_room(*here.named(names), "--lease-seconds=5") as process:
         eventually("the run came so far", lambda: reached(here), seconds=60, pause_seconds=0.02)
         process.kill()
         process.wait(10)
