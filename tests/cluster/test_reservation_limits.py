@@ -1,6 +1,8 @@
 """What a namespace may not have as pods, or holds too much of already, is refused as a Reservation."""
 # ruff: noqa: ANN401 - fields of API objects are anything
 
+import itertools
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -45,7 +47,7 @@ def client(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def namespace(client: KubeClient, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = make_namespace(client, request.node.name.removeprefix("test_").replace("_", "-")[:60].strip("-"))
+    name = make_namespace(client, f"limits-{zlib.crc32(request.node.nodeid.encode()):08x}")
     yield name
     for resource in (RESERVATIONS, PODS, RESOURCE_QUOTAS, LIMIT_RANGES):
         delete_all(client, resource, name)
@@ -146,8 +148,16 @@ def test_what_a_limit_range_refuses_as_a_pod_is_refused_in_the_same_words(
     client.create(LIMIT_RANGES, body, namespace=namespace)
     eventually("the API server refuses it", lambda: refusal(client, namespace, pod), seconds=10)
 
-    reserve(client, namespace, "after", containers=containers)
-    state = ended(client, namespace, "after").status.state
+    names = (f"after-{number}" for number in itertools.count())
+
+    def is_refused() -> bool:
+        """Tell whether a new Reservation is refused; the operator may hear of the range later than the API server."""
+        name = next(names)
+        reserve(client, namespace, name, containers=containers)
+        return ended(client, namespace, name).phase is ReservationPhase.FAILED
+
+    eventually("the operator refuses it", is_refused, seconds=5)
+    state = next(r.status.state for r in reservations(client, namespace) if r.phase is ReservationPhase.FAILED)
     assert state is not None
     assert state.reason == "Forbidden"
     told, _, which = state.message.partition(" (")
