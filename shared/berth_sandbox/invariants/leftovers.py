@@ -171,7 +171,7 @@ def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
 
 
 def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield the nodes that keep what a plan put on them when it freed them, though they are used or nobody knows why."""
+    """Yield the nodes that keep what a plan put on them when it freed them, though they are used or nobody wants it."""
     in_use = {pod.spec.node_name for pod in state.pods if _uses_its_node(pod)}
     for node in state.nodes:
         name, marked = node.metadata.name, FREED_ANNOTATION in node.metadata.annotations

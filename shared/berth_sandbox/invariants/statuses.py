@@ -208,7 +208,7 @@ def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
 
 
 def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
-    """Tell whether a placeholder holds a slot: it runs where it was seen, on a node that may be used and lets pods in."""
+    """Tell whether a placeholder holds a slot: it runs where it was seen, on a node that may be used and is open."""
     if placeholder is None or placeholder.status.phase != "Running" or placeholder.is_terminating:
         return False
     node = placeholder.spec.node_name
