@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
@@ -360,6 +360,7 @@ def test_owners_are_seen_oldest_first(cache: Cache) -> None:
         st.tuples(st.sampled_from(["put", "unlabel", "remove"]), st.integers(0, 2), st.integers(1, 30)), max_size=40
     )
 )
+@settings(deadline=None)
 def test_the_indexes_agree_with_a_plain_search(steps: list[tuple[str, int, int]]) -> None:
     cache = Cache(lambda _key: None)
     for action, number, version in steps:
