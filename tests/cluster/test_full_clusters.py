@@ -149,7 +149,7 @@ def test_room_is_made_for_a_pod_that_waits_and_it_gets_it(tmp_path: Path) -> Non
         found = run_berth(sandbox, "--strategy=make-room", f"--pod={NAMESPACE}/waiting")
 
         assert found["landed_on_target"] == found["moves"] > 0
-        assert "Now there is room for 1 of 1 x shop/waiting." in found["sentence"]
+        assert "Room for shop/waiting: taken by waiting on node-" in found["sentence"]
         assert_all_landed(client, len(placed) + 1)
         waiting = client.get(PODS, "waiting", namespace=NAMESPACE, type=Pod)
         assert waiting.spec.node_name
