@@ -15,7 +15,7 @@ from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import NAMESPACES, NODES, PODS, RESERVATIONS
+from berth_kube.resources import EVENTS, NAMESPACES, NODES, PODS, RESERVATIONS
 from berth_sandbox.invariants import Invariant, check, keep_watch
 
 
@@ -25,6 +25,12 @@ def eventually(claim: str, check: Callable[[], object], *, seconds: float, pause
     while not check():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {claim}"
         time.sleep(pause_seconds)
+
+
+def told_reasons(client: KubeClient, name: str, *, namespace: str) -> list[str]:
+    """Return the reasons of the events about an object, sorted, each as often as it was told."""
+    own = client.list(EVENTS, namespace=namespace, field_selector=f"involvedObject.name={name}").items
+    return sorted(event["reason"] for event in own for _ in range(event.get("count") or 1))
 
 
 def pod_template(labels: Mapping[str, str], *, cpu: str, memory: str = "128Mi", **spec: Any) -> dict[str, Any]:

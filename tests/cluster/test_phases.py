@@ -10,10 +10,10 @@ import pytest
 from berth_core.labels import QUEUE_ANNOTATION
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
-from berth_kube.resources import EVENTS, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
+from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
 from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import build_reservation, eventually
+from cluster_objects import build_reservation, eventually, told_reasons
 from reservation_stage import WHOLE_NODE, Stage
 from service_processes import OperatorProcess, running_operator
 
@@ -28,10 +28,7 @@ def reason(stage: Stage, name: str = "place") -> tuple[str, str]:
 
 
 def told(stage: Stage, name: str = "place") -> list[str]:
-    """Return the reasons of the events about a Reservation, each as often as it was told."""
-    events = stage.client.list(EVENTS, namespace=stage.namespace).items
-    own = [event for event in events if event["involvedObject"]["name"] == name]
-    return sorted(event["reason"] for event in own for _ in range(event["count"]))
+    return told_reasons(stage.client, name, namespace=stage.namespace)
 
 
 def test_a_place_whose_pods_are_terminating_is_waited_for(stage: Stage) -> None:

@@ -16,11 +16,11 @@ from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler import plan_requests
 from berth_kube.client import KubeClient, connect
 from berth_kube.leases import Lease
-from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES
+from berth_kube.resources import DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS, NODES
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import eventually
+from cluster_objects import eventually, told_reasons
 from policy_scenes import (
     HIGH,
     LOW,
@@ -108,9 +108,11 @@ def some_landed(client: KubeClient, plan: str) -> Callable[[], bool]:
     return lambda: landed(read_plan(client, plan)) > 0
 
 
-def events(client: KubeClient, name: str) -> set[str]:
-    listed = client.list(EVENTS, namespace="default").items
-    return {one["reason"] for one in listed if one["involvedObject"]["name"] == name}
+def wait_until_told(client: KubeClient, policy: str, reason: str) -> None:
+    def told() -> bool:
+        return reason in told_reasons(client, policy, namespace="default")
+
+    eventually(f"an event of {policy} tells {reason}", told, seconds=5)
 
 
 @pytest.mark.usefixtures("service")
@@ -149,7 +151,7 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
     told = condition_of(read_policy(client, "wrong"), VALID)
     assert (told["status"], told["reason"]) == ("False", "InvalidField")
     assert "spec.profiles[0].plugins.balance.enabled[0] is 'LowNodeUtilization'" in told["message"]
-    assert "InvalidPolicy" in events(client, "wrong")
+    wait_until_told(client, "wrong", "InvalidPolicy")
 
     mended = build_policy("wrong", "shown", trigger={"interval": "1h"})["spec"]
     client.merge_patch(DESCHEDULER_POLICIES, "wrong", {"spec": mended})
@@ -210,7 +212,7 @@ def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(clie
     assert pool.is_emptied()
     pool.require_rest()
     eventually("it is told", lambda: read_policy(client, "careful").status.last_verdict == "CarriedOut", seconds=5)
-    assert "RunEnded" in events(client, "careful")
+    wait_until_told(client, "careful", "RunEnded")
 
 
 @pytest.mark.usefixtures("service")

@@ -13,10 +13,10 @@ from berth_core.clock import format_timestamp
 from berth_core.labels import HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_CONFIGURATION
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
-from berth_kube.resources import EVENTS, JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
+from berth_kube.resources import JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import eventually, is_gone, overbooked_nodes, pods
+from cluster_objects import eventually, is_gone, overbooked_nodes, pods, told_reasons
 from reservation_stage import Stage, is_gated
 from service_processes import OperatorProcess, running_operator
 
@@ -368,8 +368,7 @@ def test_the_status_tells_people_where_things_stand(stage: Stage) -> None:
     assert taken.status.state.message == f"{stage.namespace}/owner runs on node {stage.nodes[1]}"
 
     def told() -> list[str]:
-        events = stage.client.list(EVENTS, namespace=stage.namespace).items
-        return sorted(event["reason"] for event in events if event["involvedObject"]["name"] == "place")
+        return told_reasons(stage.client, "place", namespace=stage.namespace)
 
     eventually("each change of phase is told", lambda: told() == ["Available", "Succeeded"], seconds=5)
 

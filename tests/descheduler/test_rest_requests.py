@@ -560,12 +560,13 @@ def test_requests_are_counted_by_path_and_status(cluster: ReviewingCluster) -> N
         for path in ("/v1/plans/plan-done", "/v1/plans/plan-gone", "/v1/plans/plan-lost", "/nowhere"):
             ask("GET", f"{url}{path}")
         ask("BREW", f"{url}/v1/plans")
+        _eventually(lambda: 'method="OTHER"' in generate_latest(registry).decode())
         text = generate_latest(registry).decode()
     route = 'route="/v1/plans/{name}"'
     assert f'berth_rest_requests_total{{method="GET",{route},status="200"}} 1.0' in text
     assert f'berth_rest_requests_total{{method="GET",{route},status="404"}} 2.0' in text
     assert 'berth_rest_requests_total{method="GET",route="none",status="404"} 1.0' in text
-    assert 'berth_rest_requests_total{method="OTHER"' in text
+    assert 'berth_rest_requests_total{method="OTHER",route="/v1/plans",status="405"} 1.0' in text
     assert "berth_rest_requests_open 0.0" in text
 
 
