@@ -13,11 +13,12 @@ from berth_core.migration_plans import MigrationPlan
 from berth_core.snapshot import Snapshot
 from berth_descheduler.outcome import Verdict
 from berth_descheduler.plan_history import find_refilled
-from berth_descheduler.plan_review import names_of, served_pods
+from berth_descheduler.plan_review import names_of, served_pods, who_waits
 from berth_descheduler.planner import Plan
 from berth_descheduler.planner.waiting_pods import starved_pods
 from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.settings import CycleSettings
+from berth_descheduler.wording import count
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -47,7 +48,7 @@ def why_not_worth_it(
     if lasting >= least:
         return None
     if not refilled:
-        what = f"{_nodes(lasting)} would be freed with {len(found.moves)} moves"
+        what = f"{count(lasting, 'node')} would be freed with {len(found.moves)} moves"
         text = f"Not begun: {what}, at least {least} are asked for."
         return NotBegun(Verdict.TOO_LITTLE_GAIN, text)
     plans = names_of(set(refilled.values()))
@@ -64,10 +65,6 @@ def why_others_come_first(found: Plan, snapshot: Snapshot, waited_seconds: float
     starved = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served]
     if not starved:
         return None
-    what = "1 pod waits" if len(starved) == 1 else f"{len(starved)} pods wait"
-    text = f"Not begun: {what} for room that the moves would take, {waited_seconds:.0f} s by now: {names_of(starved)}."
+    what = f"{who_waits(starved)} for room that the moves would take"
+    text = f"Not begun: {what}, {waited_seconds:.0f} s by now: {names_of(starved)}."
     return NotBegun(Verdict.PODS_WAIT, text)
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"

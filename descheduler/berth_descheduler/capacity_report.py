@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from berth_core.resources import CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY, PODS, format_amount
-from berth_descheduler.plan_figures import count, percent
+from berth_descheduler.plan_figures import percent
 from berth_descheduler.planner.stranded_capacity import CapacityReport, ResourceState, ShapeRoom, StrandedPart
 from berth_descheduler.refusals import RefusalReason
+from berth_descheduler.wording import ALL_IN_JSON, count
 
 _DECIMALS: Final = 4
 _LISTED_PARTS: Final = 8
@@ -146,7 +147,7 @@ def _parts_table(room: ShapeRoom) -> Table:
         amounts = (readable(name, part.amounts.get(name)) for name in names)
         table.add_row(say_why(part), str(part.nodes), *amounts, f"{part.example}: {part.message}")
     if len(room.parts) > _LISTED_PARTS:
-        table.caption = f"and {len(room.parts) - _LISTED_PARTS} more reasons; all of them with --output json"
+        table.caption = f"and {len(room.parts) - _LISTED_PARTS} more reasons; {ALL_IN_JSON}"
     return table
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from berth_core.migration_plans import Achieved, MoveState, MoveStatus, PlanPhase
 from berth_core.plan_rooms import RoomState, RoomStatus
 from berth_descheduler.room_outcomes import conclude_rooms, describe_rooms
+from berth_descheduler.wording import count
 
 
 class Phase(StrEnum):
@@ -119,7 +120,7 @@ class PlanOutcome:
         """Return how it went, for people."""
         total = len(self.statuses)
         parts = [
-            f"{self.landed_on_target} of {_count(total, 'pod')} landed on {'its' if total == 1 else 'their'} target"
+            f"{self.landed_on_target} of {count(total, 'pod')} landed on {'its' if total == 1 else 'their'} target"
         ]
         parts[0] += "" if total == 1 else "s"
         for state, word in (
@@ -127,11 +128,11 @@ class PlanOutcome:
             (MoveState.SKIPPED, "skipped"),
             (MoveState.FAILED, "failed"),
         ):
-            if count := self.count(state):
-                parts.append(f"{count} {word}{self._reasons(state)}")
+            if number := self.count(state):
+                parts.append(f"{number} {word}{self._reasons(state)}")
         if self.pending:
             parts.append(f"{self.pending} without a node")
-        freed = f"; {_count(len(self.freed_nodes), 'node')} freed" if self.frees_nodes or self.freed_nodes else ""
+        freed = f"; {count(len(self.freed_nodes), 'node')} freed" if self.frees_nodes or self.freed_nodes else ""
         note = f" Stopped: {self.note}." if self.note else ""
         rooms = f" {described}" if (described := describe_rooms(self.rooms)) else ""
         return f"{', '.join(parts)}{freed} in {self.seconds:.1f} s.{rooms}{note}"
@@ -304,7 +305,3 @@ def _describe_room(room: RoomStatus) -> dict[str, Any]:
         "reservation": room.reservation,
         "taken": [{"pod": slot.pod, "node": slot.node} for slot in room.taken],
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

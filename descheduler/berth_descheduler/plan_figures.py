@@ -85,11 +85,6 @@ def percent(share: Fraction) -> str:
     return f"{float(100 * share):.1f} %"
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _used_nodes(fragmentation: Fragmentation) -> int:
     return len(fragmentation.nodes) - len(fragmentation.empty_nodes)
 

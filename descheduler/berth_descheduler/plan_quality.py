@@ -13,6 +13,7 @@ from berth_core.resources import CPU, MEMORY, ResourceAmounts
 from berth_descheduler.planner import Plan, Quality, RoomMade
 from berth_descheduler.planner.quality import Prover
 from berth_descheduler.plugins.defragmentation import StrategyName
+from berth_descheduler.wording import ALL_IN_JSON, count, first_few
 
 _DECIMALS: Final = 4
 _PARTS: Final = (1, 2, 4)
@@ -81,7 +82,7 @@ def judge(quality: Quality, *, what: str) -> str:
             f"Proven optimal: no plan reaches more than {quality.upper_bound} {what}, nor this with fewer moves ({by})."
         )
     elif quality.proven_optimal:
-        least = f"this many need at least {_count(quality.fewest_moves, 'move')}"
+        least = f"this many need at least {count(quality.fewest_moves, 'move')}"
         text = f"Proven optimal: no plan reaches more than {quality.upper_bound} {what} ({by}); {least}."
     else:
         text = (
@@ -97,8 +98,8 @@ def cost_in_words(plan: Plan) -> str:
         return "Nothing is disturbed."
     lowest, highest = cost.priorities[-1][0], cost.priorities[0][0]
     span = f"priority {highest}" if lowest == highest else f"priorities {lowest} to {highest}"
-    pods, controllers = _count(cost.pods, "pod"), _count(cost.controllers, "controller")
-    return f"It restarts {pods} of {controllers}, of {span}, in {_count(plan.waves, 'wave')}."
+    pods, controllers = count(cost.pods, "pod"), count(cost.controllers, "controller")
+    return f"It restarts {pods} of {controllers}, of {span}, in {count(plan.waves, 'wave')}."
 
 
 def room_table(plan: Plan) -> Table:
@@ -111,11 +112,10 @@ def room_table(plan: Plan) -> Table:
     for room in plan.room[:_LISTED_WANTS]:
         wanted = "most" if room.wanted is None else str(room.wanted)
         places = [f"{name} x {n}" if n > 1 else name for name, n in _counted(room.nodes).items()]
-        more = f" and {len(places) - _LISTED_PLACES} more" if len(places) > _LISTED_PLACES else ""
-        on = ", ".join(places[:_LISTED_PLACES]) + more
+        on = first_few(places, _LISTED_PLACES)
         table.add_row(room.name, wanted, str(room.fitted), str(room.fits_before), str(room.fits_after), on)
     if len(plan.room) > _LISTED_WANTS:
-        table.caption = f"and {len(plan.room) - _LISTED_WANTS} more; all of them with --output json"
+        table.caption = f"and {len(plan.room) - _LISTED_WANTS} more; {ALL_IN_JSON}"
     return table
 
 
@@ -134,7 +134,3 @@ def _counted(names: tuple[str, ...]) -> dict[str, int]:
 
 def _rounded(share: Fraction) -> float:
     return float(round(share, _DECIMALS))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

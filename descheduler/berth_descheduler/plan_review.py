@@ -21,6 +21,7 @@ from berth_descheduler.planner import Invalid, PlannerSettings, revalidate
 from berth_descheduler.planner.waiting_pods import starved_pods
 from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.source_taints import is_taint_of, nodes_to_empty
+from berth_descheduler.wording import first_few
 
 _NAMES_SHOWN: Final = 5
 
@@ -80,9 +81,12 @@ def served_pods(rooms: Iterable[Room]) -> frozenset[str]:
 
 def names_of(pods: Iterable[str]) -> str:
     """Return the names of pods for a sentence, the first few of many."""
-    names = sorted(pods)
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return f"{', '.join(names[:_NAMES_SHOWN])}{more}"
+    return first_few(sorted(pods), _NAMES_SHOWN)
+
+
+def who_waits(pods: Collection[str]) -> str:
+    """Return how many pods wait, for a sentence."""
+    return "1 pod waits" if len(pods) == 1 else f"{len(pods)} pods wait"
 
 
 def without_traces(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:

@@ -16,17 +16,17 @@ from rich.text import Text
 
 from berth_core.migration_plans import PlannedMove
 from berth_descheduler.node_map import draw_nodes, nodes_per_sign
-from berth_descheduler.plan_figures import compare_states, compare_unused, count, group_refusals, name_refused
+from berth_descheduler.plan_figures import compare_states, compare_unused, group_refusals, name_refused
 from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, room_table
 from berth_descheduler.planner import Plan
 from berth_descheduler.refusals import Refused
 from berth_descheduler.report import summarise_plan
+from berth_descheduler.wording import ALL_IN_JSON, count, first_few
 
 _WIDTH_OF_PIPES: Final = 160
 _LISTED_MOVES: Final = 40
 _LISTED_FREED: Final = 12
 _LISTED_REFUSALS: Final = 12
-_IN_JSON: Final = "all of them with --output json"
 
 
 def output_console() -> Console:
@@ -73,7 +73,7 @@ def _judgement(plan: Plan) -> list[Text]:
     if plan.moves:
         said.append(cost_in_words(plan))
     if plan.freed_nodes:
-        said.append(f"Freed: {_some(plan.freed_nodes, _LISTED_FREED)}.")
+        said.append(f"Freed: {first_few(plan.freed_nodes, _LISTED_FREED)}.")
     return [Text(one) for one in said]
 
 
@@ -112,7 +112,7 @@ def _moves_table(moves: Sequence[PlannedMove]) -> Table:
         reason = (move.reason,) if why else ()
         table.add_row(str(move.wave + 1), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
     if len(moves) > _LISTED_MOVES:
-        table.caption = f"and {len(moves) - _LISTED_MOVES} more; {_IN_JSON}"
+        table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
     return table
 
 
@@ -127,11 +127,5 @@ def _refusals_table(refused: Sequence[Refused]) -> Table:
         said = f"{name_refused(example)}: {example.sentences}"
         table.add_row(count(len(group.refused), group.kind.value.lower()), group.reason.value, said)
     if len(groups) > _LISTED_REFUSALS:
-        table.caption = f"and {len(groups) - _LISTED_REFUSALS} more reasons; {_IN_JSON}"
+        table.caption = f"and {len(groups) - _LISTED_REFUSALS} more reasons; {ALL_IN_JSON}"
     return table
-
-
-def _some(names: Sequence[str], most: int) -> str:
-    """Return names up to a number, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

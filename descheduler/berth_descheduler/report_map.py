@@ -10,8 +10,9 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-from berth_descheduler.plan_figures import count, requested_share
+from berth_descheduler.plan_figures import requested_share
 from berth_descheduler.planner import Fragmentation, NodeUsage
+from berth_descheduler.wording import count
 
 _MOST_CELLS: Final = 400
 """More are no picture on a phone, and no small file."""

@@ -18,7 +18,6 @@ from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.plan_figures import (
     compare_states,
     compare_unused,
-    count,
     group_refusals,
     name_refused,
     percent,
@@ -30,6 +29,7 @@ from berth_descheduler.planner.quality import Prover
 from berth_descheduler.report import describe_settings, summarise_plan
 from berth_descheduler.report_map import NodeMaps, draw_maps
 from berth_descheduler.settings import CycleSettings
+from berth_descheduler.wording import count
 
 LISTED_MOVES: Final = 5_000
 LISTED_NODES: Final = 1_000

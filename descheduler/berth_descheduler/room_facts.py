@@ -14,6 +14,7 @@ from berth_descheduler.observation import Observed
 from berth_descheduler.room_moves import moves_of_rooms
 from berth_descheduler.room_objects import room_reservation_name
 from berth_descheduler.rooms import Hold, RoomFacts, Waiters
+from berth_descheduler.wording import first_few
 
 _FILLED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
 _PODS_SHOWN = 3
@@ -170,6 +171,4 @@ def _is_gone(pod: Pod | None) -> bool:
 
 
 def _names(namespace: str, pods: Iterable[str]) -> str:
-    names = [f"{namespace}/{pod}" for pod in pods]
-    more = f" and {len(names) - _PODS_SHOWN} more" if len(names) > _PODS_SHOWN else ""
-    return f"{', '.join(names[:_PODS_SHOWN])}{more}"
+    return first_few([f"{namespace}/{pod}" for pod in pods], _PODS_SHOWN)

@@ -9,6 +9,7 @@ from typing import Final
 
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
 from berth_core.plan_rooms import RoomReason, RoomState, RoomStatus
+from berth_descheduler.wording import first_few
 
 _ROOMS_SHOWN: Final = 3
 _PODS_SHOWN: Final = 3
@@ -39,9 +40,8 @@ def describe_rooms(rooms: Sequence[RoomStatus]) -> str:
 def _describe(room: RoomStatus) -> str:
     match room.state:
         case RoomState.TAKEN:
-            shown = [f"{slot.pod} on {slot.node}" for slot in room.taken[:_PODS_SHOWN]]
-            more = f" and {len(room.taken) - _PODS_SHOWN} more" if len(room.taken) > _PODS_SHOWN else ""
-            return f"taken by {', '.join(shown)}{more}" if shown else "taken"
+            shown = first_few([f"{slot.pod} on {slot.node}" for slot in room.taken], _PODS_SHOWN)
+            return f"taken by {shown}" if shown else "taken"
         case RoomState.HELD:
             return f"held by Reservation {room.reservation}"
         case RoomState.RELEASED:

@@ -11,7 +11,6 @@ from berth_core.clock import format_timestamp
 from berth_core.migration_plans import MigrationPlan, MoveState, PlannedMove, PlanPhase
 from berth_core.resources import CPU, ResourceAmounts
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plan_figures import count
 from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.stranded_capacity import measure_nodes
 from berth_descheduler.report_map import draw_maps
@@ -28,6 +27,7 @@ from berth_descheduler.report_page import (
     settings_table,
 )
 from berth_descheduler.stored_plans import move_statuses, promises, room_statuses, what_to_do
+from berth_descheduler.wording import count
 
 _TONES: Final = {
     PlanPhase.SUCCEEDED: Tone.WELL,

@@ -17,8 +17,8 @@ from rich.text import Text
 from berth_core.clock import parse_timestamp
 from berth_core.migration_plans import MigrationPlan, MoveState, MoveStatus, PlannedMove, PlanPhase
 from berth_core.plan_rooms import Room, RoomStatus
-from berth_descheduler.plan_figures import count
 from berth_descheduler.spans import span_in_words
+from berth_descheduler.wording import ALL_IN_JSON, count
 
 _LISTED_MOVES: Final = 200
 _PHASE_STYLES: Final = {
@@ -34,7 +34,6 @@ _STATE_STYLES: Final = {
     MoveState.FAILED: "red",
     MoveState.SKIPPED: "magenta",
 }
-_IN_JSON: Final = "all of them with --output json"
 
 
 def newest_first(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
@@ -234,7 +233,7 @@ def _moves_table(plan: MigrationPlan) -> Table:
         said = how.message or move.reason
         table.add_row(str(move.wave + 1), name, move.source, move.target + elsewhere, state, how.reason, said)
     if len(moves) > _LISTED_MOVES:
-        table.caption = f"and {len(moves) - _LISTED_MOVES} more; {_IN_JSON}"
+        table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
     return table
 
 

@@ -15,9 +15,10 @@ from rich.text import Text
 
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_descheduler.node_map import PER_LINE, draw_nodes, nodes_per_sign
-from berth_descheduler.plan_figures import count, percent
+from berth_descheduler.plan_figures import percent
 from berth_descheduler.stored_plans import move_statuses, phase_in_words, what_to_do
 from berth_descheduler.top_view import SHOWN_RESOURCES, NodeLine, NodeMark, TopView
+from berth_descheduler.wording import count
 
 _PLAIN_ROWS: Final = 40
 """Where there is no terminal that would end somewhere."""

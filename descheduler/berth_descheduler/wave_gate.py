@@ -13,7 +13,7 @@ from berth_core.clock import Clock
 from berth_core.errors import RetryableError
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_descheduler import log_keys
-from berth_descheduler.plan_review import Review, Reviewer, names_of
+from berth_descheduler.plan_review import Review, Reviewer, names_of, who_waits
 from berth_descheduler.planner import Invalid
 
 _LOG = structlog.get_logger(__name__)
@@ -80,6 +80,5 @@ class WaveGate:
 
 
 def _why_they_come_first(review: Review, waited: float) -> str:
-    count = len(review.waiting)
-    what = "1 pod waits" if count == 1 else f"{count} pods wait"
-    return f"{what} for the room that the moves would take, {waited:.0f} s by now: {names_of(review.waiting)}"
+    what = f"{who_waits(review.waiting)} for the room that the moves would take"
+    return f"{what}, {waited:.0f} s by now: {names_of(review.waiting)}"

@@ -20,6 +20,7 @@ from berth_descheduler.planner.cluster import Cluster
 from berth_descheduler.planner.placements import node_part
 from berth_descheduler.planner.room_seekers import is_pending
 from berth_descheduler.plugins.room_requests import Shape
+from berth_descheduler.wording import count
 
 MOST_SHAPES: Final = 3
 """So many are chosen where none is named."""
@@ -72,7 +73,7 @@ def node_shapes(cluster: Cluster) -> tuple[AskedShape, ...]:
     parts = (ResourceAmounts({CPU: usual[0] // part, MEMORY: usual[1] // part}) for part in _PARTS)
     whats = ("half", "a quarter", "an eighth")
     return tuple(
-        AskedShape(_written(amounts), amounts, asked_by=f"{what} of a node")
+        AskedShape(write_shape(amounts), amounts, asked_by=f"{what} of a node")
         for what, amounts in zip(whats, parts, strict=True)
     )
 
@@ -112,16 +113,18 @@ def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tu
             key = one.amounts, msgspec.json.encode(node_part(one.example.spec), order="sorted")
             numbers[key] += number
             examples.setdefault(key, one)
-    ordered = sorted(numbers, key=lambda key: (rank(key[0], numbers[key]), _written(key[0]), key[1]))
+    ordered = sorted(numbers, key=lambda key: (rank(key[0], numbers[key]), write_shape(key[0]), key[1]))
     return tuple(_shapes(((examples[key], numbers[key]) for key in ordered[:MOST_SHAPES]), what))
 
 
 def _shapes(found: Iterable[tuple[PodClass, int]], what: str) -> Iterator[AskedShape]:
     for one, number in found:
-        many = f"{number} {what}{'' if number == 1 else 's'}"
         ties = node_part(one.example.spec)
-        yield AskedShape(_written(one.amounts), one.amounts, ties, f"{many} such as {one.example.key}")
+        yield AskedShape(
+            write_shape(one.amounts), one.amounts, ties, f"{count(number, what)} such as {one.example.key}"
+        )
 
 
-def _written(amounts: ResourceAmounts) -> str:
+def write_shape(amounts: ResourceAmounts) -> str:
+    """Return a shape as people write it."""
     return ",".join(f"{name}={amount}" for name, amount in amounts.to_quantities().items())

@@ -3,7 +3,7 @@
 It does not write it (`clerk`, `runner`); every function here is pure.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,10 +23,11 @@ from berth_core.policies import (
     ValidReason,
 )
 from berth_core.reservations import Condition
-from berth_core.resources import ResourceAmounts, format_amount
+from berth_core.resources import format_amount
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.plan_quality import usual_shapes
 from berth_descheduler.planner import Fragmentation, Plan
+from berth_descheduler.planner.asked_shapes import write_shape
 from berth_descheduler.policies.lint import find_warnings
 from berth_descheduler.policies.reading import PolicyError
 from berth_descheduler.policy_service.work import Known, read_due
@@ -147,7 +148,7 @@ def fragmentation_status(found: Plan, at: datetime) -> FragmentationStatus:
         nodes=len(before.nodes),
         empty_nodes=len(before.empty_nodes),
         resources=_resource_uses(before),
-        shapes=tuple(ShapeRoom(shape=_shape_text(shape), room=before.fits(shape)) for shape in usual_shapes(found)),
+        shapes=tuple(ShapeRoom(shape=write_shape(shape), room=before.fits(shape)) for shape in usual_shapes(found)),
     )
 
 
@@ -161,8 +162,3 @@ def _resource_uses(before: Fragmentation) -> tuple[ResourceUse, ...]:
         )
         for name in before.resources
     )
-
-
-def _shape_text(shape: ResourceAmounts) -> str:
-    parts: Sequence[tuple[str, str]] = tuple(shape.to_quantities().items())
-    return ",".join(f"{name}={amount}" for name, amount in parts)
