@@ -516,6 +516,7 @@ def test_a_fault_of_the_service_is_told_without_its_inside(url: str, cluster: Re
     cluster.faults["list", MIGRATION_PLANS.plural] = [RuntimeError("inside")]
     with structlog.testing.capture_logs() as logs:
         found = problem(ask("GET", f"{url}/v1/plans"), 500, "internal-error")
+        _eventually(lambda: [line for line in logs if line["log_level"] == "error"])
     assert "inside" not in json.dumps(found)
     (told,) = [line for line in logs if line["log_level"] == "error"]
     assert f"urn:uuid:{told['request']}" == found["instance"]
