@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_kube.resources import DEPLOYMENTS, PODS
-from cluster_objects import eventually
 from descheduling_stage import Scene
+from waiting import eventually
 
 KEPT_APART = "base"
 """Its pods hold the high nodes half full and stay."""

@@ -1,12 +1,11 @@
-"""Owns the plain API objects that cluster tests create, and waiting for the cluster to get somewhere.
+"""Owns the plain API objects that cluster tests create, and what cluster tests read of them.
 
 It does not own typed builders for pure tests: those are in `builders`.
 """
 
 # ruff: noqa: ANN401 - fields of API objects may be anything
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from berth_core.clock import SystemClock
@@ -17,14 +16,6 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import EVENTS, NAMESPACES, NODES, PODS, RESERVATIONS
 from berth_sandbox.invariants import Invariant, check, keep_watch
-
-
-def eventually(claim: str, check: Callable[[], object], *, seconds: float, pause_seconds: float = 0.1) -> None:
-    """Wait until a check returns something true; fail with the claim after a bound."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {claim}"
-        time.sleep(pause_seconds)
 
 
 def told_reasons(client: KubeClient, name: str, *, namespace: str) -> list[str]:

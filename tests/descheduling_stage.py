@@ -26,8 +26,9 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_deployment, eventually, make_namespace, pod_template, require_rest
+from cluster_objects import build_deployment, make_namespace, pod_template, require_rest
 from service_processes import OperatorProcess, running_operator, script
+from waiting import eventually
 
 PLANNER: Final = ("--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100")
 LEASE_SECONDS: Final = 3

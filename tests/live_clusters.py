@@ -29,9 +29,10 @@ from berth_kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from cluster_objects import build_reservation, eventually, is_gone, label_owner, pod_template
+from cluster_objects import build_reservation, is_gone, label_owner, pod_template
 from generated_clusters import MOUNT, DrawnCluster, DrawnWorkload
 from generated_pods import Body
+from waiting import eventually
 
 SETTLE_SECONDS = 60
 FINALIZER = "example.com/kept"

@@ -25,8 +25,9 @@ from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_reservation, eventually, label_owner, make_namespace, pod_template, read_reservation
+from cluster_objects import build_reservation, label_owner, make_namespace, pod_template, read_reservation
 from service_processes import running_operator
+from waiting import eventually
 
 WHOLE_NODE: Final = "4"
 HELD, EXPIRING, CHANGING = "held", "expiring", "changing"

@@ -12,7 +12,8 @@ from typing import Any, Final
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, REPLICA_SETS
-from cluster_objects import eventually, pod_template
+from cluster_objects import pod_template
+from waiting import eventually
 
 _AT_ONCE: Final = 8
 

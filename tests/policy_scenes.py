@@ -19,8 +19,9 @@ from berth_kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, MIGRATION_PL
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
-from cluster_objects import build_deployment, eventually, make_namespace
+from cluster_objects import build_deployment, make_namespace
 from service_processes import script
+from waiting import eventually
 
 POOL_LABEL: Final = "pool"
 HIGH: Final = 3

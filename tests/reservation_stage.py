@@ -23,8 +23,9 @@ from berth_sandbox.invariants import ClusterState, Invariant, Violation, find_vi
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_reservation, eventually, label_owner, make_namespace, pod_template, read_reservation
+from cluster_objects import build_reservation, label_owner, make_namespace, pod_template, read_reservation
 from service_processes import OperatorProcess, running_operator
+from waiting import eventually
 
 WHOLE_NODE = "4"
 

@@ -30,7 +30,8 @@ from berth_kube.resources import DEPLOYMENTS, NODES, PODS
 from berth_kube.taints import put_taint
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from cluster_objects import build_deployment, eventually, make_namespace, overbooked_nodes, pod_template, pods
+from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, pods
+from waiting import eventually
 
 KEY: Final = "example.com/kept"
 WHOLE, HALF = "4", "2"

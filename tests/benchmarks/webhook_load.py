@@ -41,8 +41,9 @@ from berth_kube.resources import MUTATING_WEBHOOKS, RESERVATIONS
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from cluster_objects import build_reservation, eventually, label_owner, make_namespace, reservations
+from cluster_objects import build_reservation, label_owner, make_namespace, reservations
 from service_processes import OperatorProcess, running_operator
+from waiting import eventually
 
 NOBODY = "nobody"
 """A scheduler that does not exist: the pods are created and lie there, which costs the cluster the least."""

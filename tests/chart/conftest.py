@@ -26,8 +26,9 @@ from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import Helm, served
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import eventually, is_gone
+from cluster_objects import is_gone
 from conventions.generate_copies import CHART
+from waiting import eventually
 
 RESTRICTED = "restricted"
 OWN_KINDS = (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES)

@@ -19,9 +19,10 @@ from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from chart.charted import RELEASE, SERVICES, Helm, Values, container
-from cluster_objects import eventually, is_gone
+from cluster_objects import is_gone
 from conventions.generate_copies import CHART
 from service_processes import script
+from waiting import eventually
 
 POD_NAME: Final = "berth-pod-0"
 CONSOLIDATE: Final = {

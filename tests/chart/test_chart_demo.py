@@ -15,7 +15,8 @@ from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 from chart.charted import Helm
 from chart.released import installed, local_values, make_certificate, running_services
 from chart.test_chart_releases import delete_all_live
-from cluster_objects import eventually, is_gone
+from cluster_objects import is_gone
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
 

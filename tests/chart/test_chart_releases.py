@@ -28,8 +28,9 @@ from chart.conftest import OWN_KINDS
 from chart.released import installed, local_values, make_certificate, read_page, running_services
 from chart.test_chart_monitoring import EXPRESSIONS, SELECTOR
 from chart.value_sets import EVERYTHING
-from cluster_objects import build_deployment, eventually, is_gone, make_namespace, pods
+from cluster_objects import build_deployment, is_gone, make_namespace, pods
 from reservation_stage import delete_if_there
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 

@@ -19,8 +19,9 @@ from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_deployment, eventually, make_namespace, require_rest
+from cluster_objects import build_deployment, make_namespace, require_rest
 from service_processes import running_operator, script
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

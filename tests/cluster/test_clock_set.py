@@ -11,11 +11,11 @@ import pytest
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_sandbox.faults import FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import eventually
 from handover_calls import deletes_the_placeholder
 from proxied_operator import held, proxy, undisturbed
 from reservation_stage import Stage, is_gated
 from service_processes import OperatorProcess
+from waiting import eventually
 
 __all__ = ["proxy", "undisturbed"]
 

@@ -14,7 +14,6 @@ from cluster_fixtures import refuse_other_contexts
 from cluster_objects import (
     build_deployment,
     build_reservation,
-    eventually,
     label_owner,
     make_namespace,
     overbooked_nodes,
@@ -23,6 +22,7 @@ from cluster_objects import (
     reservations,
 )
 from service_processes import running_operator
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

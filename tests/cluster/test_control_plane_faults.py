@@ -11,12 +11,13 @@ import pytest
 from berth_core.reservations import ReservationPhase
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import eventually, overbooked_nodes
+from cluster_objects import overbooked_nodes
 from handover_calls import deletes_the_placeholder, nominates_the_pod, takes_the_gate_off
 from outages import CHANGING, EXPIRING, HELD, OUTAGES, OWNER, WITNESS, Outages
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage
 from service_processes import OperatorProcess
+from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 

@@ -14,7 +14,7 @@ from berth_core.reservations import ConditionType, ReservationPhase, Reservation
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import eventually, overbooked_nodes
+from cluster_objects import overbooked_nodes
 from handover_calls import (
     CALLS,
     deletes_the_placeholder,
@@ -23,6 +23,7 @@ from handover_calls import (
 )
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage, is_gated
+from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 

@@ -19,9 +19,10 @@ from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import eventually, make_namespace, overbooked_nodes
+from cluster_objects import make_namespace, overbooked_nodes
 from placed_pods import PlacedPod, count_ready, place_pods
 from service_processes import running_operator, script
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -18,10 +18,10 @@ from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, PRIORITY_CLASSES
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import eventually
 from generated_clusters import RUNTIME_CLASSES, draw_cluster, priority_classes, runtime_class
 from live_clusters import LiveCluster, live_cluster
 from service_processes import running_operator, script
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

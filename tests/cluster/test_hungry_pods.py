@@ -8,10 +8,11 @@ from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import PRIORITY_CLASSES
 from berth_sandbox.faults import FaultKind, FaultProxy, HoldPlan
-from cluster_objects import eventually, overbooked_nodes
+from cluster_objects import overbooked_nodes
 from handover_calls import deletes_the_placeholder
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage
+from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 

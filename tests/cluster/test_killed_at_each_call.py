@@ -11,11 +11,12 @@ import pytest
 
 from berth_core.reservations import ReservationPhase
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan, NoFaults
-from cluster_objects import eventually, overbooked_nodes
+from cluster_objects import overbooked_nodes
 from handover_calls import CALLS, records_the_event, unregisters_the_webhook
 from proxied_operator import calls, operator, proxy, undisturbed
 from reservation_stage import Stage
 from service_processes import OperatorProcess
+from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 

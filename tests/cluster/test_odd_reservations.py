@@ -25,9 +25,10 @@ from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import eventually, label_owner, make_namespace
+from cluster_objects import label_owner, make_namespace
 from reservation_stage import delete_all
 from service_processes import OperatorProcess, running_operator
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

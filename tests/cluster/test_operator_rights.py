@@ -28,9 +28,10 @@ from berth_sandbox.bootstrap import OPERATOR, read_rules
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_deployment, eventually
+from cluster_objects import build_deployment
 from reservation_stage import Stage, make_stage
 from service_processes import running_operator
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

@@ -22,17 +22,10 @@ from berth_kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from cluster_objects import (
-    build_deployment,
-    build_reservation,
-    eventually,
-    is_gone,
-    label_owner,
-    overbooked_nodes,
-    pods,
-)
+from cluster_objects import build_deployment, build_reservation, is_gone, label_owner, overbooked_nodes, pods
 from reservation_stage import WHOLE_NODE, Stage, is_gated
 from service_processes import OperatorProcess
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 

@@ -13,9 +13,10 @@ from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
 from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import build_reservation, eventually, told_reasons
+from cluster_objects import build_reservation, told_reasons
 from reservation_stage import WHOLE_NODE, Stage
 from service_processes import OperatorProcess, running_operator
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 

@@ -20,7 +20,7 @@ from berth_kube.resources import DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS, 
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import eventually, told_reasons
+from cluster_objects import told_reasons
 from policy_scenes import (
     HIGH,
     LOW,
@@ -33,6 +33,7 @@ from policy_scenes import (
     read_policy,
 )
 from service_processes import running_operator
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 

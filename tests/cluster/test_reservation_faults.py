@@ -9,9 +9,9 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import PODS, RESERVATIONS
-from cluster_objects import eventually
 from reservation_stage import Stage, is_gated
 from service_processes import OperatorProcess
+from waiting import eventually
 
 NOW_TEXT = format_timestamp(SystemClock().now())
 

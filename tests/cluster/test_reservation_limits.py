@@ -17,17 +17,10 @@ from berth_kube.resources import LIMIT_RANGES, PODS, PRIORITY_CLASSES, RESERVATI
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import (
-    build_reservation,
-    eventually,
-    label_owner,
-    make_namespace,
-    pod_template,
-    read_reservation,
-    reservations,
-)
+from cluster_objects import build_reservation, label_owner, make_namespace, pod_template, read_reservation, reservations
 from reservation_stage import delete_all
 from service_processes import running_operator
+from waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -16,9 +16,10 @@ from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.resources import JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import eventually, is_gone, overbooked_nodes, pods, told_reasons
+from cluster_objects import is_gone, overbooked_nodes, pods, told_reasons
 from reservation_stage import Stage, is_gated
 from service_processes import OperatorProcess, running_operator
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 

@@ -34,8 +34,9 @@ from berth_operator.certificates import CertificateTerms, renew
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
-from cluster_objects import eventually, make_namespace
+from cluster_objects import make_namespace
 from service_processes import script
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

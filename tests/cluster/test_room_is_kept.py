@@ -29,17 +29,10 @@ from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import (
-    build_deployment,
-    eventually,
-    make_namespace,
-    overbooked_nodes,
-    pod_template,
-    pods,
-    require_rest,
-)
+from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, pods, require_rest
 from reservation_stage import delete_all, delete_if_there
 from service_processes import OperatorProcess, running_operator, script
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.usefixtures("room_operator")]
 

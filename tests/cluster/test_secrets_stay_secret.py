@@ -12,9 +12,9 @@ from berth_core.reservations import ReservationPhase
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import EVENTS, LEASES, NAMESPACES, PODS, RESERVATIONS
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import eventually
 from reservation_stage import Stage
 from service_processes import OperatorProcess, running_operator
+from waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

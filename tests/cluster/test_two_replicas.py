@@ -23,9 +23,10 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
 from berth_sandbox.ports import LOOPBACK
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import eventually, overbooked_nodes
+from cluster_objects import overbooked_nodes
 from replicas import Replicas, running_replicas
 from reservation_stage import Stage, is_gated
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

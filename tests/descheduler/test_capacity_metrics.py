@@ -31,8 +31,8 @@ from berth_descheduler.planner.stranded_capacity import report_capacity
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
 from builders import FakeClock, node, pod
-from cluster_objects import eventually
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+from waiting import eventually
 
 SNAPSHOT = Snapshot(nodes=(node("a"), node("b")), pods=(pod("web-0", node="a", cpu="10", memory="8Gi"),))
 OWN_SHAPE = "cpu=4,memory=8Gi"

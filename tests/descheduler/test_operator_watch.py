@@ -10,8 +10,8 @@ from berth_descheduler.operator_watch import OperatorWatch, is_past, release_sta
 from berth_kube.errors import ServerError
 from berth_kube.resources import LEASES, NODES, PODS
 from builders import NOON, FakeClock
-from cluster_objects import eventually
 from descheduler.fake_cluster import FakeCluster, call, failure, node
+from waiting import eventually
 
 STALE_SECONDS = 30.0
 

@@ -22,9 +22,9 @@ from berth_descheduler.policy_service.leading import PolicyServer
 from berth_descheduler.policy_service.tally import RunTally
 from berth_kube.errors import ServerError
 from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES
-from cluster_objects import eventually
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+from waiting import eventually
 
 PROFILE: Final = {"name": "default", "plugins": {"balance": {"enabled": ["Defragmentation"]}}}
 

@@ -35,9 +35,9 @@ from berth_descheduler.stopping import stop_on_signals
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
 from builders import FakeClock
-from cluster_objects import eventually
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+from waiting import eventually
 
 
 @pytest.fixture

@@ -38,12 +38,12 @@ from berth_descheduler.watched_cluster import WatchedCluster
 from berth_kube.errors import ForbiddenError, NotFoundError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
 from builders import NOON, node, owner, pod
-from cluster_objects import eventually
 from descheduler.cluster_script import serve
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from descheduler.fake_cluster import node as raw_node
 from descheduler.stored_bodies import how, move, plan
 from scripted_server import ScriptedServer
+from waiting import eventually
 
 Captured = pytest.CaptureFixture[str]
 BERTH = "from berth_descheduler.cli import main; main()"

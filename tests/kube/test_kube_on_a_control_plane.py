@@ -24,8 +24,8 @@ from berth_kube.events import record_event
 from berth_kube.leases import LeaseHolder
 from berth_kube.resources import CONFIG_MAPS, EVENTS, LEASES, NAMESPACES, PDBS, PODS, SECRETS, SERVICE_ACCOUNTS
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import eventually
 from scripted_server import write_kubeconfig
+from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

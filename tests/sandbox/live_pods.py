@@ -9,7 +9,8 @@ from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import PODS
-from cluster_objects import eventually, pod_template
+from cluster_objects import pod_template
+from waiting import eventually
 
 SOON: Final = 30.0
 """Seconds within which a cluster on a busy machine does what it is asked."""

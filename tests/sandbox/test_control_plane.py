@@ -32,8 +32,9 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import fill_cluster
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_deployment, eventually, is_gone, pod_template, pods
+from cluster_objects import build_deployment, is_gone, pod_template, pods
 from sandbox.live_pods import SOON, make_pod, read_pod, wait_until
+from waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

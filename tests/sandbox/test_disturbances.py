@@ -14,8 +14,8 @@ from berth_sandbox.errors import SandboxError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import eventually
 from sandbox.live_pods import SOON, make_pod, read_pod, wait_until
+from waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

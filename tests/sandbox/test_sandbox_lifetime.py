@@ -24,7 +24,7 @@ from berth_sandbox.errors import ComponentError, SandboxNameError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import eventually
+from waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
