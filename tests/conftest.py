@@ -1,8 +1,9 @@
 """Owns what all tests share: the sandbox of a run, which signals it hears, how long a generated example may take."""
 
+import os
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from cluster_fixtures import pytest_collection_finish, sandbox
 
@@ -12,9 +13,12 @@ __all__ = ["pytest_collection_finish", "sandbox"]
 def pytest_configure() -> None:
     """Let Ctrl-C reach what is started, also where this run was told to ignore it, as in the background of a shell.
 
-    A generated example may take as long as a busy machine needs: time is measured by benchmarks, not by tests.
+    A generated example may take as long as a busy machine needs: time is measured by benchmarks, not by tests. What
+    the tests start on this machine is asked without the environment's proxy, which is for what they fetch.
     """
-    settings.register_profile("berth", deadline=None)
+    settings.register_profile("berth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("berth")
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost")))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,3 +1,4 @@
+import random
 import socket
 import sys
 from dataclasses import asdict
@@ -7,7 +8,7 @@ import pytest
 
 from berth_sandbox import ports
 from berth_sandbox.errors import SandboxError
-from berth_sandbox.ports import LOOPBACK, PortReservation
+from berth_sandbox.ports import LOOPBACK, PortReservation, free_port
 
 
 def listen(port: int) -> socket.socket:
@@ -46,6 +47,14 @@ def test_no_outgoing_connection_gets_the_port_of_a_component_that_is_down() -> N
     reservation = PortReservation.make()
     reservation.release()
     assert all(port < first for port in asdict(reservation.ports).values())
+
+
+def test_who_comes_back_to_a_port_finds_it_free_whatever_the_seed_of_chance() -> None:
+    chosen = []
+    for _ in range(200):
+        random.seed(1)
+        chosen.append(free_port())
+    assert len(set(chosen)) == len(chosen)
 
 
 def test_a_port_in_use_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

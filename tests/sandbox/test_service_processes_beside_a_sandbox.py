@@ -60,7 +60,10 @@ def test_a_service_that_ended_says_so_with_the_end_of_its_log(tmp_path: Path) ->
         process.wait_until_leading(free_port())
 
 
-def test_a_service_is_ready_when_it_says_that_it_leads(tmp_path: Path) -> None:
+def test_a_service_is_ready_when_it_says_that_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
     port = free_port()
     with service(tmp_path, LEADER, str(port)) as process:
         process.wait_until_leading(port)
