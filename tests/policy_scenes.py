@@ -80,7 +80,7 @@ class Pool:
         eventually(f"{self.name}: the movers run", lambda: self._ready() == wanted, seconds=60)
         self.client.delete(DEPLOYMENTS, "filler", namespace=self.name, propagation="Foreground")
         wanted -= HIGH
-        eventually(f"{self.name}: the filler is gone", lambda: len(self.pods()) == self._ready() == wanted, seconds=60)
+        eventually(f"{self.name}: the filler is gone", lambda: self._are_all_ready(wanted), seconds=60)
 
     def pods(self) -> tuple[Pod, ...]:
         return self.client.list(PODS, namespace=self.name, type=Pod).items
@@ -94,7 +94,7 @@ class Pool:
 
     def is_whole(self) -> bool:
         """Tell whether every pod runs that is to run."""
-        return len(self.pods()) == self._ready() == HIGH + len(MOVERS) * PODS_OF_A_MOVER
+        return self._are_all_ready(HIGH + len(MOVERS) * PODS_OF_A_MOVER)
 
     def is_emptied(self) -> bool:
         """Tell whether no mover is on a low node any more."""
@@ -111,8 +111,8 @@ class Pool:
 
     def require_rest(self) -> None:
         """Wait until every pod runs and no run has left a trace."""
-        eventually(f"{self.name}: all pods run", self.is_whole, seconds=30)
-        eventually(f"{self.name}: nothing is left", lambda: not self.traces(), seconds=30)
+        eventually(f"{self.name}: all pods run", self.is_whole, seconds=60)
+        eventually(f"{self.name}: nothing is left", lambda: not self.traces(), seconds=60)
 
     def _reservations(self) -> tuple[Reservation, ...]:
         listed = self.client.list(RESERVATIONS, namespace=self.name).items
@@ -122,7 +122,16 @@ class Pool:
         self.client.create(DEPLOYMENTS, body, namespace=self.name)
 
     def _ready(self) -> int:
-        return sum(pod.is_ready and not pod.is_terminating for pod in self.pods())
+        return sum(_is_up(pod) for pod in self.pods())
+
+    def _are_all_ready(self, wanted: int) -> bool:
+        """Tell whether there are so many pods and all of them are up."""
+        found = self.pods()
+        return len(found) == wanted and all(map(_is_up, found))
+
+
+def _is_up(pod: Pod) -> bool:
+    return pod.is_ready and not pod.is_terminating
 
 
 def build_policy(name: str, pool: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of an API object
