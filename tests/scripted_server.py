@@ -9,7 +9,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -163,7 +164,7 @@ class ScriptedServer:
         self.stopping.set()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(30)
 
     @property
     def url(self) -> str:
@@ -206,6 +207,14 @@ def write_kubeconfig(folder: Path, server: str, *, user: Mapping[str, Any] | Non
     return str(path)
 
 
+@contextmanager
+def nobody_listening() -> Iterator[str]:
+    """Yield the address of a port that is ours, so that nobody else takes it, and on which nobody listens."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{kept.getsockname()[1]}"
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -221,6 +230,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    seen: Seen
+    """The request that is being answered; others may have come in since."""
 
     @property
     def script(self) -> ScriptedServer:
@@ -236,8 +247,8 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[-1] for key, values in parse_qs(address.query).items()}
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         method = "WATCH" if query.get("watch") else self.command
-        seen = Seen(method, address.path, query, dict(self.headers), body, time.monotonic())
-        if not self.script.take(seen).send(self):
+        self.seen = Seen(method, address.path, query, dict(self.headers), body, time.monotonic())
+        if not self.script.take(self.seen).send(self):
             self.close_connection = True
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815 - names that http.server looks for

@@ -16,7 +16,9 @@ LIST = "/api/v1/nodes"
 
 @pytest.fixture(autouse=True)
 def _no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+    proxies = [f"{kind}_proxy" for kind in ("http", "https", "all", "no")]
+    clusters = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    for name in (*clusters, *proxies, *(proxy.upper() for proxy in proxies)):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
@@ -206,7 +208,6 @@ def test_the_environments_proxy_is_not_asked_for_loopback(
 def test_the_environments_proxy_is_asked_for_other_hosts_of_its_scheme(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("https_proxy", raising=False)
     monkeypatch.setenv("http_proxy", "http://plain:1")
     monkeypatch.setenv("HTTPS_PROXY", "http://secure:1")
     path = kubeconfig(tmp_path, "far", "https://cluster.example:6443")

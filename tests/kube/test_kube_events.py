@@ -8,7 +8,7 @@ from berth_kube.events import build_event, record_event
 from builders import FakeClock
 from scripted_server import Reply, Reset, ScriptedServer, answer, refusal
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(300)
 
 RESERVATION = ObjectReference(
     api_version="batch.volcano.sh/v1alpha1", kind="Reservation", namespace="default", name="r1", uid="u1"

@@ -5,7 +5,7 @@ from berth_kube import KubeClient
 from berth_kube.resources import PODS
 from scripted_server import Answer, ScriptedServer, answer, page, refusal
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(300)
 
 PATH = "/api/v1/pods"
 EXPIRED = refusal(410, "Expired", "The provided continue parameter is too old")

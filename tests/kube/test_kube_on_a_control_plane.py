@@ -27,7 +27,7 @@ from berth_sandbox.sandbox import Sandbox
 from scripted_server import write_kubeconfig
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
@@ -43,9 +43,15 @@ def admin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeCli
 def namespace(admin: KubeClient) -> Iterator[str]:
     name = f"kube-{uuid4().hex[:8]}"
     admin.create(NAMESPACES, {"metadata": {"name": name}})
-    eventually("pods may be created", lambda: admin.list(SERVICE_ACCOUNTS, namespace=name).items, seconds=20)
+    _wait_for_controllers(admin, name)
     yield name
     admin.delete(NAMESPACES, name)
+
+
+def _wait_for_controllers(admin: KubeClient, namespace: str) -> None:
+    """Wait until pods may be created in a namespace; after an outage the controllers come back half a minute later."""
+    accounts = lambda: admin.list(SERVICE_ACCOUNTS, namespace=namespace).items  # noqa: E731
+    eventually("pods may be created", accounts, seconds=120)
 
 
 def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
@@ -193,7 +199,7 @@ def test_a_watch_sees_what_happens_and_ends_when_told(admin: KubeClient, namespa
     started = time.monotonic()
     stop.set()
     assert list(items) == []
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10  # the server would say nothing for a minute
 
 
 def test_a_watch_outlasts_the_api_servers_restart(sandbox: Sandbox, admin: KubeClient, namespace: str) -> None:
@@ -202,24 +208,30 @@ def test_a_watch_outlasts_the_api_servers_restart(sandbox: Sandbox, admin: KubeC
     assert isinstance(next(items), Listed)
     sandbox.restart("kube-apiserver")
     admin.create(CONFIG_MAPS, config_map(namespace, "after"))
-    giving_up = threading.Timer(30, stop.set)
+    giving_up = threading.Timer(120, stop.set)
     giving_up.start()
-    # The server may have forgotten our place; then all is listed anew.
-    assert any("'after'" in str(item) for item in items)
-    giving_up.cancel()
-    stop.set()
+    try:
+        # The server may have forgotten our place; then all is listed anew.
+        assert any("'after'" in str(item) for item in items)
+    finally:
+        giving_up.cancel()
+        stop.set()
+    afterwards = f"{namespace}-after"
+    admin.create(NAMESPACES, {"metadata": {"name": afterwards}})
+    _wait_for_controllers(admin, afterwards)  # the tests that follow rely on them
+    admin.delete(NAMESPACES, afterwards)
 
 
 # --- leases and events ----------------------------------------------------------------------------------------------
 
 
 def test_a_lease_goes_from_one_holder_to_the_next(admin: KubeClient, namespace: str) -> None:
-    one, two = (LeaseHolder(admin, namespace, "berth", name, duration_seconds=3) for name in ("one", "two"))
+    one, two = (LeaseHolder(admin, namespace, "berth", name, duration_seconds=6) for name in ("one", "two"))
     assert one.acquire(0)
-    assert not two.acquire(3.5)
+    assert not two.acquire(7)
     assert one.held()
     one.release()
-    assert two.acquire(0)
+    assert two.acquire(3)  # sooner than it would expire
     assert two.held()
     two.release()
 
@@ -230,7 +242,7 @@ def test_a_lease_whose_holder_died_is_taken_after_its_duration(admin: KubeClient
     admin.create(LEASES, {"metadata": metadata, "spec": dead})
     two = LeaseHolder(admin, namespace, "berth", "two", duration_seconds=2)
     assert not two.acquire(0)
-    assert two.acquire(10)
+    assert two.acquire(60)
     two.release()
 
 

@@ -1,4 +1,5 @@
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -35,12 +36,13 @@ from scripted_server import (
     Silence,
     Truncated,
     answer,
+    nobody_listening,
     page,
     refusal,
     write_kubeconfig,
 )
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(300)
 
 POD = "/api/v1/namespaces/default/pods/web-0"
 PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
@@ -216,9 +218,7 @@ def test_a_dry_run_is_repeated_like_a_read(client: KubeClient, server: ScriptedS
 
 
 def test_a_create_is_repeated_when_the_server_was_not_there_yet(tmp_path: Path) -> None:
-    with ScriptedServer() as gone:
-        path = gone.kubeconfig(tmp_path)
-    with connect(kubeconfig=path) as client:
+    with nobody_listening() as url, connect(kubeconfig=write_kubeconfig(tmp_path, url)) as client:
         started = time.monotonic()
         with pytest.raises(UnreachableError) as caught:
             client.create(PODS, BODY)
@@ -283,15 +283,26 @@ def test_an_answer_of_another_shape_names_the_field(client: KubeClient, server: 
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with ScriptedServer() as gone:
-        path, url = gone.kubeconfig(tmp_path), gone.url
-    with connect(kubeconfig=path) as client, pytest.raises(UnreachableError) as caught:
+    with (
+        nobody_listening() as url,
+        connect(kubeconfig=write_kubeconfig(tmp_path, url)) as client,
+        pytest.raises(UnreachableError) as caught,
+    ):
         client.list(NODES)
     want = f"cannot reach the API server at {url}: Connection refused; is the cluster up and the kubeconfig right?"
     assert str(caught.value) == f"{want} (tried to list nodes)"
 
 
-def test_a_host_that_does_not_exist_is_said(tmp_path: Path) -> None:
+def test_a_host_that_does_not_exist_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name server is asked: some make up an address, and without a network some take minutes."""
+
+    def find_nothing(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", find_nothing)
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
     path = write_kubeconfig(tmp_path, "https://cluster.invalid:6443")
     settings = ClientSettings(retries=NO_RETRIES)
     with connect(kubeconfig=path, settings=settings) as client, pytest.raises(UnreachableError) as caught:
@@ -301,28 +312,28 @@ def test_a_host_that_does_not_exist_is_said(tmp_path: Path) -> None:
 
 def test_a_failed_handshake_is_not_tried_again(server: ScriptedServer, tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path, server.url.replace("http:", "https:"))
-    started = time.monotonic()
     with connect(kubeconfig=path) as client, pytest.raises(UntrustedServerError):
         client.list(NODES)
-    assert time.monotonic() - started < 2
+    assert server.connections == 1
 
 
 def test_a_silent_server_is_given_up(server: ScriptedServer, tmp_path: Path) -> None:
-    server.on("GET", POD, Silence(20, answer(BODY)))
+    server.on("GET", POD, Silence(120, answer(BODY)))
     settings = ClientSettings(retries=NO_RETRIES)
     with connect(kubeconfig=server.kubeconfig(tmp_path), request_timeout=0.2, settings=settings) as client:
         started = time.monotonic()
         with pytest.raises(UnreachableError, match="timed out"):
             client.get(PODS, "web-0", namespace="default")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
 
 
 def test_a_hurried_client_gives_up_sooner(client: KubeClient, server: ScriptedServer) -> None:
-    server.on("GET", POD, Silence(20, answer(BODY)))
+    """Sooner than after the half minute that a request may take otherwise."""
+    server.on("GET", POD, Silence(120, answer(BODY)))
     started = time.monotonic()
     with pytest.raises(UnreachableError, match="timed out"):
         client.within(0.2).get(PODS, "web-0", namespace="default")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
 
 
 def test_a_token_file_that_vanished_is_said(server: ScriptedServer, tmp_path: Path) -> None:
@@ -344,11 +355,11 @@ def test_many_threads_share_a_client_without_a_word_from_urllib3(
     with connect(kubeconfig=server.kubeconfig(tmp_path), settings=settings) as client, ThreadPoolExecutor(24) as pool:
         read: Callable[[int], object] = lambda _: client.get(PODS, "web-0", namespace="default")  # noqa: E731
         assert list(pool.map(read, range(120))) == [BODY] * 120
-    assert caplog.records == []
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("urllib3")] == []
 
 
 def test_no_more_requests_are_in_flight_than_allowed(server: ScriptedServer, tmp_path: Path) -> None:
-    counter = Counter()
+    counter = Counter(wanted=3)
     server.on("GET", POD, counter)
     settings = ClientSettings(max_connections=3)
     with connect(kubeconfig=server.kubeconfig(tmp_path), settings=settings) as client, ThreadPoolExecutor(10) as pool:
@@ -357,18 +368,21 @@ def test_no_more_requests_are_in_flight_than_allowed(server: ScriptedServer, tmp
 
 
 class Counter:
-    """A reply that counts how many of it are being sent at once."""
+    """A reply that counts how many of it are being sent at once; it is held until as many are as are wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: int) -> None:
         self.most = self._now = 0
-        self._lock = threading.Lock()
+        self._wanted = wanted
+        self._changed = threading.Condition()
 
     def send(self, handler: object) -> bool:
-        with self._lock:
+        with self._changed:
             self._now += 1
             self.most = max(self.most, self._now)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most >= self._wanted, timeout=30)
         time.sleep(0.02)
-        with self._lock:
+        with self._changed:
             self._now -= 1
         return answer(BODY).send(handler)  # type: ignore[arg-type]
 

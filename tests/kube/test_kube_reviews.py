@@ -10,7 +10,7 @@ from berth_kube.resources import MIGRATION_PLANS, PODS
 from berth_kube.reviews import Access, Subject, review_access, review_token
 from scripted_server import ScriptedServer, answer, refusal
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(300)
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 RIGHTS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

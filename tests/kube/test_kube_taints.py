@@ -8,7 +8,7 @@ from berth_kube.errors import ConflictError, NotFoundError
 from berth_kube.taints import put_taint, remove_taint
 from scripted_server import Answer, ScriptedServer, answer, refusal
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(300)
 
 PATH = "/api/v1/nodes/n1"
 OURS = {"key": "berth.volcano.sh/draining", "value": "plan-1", "effect": "NoSchedule"}
