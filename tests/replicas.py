@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,9 @@ from berth_sandbox.services import ServiceProcess
 from service_processes import script
 
 _LOOK_SECONDS: Final = 0.2
-_READY_SECONDS: Final = 30.0
+_ANSWER_SECONDS: Final = 10.0
+_PROBE_SECONDS: Final = 1.0
+_READY_SECONDS: Final = 60.0
 
 
 class Replica(ServiceProcess):
@@ -52,15 +54,16 @@ class Replica(ServiceProcess):
             assert time.monotonic() < deadline, f"not ready: {self.tail()}"
             time.sleep(0.05)
 
-    def is_ready(self) -> bool:
-        return bool(self._state().get("ready"))
+    def is_ready(self, *, within_seconds: float = _ANSWER_SECONDS) -> bool:
+        return bool(self._state(within_seconds).get("ready"))
 
     def is_leading(self) -> bool:
-        return bool(self._state().get("leading"))
+        return bool(self._state(_ANSWER_SECONDS).get("leading"))
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self, within_seconds: float) -> dict[str, Any]:
+        url = f"http://{LOOPBACK}:{self.health_port}/readyz"
         try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}/readyz", timeout=1) as answer:
+            with urllib.request.urlopen(url, timeout=within_seconds) as answer:
                 state: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             state = json.load(error)
@@ -100,7 +103,8 @@ class Balancer:
 
     def _watch(self) -> None:
         while not self._stopped.wait(_LOOK_SECONDS):
-            self._ready = tuple(replica for replica in list(self._replicas) if replica.is_ready())
+            ready = (replica for replica in list(self._replicas) if replica.is_ready(within_seconds=_PROBE_SECONDS))
+            self._ready = tuple(ready)
 
     def _accept(self) -> None:
         while not self._stopped.is_set():
@@ -175,13 +179,21 @@ class Replicas:
     @property
     def leader(self) -> Replica:
         """Return the one that leads, which has to come about soon."""
-        deadline = time.monotonic() + _READY_SECONDS
-        while not (leading := [replica for replica in self.all if replica.is_leading()]):
-            assert time.monotonic() < deadline, "no replica leads"
-            time.sleep(0.02)
-        return leading[0]
+        return self._soon("no replica leads", lambda: [replica for replica in self.all if replica.is_leading()])
 
     @property
     def follower(self) -> Replica:
+        return self._soon("no replica is ready besides the leader", self._ready_followers)
+
+    def _ready_followers(self) -> list[Replica]:
         leader = self.leader
-        return next(replica for replica in self.all if replica is not leader and replica.is_ready())
+        return [replica for replica in self.all if replica is not leader and replica.is_ready()]
+
+    @staticmethod
+    def _soon(trouble: str, find: Callable[[], list[Replica]]) -> Replica:
+        """Return the first that is found, which has to come about in time."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while not (found := find()):
+            assert time.monotonic() < deadline, trouble
+            time.sleep(0.02)
+        return found[0]
