@@ -63,7 +63,7 @@ async def post(
     content_type: str = "application/json",
 ) -> tuple[int, bytes]:
     url = server.client_config()["url"] if path is None else f"https://127.0.0.1:{server.port}{path}"
-    timeout = aiohttp.ClientTimeout(total=20)
+    timeout = aiohttp.ClientTimeout(total=60)
     async with (
         aiohttp.ClientSession(timeout=timeout) as session,
         session.post(

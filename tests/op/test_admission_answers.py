@@ -4,6 +4,7 @@ import base64
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -24,6 +25,17 @@ from json_patches import apply
 WEB = {"app": "web"}
 HELD = place(slot(SlotState.HELD))
 DONE = ReservationPhase.SUCCEEDED
+
+
+@pytest.fixture(autouse=True)
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Stop the clock by which promises lapse, and return what sets it: a slow machine makes none of them old."""
+
+    def set_to(seconds: float) -> None:
+        monkeypatch.setattr("berth_operator.admission.time", SimpleNamespace(monotonic=lambda: seconds))
+
+    set_to(100.0)
+    return set_to
 
 
 def review(body: Any, *, operation: str = "CREATE", dry_run: bool = False, namespace: str = "default") -> bytes:  # noqa: ANN401 - any body
@@ -190,13 +202,12 @@ def test_pods_without_a_name_are_recognised_by_what_their_names_begin_with() -> 
     assert not ask(asked, prefixed).reservation
 
 
-def test_a_promise_to_a_pod_that_never_came_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_promise_to_a_pod_that_never_came_lapses(set_clock: Callable[[float], None]) -> None:
     asked, _ = admission_that_knows(HELD)
-    monkeypatch.setattr("berth_operator.admission.time.monotonic", lambda: 100.0)
     assert ask(asked, named(0)).reservation
-    monkeypatch.setattr("berth_operator.admission.time.monotonic", lambda: 102.9)
+    set_clock(102.9)
     assert not ask(asked, named(1)).reservation
-    monkeypatch.setattr("berth_operator.admission.time.monotonic", lambda: 103.1)
+    set_clock(103.1)
     assert ask(asked, named(2)).reservation
 
 
@@ -291,10 +302,10 @@ def test_what_is_no_pod_is_let_be(body: Any) -> None:  # noqa: ANN401 - any body
     assert asked.answer(read_review(review(body))).body["response"] == {"uid": "review-1", "allowed": True}
 
 
-def test_promises_are_forgotten_with_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_promises_are_forgotten_with_their_time(set_clock: Callable[[float], None]) -> None:
     asked, cache = admission_that_knows()
     for number in range(50):
-        monkeypatch.setattr("berth_operator.admission.time.monotonic", lambda number=number: 100.0 + 4 * number)
+        set_clock(100.0 + 4 * number)
         cache.put_reservation(place(slot(SlotState.HELD), uid=f"uid-{number}", name=f"place-{number}"))
         assert ask(asked, named(number)).reservation == f"uid-{number}"
         cache.remove_reservation(f"uid-{number}")

@@ -7,6 +7,7 @@ from berth_kube.errors import ServerError
 from berth_kube.events import build_event
 from berth_operator.announcements import Announcement, Announcer
 from fake_api import FakeApi, error
+from waiting import soon
 
 
 def saying(reason: str) -> Announcement:
@@ -15,22 +16,19 @@ def saying(reason: str) -> Announcement:
 
 
 def reasons(api: FakeApi) -> list[str]:
-    return [body["reason"] for (plural, _, _), body in api.objects.items() if plural == "events"]
+    return [body["reason"] for (plural, _, _), body in tuple(api.objects.items()) if plural == "events"]
 
 
 def test_events_are_written_in_order_until_stopped() -> None:
     api, stop = FakeApi(), threading.Event()
     announcer = Announcer(api.as_client())
-    thread = threading.Thread(target=announcer.run, args=(stop,))
+    thread = threading.Thread(target=announcer.run, args=(stop,), daemon=True)
     thread.start()
     for reason in ("Pending", "Available", "Succeeded"):
         announcer.tell(saying(reason))
-    stop_when = threading.Event()
-    for _ in range(100):
-        if len(reasons(api)) == 3 or stop_when.wait(0.02):
-            break
+    soon("all are written", lambda: len(reasons(api)) == 3)
     stop.set()
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
     assert reasons(api) == ["Pending", "Available", "Succeeded"]
 

@@ -82,7 +82,7 @@ def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1") -> Path:
 
 def run_for_real(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [script("berth-operator"), "--kubeconfig", str(path), "--webhook-port", "0", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_an_api_server_that_cannot_be_reached_ends_the_process_with_one_line(tmp_path: Path) -> None:

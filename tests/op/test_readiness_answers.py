@@ -15,7 +15,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 def read(port: int, path: str) -> tuple[int, dict[str, Any]]:
     try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}{path}", timeout=30) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as refusal:
         return refusal.code, json.load(refusal)

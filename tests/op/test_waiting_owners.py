@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -220,12 +221,13 @@ def test_now_and_then_pods_are_looked_for_for_every_reservation_with_a_slot_to_g
     assert search.waiting("first") == ["a"]
 
 
-def test_looks_are_a_second_apart(search: Search) -> None:
+def test_looks_are_a_second_apart(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth_operator.seeker.time", SimpleNamespace(monotonic=lambda: 100.0))
     search.know(FIRST)
     search.seeker.ask("uid-default-first")
     search.seeker.look()
     search.seeker.ask("uid-default-first")
-    assert search.queued[-1][1] == pytest.approx(1.0, abs=0.2)
+    assert search.queued[-1][1] == pytest.approx(1.0)
 
 
 def test_for_a_reservation_that_is_over_nobody_looks(search: Search) -> None:

@@ -10,6 +10,7 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -112,18 +113,18 @@ def caller() -> Iterator[Caller]:
     async def serve() -> None:
         async with running_server() as (server, keeper):
             path = server.client_config()["url"].partition(f":{server.port}")[2]
-            connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=trusting(keeper), timeout=20)
+            connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=trusting(keeper), timeout=60)
             made.append(Caller(connection, path))
             started.set()
             await ended.wait()
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert started.wait(20)
+    assert started.wait(60)
     yield made[0]
     made[0].connection.close()
     loop.call_soon_threadsafe(ended.set)
-    thread.join(20)
+    thread.join(60)
     loop.close()
 
 
@@ -161,7 +162,7 @@ def test_what_is_no_review_is_refused_on_a_connection_of_its_own(caller: Caller,
 def test_bytes_that_are_no_http_leave_the_server_alive(caller: Caller, raw: bytes) -> None:
     context = caller.connection._context  # type: ignore[attr-defined]
     with (
-        socket.create_connection(("127.0.0.1", caller.connection.port), timeout=5) as plain,
+        socket.create_connection(("127.0.0.1", caller.connection.port), timeout=30) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
     ):
         connection.sendall(raw + b"\r\n\r\n")
@@ -185,7 +186,7 @@ def test_the_memory_is_the_same_after_many_reviews_as_before() -> None:
         return tracemalloc.get_traced_memory()[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("berth_operator.admission.time.monotonic", lambda: clock[0])
+        patch.setattr("berth_operator.admission.time", SimpleNamespace(monotonic=lambda: clock[0]))
         tracemalloc.start()
         try:
             round_of_reviews()

@@ -1,7 +1,6 @@
 """The webhook speaks modern TLS, answers reviews, refuses everything else, and changes its certificate on the fly."""
 
 import asyncio
-import contextlib
 import socket
 import ssl
 from collections.abc import Callable
@@ -27,6 +26,9 @@ from berth_operator.webhook_limits import LARGEST_BODY_BYTES
 from builders import NOON
 from fake_api import FakeApi, error
 from webhook_calls import OWNER, SETTINGS, post, review, running_server, trusting
+
+PATIENT_SECONDS = 600.0
+"""More than a slow machine needs for what the test does meanwhile."""
 
 
 @pytest.mark.asyncio
@@ -127,15 +129,15 @@ async def test_a_server_whose_certificate_has_ended_is_not_ready() -> None:
 
 @pytest.mark.asyncio
 async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_limits, "_HANDSHAKE_SECONDS", 0.2)
-    monkeypatch.setattr(webhook_limits, "_FIRST_REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(webhook_limits, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(webhook_limits, "_FIRST_REQUEST_SECONDS", 0.5)
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         writer.write(b"POST /handover/x HTTP/1.1\r\nHost: ")
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await is_ended(reader)
         writer.close()
         plain, plain_writer = await asyncio.open_connection("127.0.0.1", server.port)
-        assert await asyncio.wait_for(plain.read(), 5) == b""
+        assert await is_ended(plain)
         plain_writer.close()
 
 
@@ -145,23 +147,25 @@ async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.Monke
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         writer.write(head(server, 1000) + b"{")
-        answer = await asyncio.wait_for(reader.readline(), 5)
+        answer = await asyncio.wait_for(reader.readline(), 60)
         writer.close()
+        monkeypatch.setattr(webhook_limits, "_BODY_SECONDS", PATIENT_SECONDS)
         again, _ = await post(server, keeper, OWNER)
     assert b" 408 " in answer
     assert again == 200
 
 
 @pytest.mark.asyncio
-async def test_no_more_bodies_are_held_than_there_is_memory_for() -> None:
+async def test_no_more_bodies_are_held_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_limits, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(webhook_limits, "_BODY_SECONDS", PATIENT_SECONDS)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(9)]
         for _, writer in opened:
             writer.write(head(server, LARGEST_BODY_BYTES))
             await writer.drain()
-        done, _ = await asyncio.wait(
-            [asyncio.ensure_future(reader.readline()) for reader, _ in opened], timeout=3, return_when="FIRST_COMPLETED"
-        )
+        answers = [asyncio.ensure_future(reader.readline()) for reader, _ in opened]
+        done, _ = await asyncio.wait(answers, timeout=60, return_when="FIRST_COMPLETED")
         small, _ = await post(server, keeper, OWNER)
         for _, writer in opened:
             writer.transport.abort()
@@ -174,17 +178,25 @@ async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(webhook_limits, "_MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(webhook_limits, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
-        with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await is_ended(reader)
         writer.close()
         opened[0][1].write(head(server, len(OWNER)) + OWNER)
-        answer = await asyncio.wait_for(opened[0][0].readline(), 5)
+        answer = await asyncio.wait_for(opened[0][0].readline(), 60)
         for _, one in opened:
             one.transport.abort()
     assert b" 200 " in answer
+
+
+async def is_ended(reader: asyncio.StreamReader) -> bool:
+    """Tell whether the server ends a connection without a word."""
+    try:
+        return await asyncio.wait_for(reader.read(), 60) == b""
+    except ConnectionError:
+        return True
 
 
 def head(server: WebhookServer, length: int) -> bytes:
@@ -216,7 +228,7 @@ def answers_hello(port: int, version: tuple[int, int]) -> bool:
     hello += len(extensions).to_bytes(2, "big") + extensions
     message = b"\x01" + len(hello).to_bytes(3, "big") + hello
     record = b"\x16\x03\x01" + len(message).to_bytes(2, "big") + message
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.sendall(record)
         return connection.recv(1) == b"\x16"  # a handshake record; otherwise an alert, or the end
 

@@ -1,18 +1,32 @@
 """A key is worked on by one at a time, never forgotten, and not before it is due."""
 
+import math
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind, WorkQueue
+from waiting import eventually, soon
 
 
 def key(name: str) -> Key:
     return Key(KeyKind.RESERVATION, name)
+
+
+@contextmanager
+def in_one_moment() -> Iterator[None]:
+    """Let no time pass for the queue, so that a machine that is held up does not change the order."""
+    now = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("berth_operator.work_queue.time", SimpleNamespace(monotonic=lambda: now))
+        yield
 
 
 def take_soon(queue: WorkQueue) -> Key | None:
@@ -33,9 +47,10 @@ def test_a_key_that_is_added_twice_is_taken_once() -> None:
 
 def test_keys_are_taken_in_the_order_in_which_they_are_due() -> None:
     queue = WorkQueue()
-    queue.add(key("late"), 0.1)
-    queue.add(key("now"))
-    queue.add(key("soon"), 0.05)
+    with in_one_moment():
+        queue.add(key("late"), 0.1)
+        queue.add(key("now"))
+        queue.add(key("soon"), 0.05)
     assert [queue.take() for _ in range(3)] == [key("now"), key("soon"), key("late")]
 
 
@@ -76,12 +91,13 @@ def test_a_key_that_is_done_and_was_not_added_again_does_not_come_back() -> None
 
 def test_a_key_put_off_while_it_is_worked_on_keeps_its_time() -> None:
     queue = WorkQueue()
-    queue.add(key("a"))
-    queue.take()
-    queue.add(key("a"), 0.3)
-    queue.done(key("a"))
-    assert take_soon(queue) is None
-    assert queue.take() == key("a")
+    with in_one_moment():
+        queue.add(key("a"))
+        queue.take()
+        queue.add(key("a"), 0.3)
+        queue.done(key("a"))
+        queue.add(SCOPE_KEY, 0.2)
+    assert [queue.take(), queue.take()] == [SCOPE_KEY, key("a")]
 
 
 def test_stopping_lets_everyone_go_who_waits() -> None:
@@ -92,7 +108,7 @@ def test_stopping_lets_everyone_go_who_waits() -> None:
         thread.start()
     queue.stop()
     for thread in threads:
-        thread.join(timeout=5)
+        thread.join(timeout=30)
     assert taken == [None] * 4
 
 
@@ -106,26 +122,23 @@ def test_a_worker_who_is_busy_with_an_urgent_key_keeps_no_later_one_waiting() ->
         while (found := queue.take()) is not None:
             taken[found] = time.monotonic()
             if found == key("urgent"):
-                release.wait(5)
+                release.wait(120)
             queue.done(found)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
-    time.sleep(0.05)
-    queue.add(key("later"), 0.2)
-    time.sleep(0.05)
-    queue.add(key("urgent"))
-    deadline = time.monotonic() + 3
-    while key("later") not in taken and time.monotonic() < deadline:
-        time.sleep(0.01)
     try:
-        assert key("later") in taken
+        soon("both wait", lambda: len(queue._alarms) == 2)
+        queue.add(key("later"), 0.2)
+        time.sleep(0.05)
+        queue.add(key("urgent"))
+        soon("the later key is taken", lambda: key("later") in taken)
     finally:
         release.set()
         queue.stop()
         for thread in threads:
-            thread.join(timeout=5)
+            thread.join(timeout=30)
 
 
 def test_nobody_is_called_for_a_key_at_which_one_who_waits_looks_in_time_anyway(
@@ -135,9 +148,9 @@ def test_nobody_is_called_for_a_key_at_which_one_who_waits_looks_in_time_anyway(
     threads = [threading.Thread(target=queue.take) for _ in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(0.05)
-    queue.add(key("soon"), 60)
-    time.sleep(0.05)
+    soon("all wait", lambda: len(queue._alarms) == 3)
+    queue.add(key("soon"), 600)
+    soon("one of them looks at the key in time", lambda: waits_with_alarm(queue) == (3, 1))
     called: list[int] = []
     call = queue._condition.notify
 
@@ -148,14 +161,20 @@ def test_nobody_is_called_for_a_key_at_which_one_who_waits_looks_in_time_anyway(
     monkeypatch.setattr(queue._condition, "notify", call_and_note)
     queue.add(key("later"), 3600)
     assert called == []
-    queue.add(key("sooner"), 30)
+    queue.add(key("sooner"), 300)
     assert called == [1]
-    time.sleep(0.05)
+    soon("all wait again", lambda: waits_with_alarm(queue)[0] == 3)
     queue.add(key("now"))
     assert called == [1, 1]
     queue.stop()
     for thread in threads:
-        thread.join(timeout=5)
+        thread.join(timeout=30)
+
+
+def waits_with_alarm(queue: WorkQueue) -> tuple[int, int]:
+    """Return how many wait for a key, and how many of them will look by themselves."""
+    with queue._condition:
+        return len(queue._alarms), sum(map(math.isfinite, queue._alarms))
 
 
 @settings(max_examples=25, deadline=None)
@@ -190,12 +209,15 @@ def test_no_key_is_worked_on_by_two_and_none_is_forgotten(adds: list[tuple[str, 
         with lock:
             last_added[key(name)] = number
         queue.add(key(name), delay)
-    deadline = time.monotonic() + 5
-    while last_seen != last_added and time.monotonic() < deadline:
-        time.sleep(0.002)
-    queue.stop()
-    for thread in threads:
-        thread.join(timeout=5)
 
+    def all_are_seen() -> bool:
+        with lock:
+            return last_seen == last_added
+
+    try:
+        eventually("all are worked on", all_are_seen, seconds=60, pause_seconds=0.002)
+    finally:
+        queue.stop()
+        for thread in threads:
+            thread.join(timeout=30)
     assert clashes == []
-    assert last_seen == last_added
