@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -35,12 +35,15 @@ from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster_objects import make_namespace
+from reservation_stage import delete_if_there
 from service_processes import script
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 NAMESPACE: Final = "rest-callers"
+STOP_SECONDS: Final = 18
+"""What an orderly end stays below: a service that hangs is killed after twenty."""
 IDLE: Final = ("--interval=24h", "--include-namespace=no-such-namespace")
 """What lets a service find nothing to do of its own accord."""
 
@@ -119,12 +122,21 @@ def interface(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Ite
         urls = tuple(f"https://127.0.0.1:{port}" for port in ports)
         found = Interface(client, replicas, urls, folder / "ca.crt", tokens)
         for index in range(len(urls)):
-            eventually(f"replica {index} answers", partial(answers, found, index), seconds=30)
+            eventually(f"replica {index} answers", partial(answers, found, index), seconds=60)
         yield found
 
 
-def replica(sandbox: Sandbox, folder: Path, port: int, *options: str, rest: bool = True) -> ServiceProcess:
-    """Return a service with such options."""
+@pytest.fixture(autouse=True)
+def no_plan_is_left(interface: Interface) -> Iterator[None]:
+    yield
+    delete_plans(interface.client)
+
+
+def replica(
+    sandbox: Sandbox, folder: Path, port: int, *options: str, rest: bool = True, certificate: Path | None = None
+) -> ServiceProcess:
+    """Return a service with such options, whose certificate is in its folder or in another."""
+    held = certificate or folder
     command = [
         script("berth-descheduler"),
         f"--kubeconfig={sandbox.service_account_kubeconfig('berth-descheduler')}",
@@ -134,8 +146,8 @@ def replica(sandbox: Sandbox, folder: Path, port: int, *options: str, rest: bool
     if rest:
         command += [
             f"--rest-address=127.0.0.1:{port}",
-            f"--rest-certificate={folder / 'tls.crt'}",
-            f"--rest-key={folder / 'tls.key'}",
+            f"--rest-certificate={held / 'tls.crt'}",
+            f"--rest-key={held / 'tls.key'}",
         ]
     return ServiceProcess(command, folder / f"berth-descheduler-{port}.log")
 
@@ -199,7 +211,7 @@ def write_status(client: KubeClient, name: str, phase: PlanPhase, *states: str) 
 def delete_plans(client: KubeClient) -> None:
     for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
         if plan.spec.policy == POLICY or plan.metadata.name.startswith("rest-"):
-            client.delete(MIGRATION_PLANS, plan.metadata.name)
+            delete_if_there(client, MIGRATION_PLANS, plan.metadata.name)
 
 
 # --- who may do what --------------------------------------------------------------------------------------------------
@@ -226,17 +238,14 @@ MAY: Final = {
 def test_a_service_account_may_do_what_its_rights_say_and_nothing_else(interface: Interface, caller: str) -> None:
     make_plan(interface.client, "rest-over")
     write_status(interface.client, "rest-over", PlanPhase.SUCCEEDED, "Landed")
-    try:
-        for what, (method, path) in ASKED.items():
-            body: dict[str, Any] = {"json": {"policy": POLICY}} if what == "a run" else {}
-            answer = interface.ask(method, path, caller, **body)
-            assert (answer.status_code != 403) == (what in MAY[caller]), (what, answer.text)
-            if what in {"an approval", "an abort"} and what in MAY[caller]:
-                assert answer.status_code == 409, answer.text
-            elif what in MAY[caller]:
-                assert answer.ok, (what, answer.text)
-    finally:
-        delete_plans(interface.client)
+    for what, (method, path) in ASKED.items():
+        body: dict[str, Any] = {"json": {"policy": POLICY}} if what == "a run" else {}
+        answer = interface.ask(method, path, caller, **body)
+        assert (answer.status_code != 403) == (what in MAY[caller]), (what, answer.text)
+        if what in {"an approval", "an abort"} and what in MAY[caller]:
+            assert answer.status_code == 409, answer.text
+        elif what in MAY[caller]:
+            assert answer.ok, (what, answer.text)
 
 
 def test_a_right_to_one_plan_is_none_to_others(interface: Interface) -> None:
@@ -246,7 +255,6 @@ def test_a_right_to_one_plan_is_none_to_others(interface: Interface) -> None:
         assert interface.ask("POST", f"/v1/plans/{name}/approve", "of-one-plan").status_code == status
         assert interface.plan(name).spec.approved == (status == 202)
     assert interface.ask("GET", "/v1/plans", "of-one-plan").status_code == 403
-    delete_plans(interface.client)
 
 
 def test_who_may_only_ask_cannot_have_a_plan_carried_out_unseen(interface: Interface) -> None:
@@ -254,7 +262,6 @@ def test_who_may_only_ask_cannot_have_a_plan_carried_out_unseen(interface: Inter
     assert refused.status_code == 403
     assert "patch migrationplans" in refused.json()["detail"]
     assert interface.ask("POST", "/v1/runs", "runner", json={"policy": POLICY, "mode": "Auto"}).status_code == 202
-    delete_plans(interface.client)
 
 
 def test_a_token_for_somebody_else_and_one_of_an_account_that_is_gone_are_refused(interface: Interface) -> None:
@@ -270,7 +277,7 @@ def test_a_token_for_somebody_else_and_one_of_an_account_that_is_gone_are_refuse
     assert asking.ask("GET", "/v1/plans", "leaving").status_code == 403
     client.delete(SERVICE_ACCOUNTS, "leaving", namespace=NAMESPACE)
     refused = lambda: asking.ask("GET", "/v1/plans", "leaving").status_code == 401  # noqa: E731 - a name for a claim
-    eventually("the account's token is refused", refused, seconds=20)
+    eventually("the account's token is refused", refused, seconds=60)
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
@@ -288,7 +295,6 @@ def test_a_run_is_asked_for_once_on_whichever_replica(interface: Interface) -> N
     assert (shown["phase"], shown["requestedBy"]) == ("Requested", plan.spec.requested_by)
     other = interface.ask("POST", "/v1/runs", replica=1, json={"policy": POLICY, "mode": "Auto"}, headers=key)
     assert other.status_code == 409
-    delete_plans(interface.client)
 
 
 def test_what_a_plan_does_not_take_is_told(interface: Interface) -> None:
@@ -298,7 +304,6 @@ def test_what_a_plan_does_not_take_is_told(interface: Interface) -> None:
     assert interface.ask("GET", "/v1/plans/rest-gone").status_code == 404
     missing = interface.ask("POST", "/v1/runs", json={"policy": "rest-gone"})
     assert (missing.status_code, missing.json()["errors"][0]["field"]) == (404, "body.policy")
-    delete_plans(interface.client)
 
 
 def test_a_plan_is_followed_to_its_end_and_resumed_on_the_other_replica(interface: Interface) -> None:
@@ -325,16 +330,19 @@ def test_a_plan_is_followed_to_its_end_and_resumed_on_the_other_replica(interfac
     assert [(kind, data["phase"]) for kind, _, data in read_events(resumed)] == [("plan", "Partial")]
     done = interface.ask("GET", path, replica=1, headers={"Last-Event-ID": told[-1][1]})
     assert done.status_code == 204
-    delete_plans(interface.client)
 
 
 def test_fragmentation_is_told_of_real_nodes(sandbox: Sandbox, interface: Interface) -> None:
     names = sandbox.add_nodes(2, prefix="rest-node-")
     try:
         path = "/v1/fragmentation?shape=cpu=1,memory=1Gi"
-        eventually("the nodes are counted", lambda: interface.ask("GET", path).json()["nodes"] >= 2, seconds=20)
-        (shape,) = interface.ask("GET", path).json()["shapes"]
-        assert shape["fits"] >= 2
+
+        def is_told() -> bool:
+            told = interface.ask("GET", path).json()
+            (shape,) = told["shapes"]
+            return bool(told["nodes"] >= 2 and shape["fits"] >= 2)
+
+        eventually("the nodes and what fits on them are counted", is_told, seconds=60)
     finally:
         for name in names:
             interface.client.delete(NODES, name)
@@ -344,18 +352,15 @@ def test_a_run_that_is_asked_for_is_carried_to_its_end_by_a_service_of_policies(
     sandbox: Sandbox, interface: Interface, tmp_path: Path
 ) -> None:
     path = interface.ask("POST", "/v1/runs", json={"policy": POLICY, "dryRun": True}).headers["Location"]
-    with (
-        interface.ask("GET", f"{path}/events", stream=True) as answer,
-        replica(sandbox, tmp_path, 0, "--policies", rest=False),
-    ):
+    with interface.ask("GET", f"{path}/events", stream=True) as answer:
         events = read_events(answer)
         assert next(events)[2]["phase"] == "Requested"
         phases = (data["phase"] for kind, _, data in events if kind in {"plan", "phase"})
-        ended = next(phase for phase in phases if phase != "Requested")
+        with replica(sandbox, tmp_path, 0, "--policies", rest=False):
+            ended = next(phase for phase in phases if phase != "Requested")
     assert ended in {"Proposed", "Succeeded"}
     shown = interface.ask("GET", "/v1/policies").json()["items"]
     assert POLICY in [one["name"] for one in shown]
-    delete_plans(interface.client)
 
 
 # --- whatever is asked ------------------------------------------------------------------------------------------------
@@ -377,28 +382,35 @@ def test_a_fuzzer_finds_nothing(interface: Interface, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-1000:]
     assert "Tested: 8" in found.stdout
     assert [one.exit_code for one in interface.replicas] == [None, None]
-    delete_plans(interface.client)
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_service_that_is_told_to_end_ends_its_streams_first(interface: Interface) -> None:
+def test_a_service_that_is_told_to_end_ends_its_streams_first(
+    sandbox: Sandbox, interface: Interface, tmp_path: Path
+) -> None:
     make_plan(interface.client, "rest-open")
-    leaving = interface.replicas[1]
-    with interface.ask("GET", "/v1/plans/rest-open/events", replica=1, stream=True) as answer:
+    port = free_port()
+    with replica(sandbox, tmp_path, port, *IDLE, certificate=interface.authority.parent) as leaving:
+        third = replace(interface, replicas=(leaving,), urls=(f"https://127.0.0.1:{port}",))
+        eventually("it answers", partial(answers, third, 0), seconds=60)
+        require_streams_to_end(third, leaving)
+    assert interface.ask("GET", "/v1/plans/rest-open").ok
+
+
+def require_streams_to_end(third: Interface, leaving: ServiceProcess) -> None:
+    with third.ask("GET", "/v1/plans/rest-open/events", stream=True) as answer:
         lines = answer.iter_lines()
         assert next(lines) == b"retry: 2000"
         began_at = time.monotonic()
         ending = threading.Thread(target=leaving.stop)
         ending.start()
         rest = list(lines)
-        ending.join(20)
+        ending.join()
     assert b": the service ends, ask again" in rest
-    assert time.monotonic() - began_at < 10
+    assert time.monotonic() - began_at < STOP_SECONDS
     assert leaving.exit_code == 0
-    assert interface.ask("GET", "/v1/plans/rest-open").ok
-    delete_plans(interface.client)
 
 
 def read_events(answer: requests.Response) -> Iterator[tuple[str, str, Any]]:
