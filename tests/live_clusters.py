@@ -34,7 +34,7 @@ from generated_clusters import MOUNT, DrawnCluster, DrawnWorkload
 from generated_pods import Body
 from waiting import eventually
 
-SETTLE_SECONDS = 60
+SETTLE_SECONDS = 180
 FINALIZER = "example.com/kept"
 
 
@@ -77,7 +77,7 @@ def _write_nodes(client: KubeClient, drawn: DrawnCluster) -> None:
         client.create(NODES, node)
     for csi_node in drawn.csi_nodes:
         client.create(CSI_NODES, csi_node)
-    eventually("all nodes are ready", lambda: all(_is_usable(one) for one in _nodes(client, drawn)), seconds=30)
+    eventually("all nodes are ready", lambda: all(_is_usable(one) for one in _nodes(client, drawn)), seconds=90)
 
 
 def _nodes(client: KubeClient, drawn: DrawnCluster) -> list[Node]:
@@ -98,8 +98,8 @@ def _write_objects(client: KubeClient, drawn: DrawnCluster) -> None:
             client.create(resource, body, namespace=body["metadata"]["namespace"])
     names = [namespace["metadata"]["name"] for namespace in drawn.namespaces]
     can_start = lambda: not any(is_gone(client, SERVICE_ACCOUNTS, "default", name) for name in names)  # noqa: E731
-    eventually("pods can be made", can_start, seconds=20)
-    eventually("all claims are bound", lambda: all(_is_bound(client, one) for one in drawn.claims), seconds=30)
+    eventually("pods can be made", can_start, seconds=60)
+    eventually("all claims are bound", lambda: all(_is_bound(client, one) for one in drawn.claims), seconds=90)
 
 
 def _is_bound(client: KubeClient, claim: Body) -> bool:
@@ -191,10 +191,11 @@ def _clear(cluster: LiveCluster) -> None:
             client.delete(NAMESPACES, name)
     for pod in cluster.pods():
         _remove(client, pod)
-    eventually("its pods are gone", lambda: not client.list(PODS).items, seconds=60)
+    eventually("its pods are gone", lambda: not client.list(PODS).items, seconds=180)
     for resource in (NODES, CSI_NODES, PVS):
         for one in client.list(resource).items:
-            client.delete(resource, one["metadata"]["name"])
+            with suppress(NotFoundError):  # a node takes its CSINode along
+                client.delete(resource, one["metadata"]["name"])
 
 
 def _remove(client: KubeClient, pod: Pod) -> None:

@@ -27,7 +27,7 @@ from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.sandbox import Sandbox
 
 ORACLE_NAME = SECOND_SCHEDULER_NAME
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 0.01
 
 
@@ -54,7 +54,7 @@ class SchedulerOracle:
         path = SandboxFolder(self._sandbox.folder).scheduler_config(Component.SECOND_SCHEDULER)
         written = yaml.safe_load(path.read_text(encoding="utf-8"))
         path.write_text(yaml.safe_dump(self._config(written)), encoding="utf-8")
-        self._sandbox.restart(Component.SECOND_SCHEDULER)
+        self.start_anew()
         return self
 
     def __exit__(
@@ -63,6 +63,10 @@ class SchedulerOracle:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def start_anew(self) -> None:
+        """Have the scheduler know all that is there by now: it answers once it has listed every kind of object."""
+        self._sandbox.restart(Component.SECOND_SCHEDULER)
 
     def nodes_for(self, body: Mapping[str, Any]) -> "Answer":
         """Return the nodes on which the scheduler would put a pod as the cluster is now; the pod is gone afterwards."""
@@ -92,7 +96,7 @@ class SchedulerOracle:
             "urlPrefix": f"http://127.0.0.1:{self._server.server_port}",
             "filterVerb": "filter",
             "nodeCacheCapable": True,
-            "httpTimeout": "10s",
+            "httpTimeout": "30s",
         }
         return written | {"profiles": [profile | {"plugins": quiet}], "extenders": [extender]}
 

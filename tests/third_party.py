@@ -19,10 +19,10 @@ def install_plugins(folder: Path) -> dict[str, str]:
     source, site = folder / "source", folder / "site"
     shutil.copytree(SOURCE, source)
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder / "dist")]
-    subprocess.run(build, cwd=source, check=True, capture_output=True, timeout=60)
+    subprocess.run(build, cwd=source, check=True, capture_output=True, timeout=300)
     (wheel,) = (folder / "dist").glob("*.whl")
     install = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--target", str(site), str(wheel)]
-    subprocess.run(install, check=True, capture_output=True, timeout=120)
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
     return {**os.environ, "PYTHONPATH": str(site)}
 
 

@@ -78,7 +78,7 @@ class World:
 
     def await_hungry(self, app: str, count: int) -> None:
         tried = lambda: sum(p.condition("PodScheduled") == "False" for p in self.pods(app=app)) == count  # noqa: E731
-        eventually(f"{app} finds no place", tried, seconds=60)
+        eventually(f"{app} finds no place", tried, seconds=120)
 
     def fed(self) -> list[str]:
         """Return the hungry pods that got a place."""
@@ -134,9 +134,13 @@ class World:
                 if process.poll() is None:
                     process.terminate()
 
-    def make_room(self, *options: str, seconds: float = 180) -> int:
+    def make_room(self, *options: str, seconds: float = 300) -> int:
         with self.making_room(*options) as process:
             return process.wait(seconds)
+
+    def await_phases(self, *phases: ReservationPhase) -> None:
+        """Wait until the Reservations that waited for room are in these phases, which each stands for one or more."""
+        eventually(f"they are {phases}", lambda: {one.phase for one in self.rooms()} == set(phases), seconds=30)
 
     def require_rest(self) -> None:
         """Fail unless nothing of the run is left but what still waits."""
@@ -151,7 +155,7 @@ class World:
         for resource in (DEPLOYMENTS, PODS):
             delete_all(self.client, resource, self.namespace)
         delete_all(self.client, PODS, DEFAULT_NAMESPACE)
-        eventually("the world is empty", lambda: not self.client.list(PODS, type=Pod).items, seconds=60)
+        eventually("the world is empty", lambda: not self.client.list(PODS, type=Pod).items, seconds=180)
         for name in (*self.open, *self.firm):
             delete_if_there(self.client, NODES, name)
 
@@ -200,17 +204,17 @@ def fragment(world: World) -> None:
         world.create(f"firm-{node}", HALF, {"app": "firm"}, nodeName=node)
     for node in (*world.open, *world.firm):
         world.create(f"filler-{node}", HALF, {"app": "filler"}, nodeName=node)
-    eventually("all are there", lambda: all(pod.status.phase == "Running" for pod in world.pods()), seconds=60)
+    eventually("all are there", lambda: all(pod.status.phase == "Running" for pod in world.pods()), seconds=120)
     small = 2 * len(world.open)
     for number in range(min(MOVERS, small)):
         share = len(range(number, small, MOVERS))
         body = build_deployment(f"small-{number}", replicas=share, cpu="1")
         world.client.create(DEPLOYMENTS, body, namespace=world.namespace)
     run = lambda: sum(p.is_ready for p in world.pods() if p.metadata.name.startswith("small")) == small  # noqa: E731
-    eventually("the small pods run", run, seconds=60)
+    eventually("the small pods run", run, seconds=120)
     for node in (*world.open, *world.firm):
         delete_if_there(world.client, PODS, f"filler-{node}", world.namespace)
-    eventually("the fillers are gone", lambda: not world.pods(app="filler"), seconds=30)
+    eventually("the fillers are gone", lambda: not world.pods(app="filler"), seconds=60)
 
 
 def assert_taken(world: World, names: list[str]) -> None:
@@ -254,7 +258,7 @@ def test_every_room_goes_to_the_pod_that_it_was_made_for(world: WorldMaker, sche
     assert_taken(here, names)
     assert here.fed() == []
     assert overbooked_nodes(here.client) == []
-    assert {one.phase for one in here.rooms()} == {ReservationPhase.SUCCEEDED}
+    here.await_phases(ReservationPhase.SUCCEEDED)
     here.require_rest()
 
 
@@ -263,16 +267,17 @@ def evicted(world: World) -> bool:
     return plan is not None and any(m.state in {MoveState.EVICTED, MoveState.LANDED} for m in plan.status.moves)
 
 
-def in_state(world: World, state: RoomState) -> bool:
+def in_state(world: World, *states: RoomState) -> bool:
     plan = world.plan_or_none()
-    return plan is not None and any(room.state is state for room in plan.status.rooms)
+    return plan is not None and any(room.state in states for room in plan.status.rooms)
 
 
 POINTS: Final[dict[str, Callable[[World], bool]]] = {
-    "its rooms wait": lambda world: in_state(world, RoomState.WAITING),
+    "its rooms wait": lambda world: in_state(world, RoomState.WAITING, RoomState.HELD, RoomState.TAKEN),
     "a pod was evicted": evicted,
-    "a room is held": lambda world: in_state(world, RoomState.HELD),
+    "a room is held": lambda world: in_state(world, RoomState.HELD, RoomState.TAKEN),
 }
+"""Each is reached also where a look comes too late to see it last: a room is held for a moment only."""
 
 
 @pytest.mark.parametrize("reached", POINTS.values(), ids=POINTS)
@@ -281,7 +286,7 @@ def test_a_killed_descheduler_is_taken_over_from_when(world: WorldMaker, reached
     here.starve(DEFAULT, 1)
     names = here.wait_in_vain(2)
     with here.making_room(*here.named(names), "--lease-seconds=5") as process:
-        eventually("the run came so far", lambda: reached(here), seconds=60, pause_seconds=0.02)
+        eventually("the run came so far", lambda: reached(here), seconds=120, pause_seconds=0.02)
         process.kill()
         process.wait(10)
 
@@ -318,11 +323,11 @@ def test_when_the_pod_that_waits_is_deleted_nothing_more_is_moved_for_it(world: 
     here = world(2)
     names = here.wait_in_vain(2)
     with here.making_room(*here.named(names), "--per-wave=1") as process:
-        eventually("its room waits", lambda: in_state(here, RoomState.WAITING), seconds=60, pause_seconds=0.02)
+        eventually("its room waits", lambda: in_state(here, RoomState.WAITING), seconds=120, pause_seconds=0.02)
         late = here.plan.spec.moves[-1].source
         (gone,) = (room.slots[0].pod for room in here.plan.spec.rooms if late in room.nodes)
         here.client.delete(PODS, gone, namespace=here.namespace, grace_seconds=0)
-        assert process.wait(120) == 0
+        assert process.wait(300) == 0
 
     plan = here.plan
     states = {room.name.rpartition("/")[2]: (room.state, room.reason) for room in plan.status.rooms}
@@ -333,7 +338,8 @@ def test_when_the_pod_that_waits_is_deleted_nothing_more_is_moved_for_it(world: 
         skipped = (status.state, status.reason) == (MoveState.SKIPPED, MoveReason.ROOM_NOT_NEEDED)
         assert skipped is (move.source == late) or not move.wave, status  # the first may have begun
     assert f"Room for {here.namespace}/{gone}: not needed any more (PodGone" in plan.status.message
-    assert [one.phase for one in here.rooms()] == [ReservationPhase.SUCCEEDED]
+    here.await_phases(ReservationPhase.SUCCEEDED)
+    assert len(here.rooms()) == 1
     here.require_rest()
 
 
@@ -341,15 +347,15 @@ def test_room_for_a_shape_is_kept_from_hungry_pods_until_its_reservation_ends(wo
     here = world(2)
     here.starve(DEFAULT, 1)
 
-    assert here.make_room("--shape=cpu=4,count=2", "--reservation-ttl=6s") == 0
+    assert here.make_room("--shape=cpu=4,count=2", "--reservation-ttl=12s") == 0
 
     assert [room.state for room in here.plan.status.rooms] == [RoomState.HELD]
     (room,) = here.rooms()
     assert room.phase is ReservationPhase.AVAILABLE
     assert here.taints() == []
     assert here.fed() == []
-    eventually("it ends", lambda: [one.phase for one in here.rooms()] == [ReservationPhase.FAILED], seconds=20)
-    eventually("others get the room then", here.fed, seconds=20)
+    eventually("it ends", lambda: [one.phase for one in here.rooms()] == [ReservationPhase.FAILED], seconds=60)
+    eventually("others get the room then", here.fed, seconds=60)
 
 
 def test_room_for_a_shape_goes_to_the_pods_that_are_selected(world: WorldMaker) -> None:
@@ -360,9 +366,9 @@ def test_room_for_a_shape_goes_to_the_pods_that_are_selected(world: WorldMaker) 
     assert here.make_room("--shape=cpu=4,memory=128Mi,count=1", owner) == 0
     here.create("later", WHOLE, {"app": "later"})
 
-    eventually("it runs", lambda: here.pod("later").status.phase == "Running", seconds=30)
+    eventually("it runs", lambda: here.pod("later").status.phase == "Running", seconds=60)
     (room,) = here.plan.spec.rooms
     assert here.pod("later").spec.node_name in room.nodes
     assert here.fed() == []
-    eventually("it is over", lambda: here.rooms()[0].phase is ReservationPhase.SUCCEEDED, seconds=10)
+    eventually("it is over", lambda: here.rooms()[0].phase is ReservationPhase.SUCCEEDED, seconds=30)
     here.require_rest()

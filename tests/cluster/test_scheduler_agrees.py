@@ -94,7 +94,8 @@ class Writer:
     written: dict[str, Body] = field(default_factory=dict)
     """The pods by their key, as they were created."""
 
-    def write(self) -> None:
+    def write_ground(self) -> None:
+        """Write all but the pods."""
         for space in (*(one["metadata"]["name"] for one in self.cluster.namespaces), DEFAULT_NAMESPACE):
             self._namespace(space)
         for node in self.cluster.nodes:
@@ -105,6 +106,8 @@ class Writer:
             self.client.create(PVS, volume)
         for claim in self.cluster.claims:
             self._claim(claim)
+
+    def write_pods(self) -> None:
         for workload in self.cluster.workloads:
             for number in range(workload.replicas):
                 self._replica(workload, number)
@@ -200,7 +203,7 @@ class Writer:
     def create_pod(self, body: Body) -> None:
         """Create a pod and keep its body; admission may not yet have heard of what was just created."""
         namespace = body["metadata"]["namespace"]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while True:
             try:
                 self.client.create(PODS, body, namespace=namespace)
@@ -244,8 +247,9 @@ def compare(scene: Scene, seed: int) -> Comparison:
     drawn = draw_cluster(seed, nodes=NODES_OF_A_CLUSTER, workloads=WORKLOADS, density=density)
     writer = Writer(scene.client, drawn, Random(seed))
     try:
-        writer.write()
-        time.sleep(1)  # the scheduler hears of nodes, volumes and pods through watches of their own
+        writer.write_ground()
+        scene.oracle.start_anew()  # it hears of each kind through a watch of its own, of all pods through the same
+        writer.write_pods()
         cluster = Cluster.from_snapshot(read_live_snapshot(scene.client))
         return _compare_pods(scene, writer, cluster)
     finally:

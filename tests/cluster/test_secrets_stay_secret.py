@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from berth_core.reservations import ReservationPhase
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import EVENTS, LEASES, NAMESPACES, PODS, RESERVATIONS
 from berth_sandbox.sandbox import Sandbox
+from cluster_objects import told_reasons
 from reservation_stage import Stage
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
@@ -41,6 +43,10 @@ def secretive(template: dict[str, Any], *, name: str = "main") -> dict[str, Any]
     return template
 
 
+def are_told(stage: Stage, name: str, reasons: list[str]) -> bool:
+    return told_reasons(stage.client, name, namespace=stage.namespace) == reasons
+
+
 def test_nothing_that_is_written_holds_a_pods_secrets(talkative: OperatorProcess, stage: Stage) -> None:
     stage.reserve(nodes=[stage.nodes[0]], template=secretive(stage.template({"app": "owner"})))
     stage.reserve("invalid", template=secretive(stage.template(), name=f"NOT A NAME {SECRET[::-1]}"))
@@ -53,12 +59,13 @@ def test_nothing_that_is_written_holds_a_pods_secrets(talkative: OperatorProcess
     stage.client.create(PODS, body, namespace=stage.namespace)
     stage.wait_for(ReservationPhase.SUCCEEDED)
     stage.wait_for(ReservationPhase.FAILED, "invalid")
-    eventually("events are written", lambda: stage.client.list(EVENTS, namespace=stage.namespace).items, seconds=10)
+    for name, reasons in (("place", ["Available", "Succeeded"]), ("invalid", ["Invalid"])):
+        eventually(f"the events of {name} are written", partial(are_told, stage, name, reasons), seconds=15)
 
     written = {
         "the log": talkative.tail(100_000),
         "events": json.dumps(stage.client.list(EVENTS).items),
-        "statuses": json.dumps([item["status"] for item in stage.client.list(RESERVATIONS).items]),
+        "statuses": json.dumps([item.get("status") for item in stage.client.list(RESERVATIONS).items]),
         "placeholders": placeholders,
         "leases": json.dumps(stage.client.list(LEASES, namespace=DEFAULT_NAMESPACE).items),
     }

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
-from berth_core.objects import Node, Pod
+from berth_core.objects import Pod
 from berth_kube.client import KubeClient, connect
-from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, NODES, PODS
+from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, PODS
+from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
@@ -30,17 +31,17 @@ def pods(client: KubeClient) -> tuple[Pod, ...]:
     return tuple(pod for pod in client.list(PODS, type=Pod).items if pod.metadata.namespace in {"bank", "shop"})
 
 
-def fill(client: KubeClient) -> str:
-    """Run a pod of the shop and one of the bank on the same node, whose kernel is old from then on; return its name."""
+def fill(sandbox: Sandbox, client: KubeClient) -> str:
+    """Run a pod of the shop and one of the bank on the first node, whose kernel is old, and add two others."""
     for namespace in ("bank", "shop"):
         make_namespace(client, namespace)
-    old = client.list(NODES, type=Node).items[0].metadata.name
-    client.merge_patch(NODES, old, {"metadata": {"labels": OLD}})
+    (old,) = sandbox.add_nodes(1, NodeShape(labels=OLD))
     preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [prefer(OLD)]}}
     for namespace in ("bank", "shop"):
         body = build_deployment("web", replicas=1, cpu="1", affinity=preferred)
         client.create(DEPLOYMENTS, body, namespace=namespace)
-    eventually("both run on the old node", lambda: where(client) == {"bank": old, "shop": old}, seconds=30)
+    eventually("both run on the old node", lambda: where(client) == {"bank": old, "shop": old}, seconds=60)
+    sandbox.add_nodes(2)
     client.merge_patch(NAMESPACES, "bank", {"metadata": {"labels": RELEASE}})
     return old
 
@@ -52,9 +53,9 @@ def prefer(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def where(client: KubeClient) -> dict[str, str]:
-    """The node of each namespace's pod, once it is Ready and nothing else of it is there."""
+    """The node of each namespace's pod, once both are Ready and nothing else is there."""
     found = pods(client)
-    if len(found) != len({pod.metadata.namespace for pod in found}) or not all(pod.is_ready for pod in found):
+    if [pod.metadata.namespace for pod in found] != ["bank", "shop"] or not all(pod.is_ready for pod in found):
         return {}
     return {pod.metadata.namespace: pod.spec.node_name for pod in found}
 
@@ -63,18 +64,18 @@ def berth_run(sandbox: Sandbox, environment: Mapping[str, str], policy: Path) ->
     """Run once by a policy, under the descheduler's own account."""
     kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
     command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", f"--policy={policy}", "--output=json"]
-    return subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_pod_that_a_plugin_names_moves_and_one_that_a_filter_keeps_stays(tmp_path: Path) -> None:
     environment = install_plugins(tmp_path)
     policy = write_policy(tmp_path, "kernels")
     with (
-        Sandbox.start(SandboxSettings(nodes=3), progress=print) as sandbox,
+        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
         connect(kubeconfig=str(sandbox.kubeconfig)) as client,
     ):
         refuse_other_contexts(sandbox.context)
-        old = fill(client)
+        old = fill(sandbox, client)
         before = {pod.metadata.namespace: pod.metadata.uid for pod in pods(client)}
         with running_operator(sandbox, tmp_path):
             done = berth_run(sandbox, environment, policy)
@@ -82,6 +83,7 @@ def test_a_pod_that_a_plugin_names_moves_and_one_that_a_filter_keeps_stays(tmp_p
             assert done.returncode == 0, done.stderr
             outcome = json.loads(done.stdout)
             assert outcome["verdict"] == "CarriedOut"
+            eventually("what was moved is gone from where it was", lambda: where(client), seconds=30)
             now = where(client)
             assert now["bank"] == old
             assert now["shop"] != old
