@@ -1,20 +1,33 @@
-"""Owns the settings with which the tests run cycles: every wait is short, as the cluster in memory answers at once."""
+"""Owns the settings with which the tests run cycles: what comes is waited for, what never comes is soon given up.
+
+It does not own the program's own settings.
+"""
+
+from dataclasses import replace
 
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
 
-QUICK = MoveTimeouts(
-    reserve_seconds=0.5,
-    evict_seconds=0.5,
-    land_seconds=0.5,
-    ready_seconds=0.5,
-    gap_seconds=0.3,
+PATIENT = MoveTimeouts(
+    reserve_seconds=30,
+    evict_seconds=30,
+    land_seconds=30,
+    ready_seconds=30,
+    gap_seconds=10,
     shutdown_seconds=0.3,
 )
+"""The cluster in memory answers at once; these are for a machine that is busy with something else."""
+
 SETTINGS = CycleSettings(
-    execution=ExecutionSettings(timeouts=QUICK, tick_seconds=0.02, status_interval_seconds=0),
+    execution=ExecutionSettings(timeouts=PATIENT, tick_seconds=0.02, status_interval_seconds=0),
     identity="test",
     lease_wait_seconds=0.3,
     approval_seconds=0.5,
 )
 PLANNER = PlannerSettings(waves=WaveLimits(per_controller=5))
+
+
+def impatient(*waits: str, settings: CycleSettings = SETTINGS, seconds: float = 1.0) -> CycleSettings:
+    """Return settings with which some waits, fields of `MoveTimeouts`, are soon over, for a case where they have to."""
+    timeouts = replace(settings.execution.timeouts, **dict.fromkeys(waits, seconds))
+    return replace(settings, execution=replace(settings.execution, timeouts=timeouts))

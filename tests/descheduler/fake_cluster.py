@@ -33,7 +33,11 @@ def failure(status: int, message: str = "") -> Failure:
 
 
 class FakeCluster:
-    """Keeps raw objects; `hold` answers a new Reservation and `land` an eviction, and both may be replaced."""
+    """Keeps raw objects; `hold` answers a new Reservation and `land` an eviction, and both may be replaced.
+
+    Whoever looks or changes something in more than one step, while threads may be at it, holds the `lock`; of evictions
+    only one is answered at a time.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -80,20 +84,20 @@ class FakeCluster:
             },
         ]
         status = {"state": {"phase": phase, "reason": phase}, "conditions": conditions, "slots": [slot] if slot else []}
-        with self.lock:
-            self._store("reservations", {**reservation, "status": status})
+        self._store("reservations", {**reservation, "status": status})
 
     def land_at_once(self, pod: Raw) -> None:
         """Take an evicted pod away, make its replacement and give that a held place of its owner."""
-        self.remove(PODS, pod)
-        place = self.held_place(pod)
-        new = self.new_pod(pod, node=place["status"]["slots"][0]["node"] if place else "")
-        if place:
-            self.take(place, new)
+        with self.lock:
+            self.remove(PODS, pod)
+            place = self.held_place(pod)
+            new = self.new_pod(pod, node=place["status"]["slots"][0]["node"] if place else "")
+            if place:
+                self.take(place, new)
 
     def held_place(self, pod: Raw) -> Raw | None:
         owner = pod["metadata"]["ownerReferences"][0]["uid"]
-        for found in self.objects["reservations"].values():
+        for found in self.raw(RESERVATIONS):
             slots = found.get("status", {}).get("slots") or []
             if slots and slots[0]["state"] == "Held" and found["spec"]["owners"][0]["object"]["uid"] == owner:
                 return found
@@ -120,23 +124,26 @@ class FakeCluster:
             gone = self.objects[resource.plural].pop((metadata.get("namespace", ""), metadata["name"]))
             self._tell(resource.plural, gone, Removed)
 
+    def raw(self, resource: Resource) -> list[Raw]:
+        """Return all objects of a kind, also while threads are changing them."""
+        with self.lock:
+            return list(self.objects[resource.plural].values())
+
     def plan(self) -> Raw:
-        (found,) = self.objects[MIGRATION_PLANS.plural].values()
+        (found,) = self.raw(MIGRATION_PLANS)
         return found
 
     def reservations(self, plan: str = "") -> list[Raw]:
-        found = self.objects[RESERVATIONS.plural].values()
+        found = self.raw(RESERVATIONS)
         return [one for one in found if not plan or one["metadata"]["labels"][PLAN_LABEL] == plan]
 
     def taints(self) -> dict[str, list[str]]:
         """Return the taint keys by node, of the nodes that have any."""
-        nodes = self.objects[NODES.plural].values()
-        found = {n["metadata"]["name"]: [t["key"] for t in n["spec"].get("taints") or ()] for n in nodes}
+        found = {n["metadata"]["name"]: [t["key"] for t in n["spec"].get("taints") or ()] for n in self.raw(NODES)}
         return {name: keys for name, keys in found.items() if keys}
 
     def pods_on(self, node: str) -> list[str]:
-        pods = self.objects[PODS.plural].values()
-        return sorted(pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName") == node)
+        return sorted(pod["metadata"]["name"] for pod in self.raw(PODS) if pod["spec"].get("nodeName") == node)
 
     # --- the client ---------------------------------------------------------------------------------------------------
 
@@ -228,7 +235,7 @@ class FakeCluster:
             pod = self._find(PODS, name, namespace)
             if pod["metadata"]["uid"] != uid:
                 raise ConflictError(call("evict", PODS, name), failure(409, "another uid"))
-        self.land(pod)
+            self.land(pod)
 
     def watch(
         self,
@@ -245,7 +252,8 @@ class FakeCluster:
         with self.lock:
             found = [raw for raw in self.objects[resource.plural].values() if chosen(raw)]
             self.watchers.append((resource.plural, chosen, events, type))
-            yield Listed(items=tuple(decoded(raw, type) for raw in found), resource_version="1")
+            listed = tuple(decoded(raw, type) for raw in found)
+        yield Listed(items=listed, resource_version="1")
         while not stop.is_set():
             try:
                 yield events.get(timeout=0.02)
@@ -270,13 +278,14 @@ class FakeCluster:
 
     def _store(self, plural: str, raw: Raw, *, added: bool = False) -> Raw:
         key = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
-        if not added and key not in self.objects[plural]:
+        with self.lock:
+            if not added and key not in self.objects[plural]:
+                return raw
+            raw = copy.deepcopy(raw)
+            raw["metadata"]["resourceVersion"] = str(next(self._versions))
+            self.objects[plural][key] = raw
+            self._tell(plural, raw, lambda item: Changed(item, added=added))
             return raw
-        raw = copy.deepcopy(raw)
-        raw["metadata"]["resourceVersion"] = str(next(self._versions))
-        self.objects[plural][key] = raw
-        self._tell(plural, raw, lambda item: Changed(item, added=added))
-        return raw
 
     def _tell(self, plural: str, raw: Raw, event: Callable[[Any], Any]) -> None:
         for watched, chosen, events, type_ in self.watchers:

@@ -60,8 +60,9 @@ class RoomCluster(FakeCluster):
         if ROOM_ANNOTATION not in reservation["metadata"].get("annotations", {}):
             self.hold_at_once(reservation)
             return
-        self.set_reservation(reservation, "Waiting", slot_of(reservation, "Pending"))
-        self.hand_out()
+        with self.lock:
+            self.set_reservation(reservation, "Waiting", slot_of(reservation, "Pending"))
+            self.hand_out()
 
     def land_and_look(self, evicted: Raw) -> None:
         """Have a pod land, and see whether that made the room that somebody waits for."""
@@ -80,7 +81,7 @@ class RoomCluster(FakeCluster):
     def give(self, room: Raw, where: str) -> None:
         """Let the pod that room was made for run in it."""
         uid = room["spec"]["owners"][0].get("object", {}).get("uid")
-        waiting = next((one for one in self.objects["pods"].values() if one["metadata"]["uid"] == uid), None)
+        waiting = next((one for one in self.raw(PODS) if one["metadata"]["uid"] == uid), None)
         if self.gives and waiting is not None and not waiting["spec"].get("nodeName"):
             ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
             self._store("pods", {**waiting, "spec": {**waiting["spec"], "nodeName": where}, "status": ready})
@@ -97,8 +98,7 @@ class RoomCluster(FakeCluster):
 
     def free_cpu(self, name: str) -> int:
         """Return what is free on a node, in millicores."""
-        pods = self.objects["pods"].values()
-        here = (one for one in pods if one["spec"].get("nodeName") == name)
+        here = (one for one in self.raw(PODS) if one["spec"].get("nodeName") == name)
         asked = sum(millis(one["spec"]["containers"][0]["resources"]["requests"]["cpu"]) for one in here)
         return millis(self.objects["nodes"]["", name]["status"]["allocatable"]["cpu"]) - asked
 

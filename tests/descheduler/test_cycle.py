@@ -18,7 +18,7 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
-from descheduler.cycle_settings import PLANNER, QUICK, SETTINGS
+from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, pod
 
 
@@ -113,7 +113,7 @@ def test_no_pod_is_evicted_before_its_place_is_held(cluster: FakeCluster) -> Non
 def test_a_place_that_is_not_held_leaves_every_pod_of_its_source(cluster: FakeCluster) -> None:
     cluster.hold = lambda r: cluster.hold_at_once(r) if owner_of(r) != "api" else None
 
-    outcome = run(cluster)
+    outcome = run(cluster, impatient("reserve_seconds"))
 
     assert states(outcome) == {
         "web-1": ("Skipped", "SourceNotEmptiable"),
@@ -133,7 +133,7 @@ def test_an_unproven_hand_over_is_no_ground_to_evict(cluster: FakeCluster) -> No
         cluster.set_reservation(reservation, "Available", slot, ready=False)
 
     cluster.hold = unproven
-    outcome = run(cluster)
+    outcome = run(cluster, impatient("reserve_seconds"))
     assert {reason for _, reason in states(outcome).values()} <= {
         "HandoverNotReady",
         "SourceNotEmptiable",
@@ -146,7 +146,7 @@ def test_an_unproven_hand_over_is_no_ground_to_evict(cluster: FakeCluster) -> No
 
 def test_nothing_is_evicted_once_the_operator_is_silent_though_the_hand_over_was_proven(cluster: FakeCluster) -> None:
     cluster.objects[LEASES.plural]["berth-system", OPERATOR_LEASE]["spec"]["leaseDurationSeconds"] = 0
-    outcome = run(cluster)
+    outcome = run(cluster, impatient("evict_seconds"))
     assert set(states(outcome).values()) <= {
         ("Failed", "EvictionBlocked"),
         ("Skipped", "SourceNotEmptiable"),
@@ -159,9 +159,7 @@ def test_nothing_is_evicted_once_the_operator_is_silent_though_the_hand_over_was
 
 def test_a_refused_eviction_is_tried_again_until_the_budget_allows_it(cluster: FakeCluster) -> None:
     cluster.faults["evict", "pods"] = [blocked("web-1") for _ in range(3)]
-    longer = replace(QUICK, evict_seconds=10)
-    execution = replace(SETTINGS.execution, timeouts=longer)
-    outcome = run(cluster, replace(SETTINGS, execution=execution))
+    outcome = run(cluster)
     assert outcome.clean
     assert outcome.plan.landed_on_target == 3
 
@@ -172,7 +170,7 @@ def test_an_eviction_that_stays_refused_ends_the_move_and_frees_its_place(cluste
             raise blocked(name)
 
     cluster.before = refuse
-    outcome = run(cluster)
+    outcome = run(cluster, impatient("evict_seconds", "gap_seconds"))
     assert states(outcome)["web-2"] == ("Failed", "EvictionBlocked")
     assert cluster.pods_on("low-2") == ["web-2"]
     assert outcome.plan.freed_nodes == ("low-1",)
@@ -185,7 +183,7 @@ def test_a_forbidden_eviction_is_not_tried_again(cluster: FakeCluster) -> None:
             raise ForbiddenError(call("evict", PODS, name), failure(403, "no"))
 
     cluster.before = refuse
-    outcome = run(cluster)
+    outcome = run(cluster, impatient("gap_seconds"))
     assert states(outcome)["web-2"] == ("Failed", "EvictionForbidden")
     assert "403" in next(s.message for s in outcome.plan.statuses if s.pod == "web-2")
 
@@ -208,7 +206,7 @@ def test_an_eviction_without_an_answer_that_was_carried_out_is_no_failure(cluste
 
 def test_a_call_that_fails_for_now_is_repeated(cluster: FakeCluster) -> None:
     cluster.faults["create", "reservations"] = [ServerError(call("create", RESERVATIONS, "x"), failure(503, "later"))]
-    outcome = run(cluster, longer_waits())
+    outcome = run(cluster)
     assert outcome.clean
 
 
@@ -239,7 +237,7 @@ def test_a_replacement_on_another_node_is_elsewhere(cluster: FakeCluster) -> Non
 
 def test_a_replacement_that_never_comes_is_recorded_and_its_place_freed(cluster: FakeCluster) -> None:
     cluster.land = lambda pod_: cluster.remove(PODS, pod_)
-    outcome = run(cluster)
+    outcome = run(cluster, impatient("land_seconds"))
     assert {reason for _, reason in states(outcome).values()} == {"ReplacementTimeout"}
     assert_nothing_is_left(cluster)
 
@@ -250,7 +248,7 @@ def test_a_replacement_that_is_scheduled_past_its_place_is_counted_as_pending(cl
         cluster.new_pod(pod_, node="")
 
     cluster.land = unscheduled
-    outcome = run(cluster)
+    outcome = run(cluster, impatient("land_seconds"))
     assert outcome.plan.pending == 3
     assert "3 without a node" in outcome.sentence
     assert not outcome.clean
@@ -258,8 +256,9 @@ def test_a_replacement_that_is_scheduled_past_its_place_is_counted_as_pending(cl
 
 def test_a_pod_that_goes_by_itself_is_skipped_and_does_not_keep_the_node(cluster: FakeCluster) -> None:
     def gone(verb: str, plural: str, _name: str) -> None:
-        if (verb, plural) == ("create", "reservations") and ("shop", "api-1") in cluster.objects["pods"]:
-            cluster.remove(PODS, cluster.objects["pods"]["shop", "api-1"])
+        with cluster.lock:
+            if (verb, plural) == ("create", "reservations") and ("shop", "api-1") in cluster.objects["pods"]:
+                cluster.remove(PODS, cluster.objects["pods"]["shop", "api-1"])
 
     cluster.before = gone
     outcome = run(cluster)
@@ -299,11 +298,12 @@ def test_siblings_may_take_each_others_places(cluster: FakeCluster) -> None:
 
 def test_a_deleted_plan_ends_the_run_and_releases_its_places(cluster: FakeCluster) -> None:
     def delete_plan(_reservation: Raw) -> None:
-        if cluster.objects["migrationplans"]:
-            cluster.remove(MIGRATION_PLANS, cluster.plan())
+        with cluster.lock:
+            if cluster.objects["migrationplans"]:
+                cluster.remove(MIGRATION_PLANS, cluster.plan())
 
     cluster.hold = delete_plan
-    outcome = run(cluster, longer_waits())
+    outcome = run(cluster)
     assert {reason for _, reason in states(outcome).values()} == {"Interrupted"}
     assert outcome.plan.phase is PlanPhase.ABORTED
     assert cluster.reservations() == []
@@ -314,7 +314,7 @@ def test_a_deleted_plan_ends_the_run_and_releases_its_places(cluster: FakeCluste
 def test_asked_to_stop_it_releases_what_is_reserved_and_unloads_the_nodes(cluster: FakeCluster) -> None:
     stop = threading.Event()
     cluster.hold = lambda _: stop.set()
-    outcome = run(cluster, longer_waits(), stop=stop)
+    outcome = run(cluster, stop=stop)
     assert {status.reason for status in outcome.plan.statuses} == {MoveReason.INTERRUPTED}
     assert outcome.plan.phase is PlanPhase.ABORTED
     assert cluster.reservations() == []
@@ -329,7 +329,7 @@ def test_asked_to_stop_it_leaves_an_evicted_pods_place_to_the_operator(cluster: 
         stop.set()
 
     cluster.land = leave
-    run(cluster, longer_waits(), stop=stop)
+    run(cluster, stop=stop)
     evicted = {name for verb, _, name in cluster.calls if verb == "evict"}
     assert evicted
     assert len(cluster.reservations()) == len(evicted)
@@ -375,18 +375,19 @@ def test_an_approved_plan_is_carried_out(cluster: FakeCluster) -> None:
             cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"approved": True}})
 
     cluster.before = approve
-    outcome = run(cluster, replace(SETTINGS, approval=Approval.APPROVE, approval_seconds=10))
+    outcome = run(cluster, replace(SETTINGS, approval=Approval.APPROVE, approval_seconds=60))
     assert outcome.clean
     assert outcome.plan.landed_on_target == 3
 
 
 def test_a_plan_deleted_before_its_approval_is_not_carried_out(cluster: FakeCluster) -> None:
     def delete(verb: str, plural: str, _name: str) -> None:
-        if (verb, plural) == ("get", "migrationplans") and cluster.objects["migrationplans"]:
-            cluster.remove(MIGRATION_PLANS, cluster.plan())
+        with cluster.lock:
+            if (verb, plural) == ("get", "migrationplans") and cluster.objects["migrationplans"]:
+                cluster.remove(MIGRATION_PLANS, cluster.plan())
 
     cluster.before = delete
-    outcome = run(cluster, replace(SETTINGS, approval=Approval.APPROVE, approval_seconds=10))
+    outcome = run(cluster, replace(SETTINGS, approval=Approval.APPROVE, approval_seconds=60))
     assert outcome.verdict is Verdict.PLAN_DELETED
 
 
@@ -399,7 +400,7 @@ def test_two_runs_never_overlap(cluster: FakeCluster) -> None:
         cluster.hold_at_once(_reservation)
 
     cluster.hold = second_run
-    outcome = run(cluster, longer_waits())
+    outcome = run(cluster)
     assert inner[0].verdict is Verdict.LEASE_HELD
     assert not inner[0].clean
     assert outcome.plan.landed_on_target == 3
@@ -423,8 +424,3 @@ def owner_of(reservation: Raw) -> str:
 
 def own_name(pod_: Raw, cluster: FakeCluster) -> str:
     return reservation_name(cluster.plan()["metadata"]["name"], pod_["metadata"]["uid"])
-
-
-def longer_waits() -> CycleSettings:
-    waits = replace(QUICK, reserve_seconds=10, land_seconds=10, ready_seconds=10, evict_seconds=10)
-    return replace(SETTINGS, execution=replace(SETTINGS.execution, timeouts=waits))

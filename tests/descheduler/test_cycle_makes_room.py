@@ -19,7 +19,7 @@ from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS
-from descheduler.cycle_settings import SETTINGS
+from descheduler.cycle_settings import SETTINGS, impatient
 from descheduler.fake_cluster import Raw, call, failure
 from descheduler.room_cluster import BEGINS_NOTHING, LARGE, RoomCluster, asking, slot_of
 from descheduler.test_cycle_killed_anywhere import SETTINGS as PATIENT
@@ -128,7 +128,7 @@ def test_a_pod_that_finds_another_place_needs_no_room(cluster: RoomCluster) -> N
 
     at_first_eviction(cluster, place)
 
-    outcome = run(cluster)
+    outcome = run(cluster, settings=impatient("gap_seconds"))
 
     assert rooms(outcome) == [(RoomState.RELEASED, RoomReason.POD_PLACED)]
     assert "got a place on new-node" in outcome.sentence
@@ -162,7 +162,7 @@ def test_without_the_right_to_reserve_nothing_is_moved(cluster: RoomCluster) -> 
 def test_where_no_operator_looks_the_plan_gives_up_before_it_moves_anything(cluster: RoomCluster) -> None:
     cluster.hold = lambda _: None
 
-    outcome = run(cluster)
+    outcome = run(cluster, settings=impatient("reserve_seconds"))
 
     assert rooms(outcome) == [(RoomState.FAILED, RoomReason.RESERVATION_TIMEOUT)]
     assert "is berth-operator running?" in outcome.sentence
@@ -186,7 +186,7 @@ def test_room_that_is_not_made_is_given_back(cluster: RoomCluster) -> None:
 
 def test_room_that_nobody_takes_is_given_back(cluster: RoomCluster) -> None:
     cluster.gives = False
-    outcome = run(cluster)
+    outcome = run(cluster, settings=impatient("land_seconds"))
     assert rooms(outcome) == [(RoomState.FAILED, RoomReason.NOT_TAKEN)]
     assert cluster.rooms() == []
 

@@ -20,7 +20,7 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
-from descheduler.cycle_settings import PLANNER, SETTINGS
+from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, fragmented_cluster, pod, replica_set
 
 ONE_BY_ONE = PlannerSettings(waves=WaveLimits(per_controller=1))
@@ -77,7 +77,7 @@ def test_a_run_begins_once_the_pod_that_waited_has_a_node() -> None:
     add_hungry(cluster, cpu="8")
     bound = {"spec": {"nodeName": "low-1"}, "status": {"phase": "Running"}}
     threading.Timer(0.5, cluster.merge_patch, (PODS, "hungry-1", bound), {"namespace": "shop"}).start()
-    outcome = run(cluster, with_execution(pending_wait_seconds=10))
+    outcome = run(cluster, with_execution(pending_wait_seconds=60))
     assert outcome.verdict is Verdict.CARRIED_OUT
     assert evicted(cluster) == ["web-2"]
 
@@ -142,7 +142,7 @@ def test_the_next_pod_of_a_controller_stays_until_the_replacement_before_it_is_r
         return bool(gone["metadata"]["labels"]["app"] == "web")
 
     cluster.land = land_unready
-    outcome = run(cluster, with_execution(max_failed_share=1.0), ONE_BY_ONE)
+    outcome = run(cluster, impatient("ready_seconds", settings=with_execution(max_failed_share=1.0)), ONE_BY_ONE)
     found = states(outcome)
     assert sorted(found[name] for name in ("web-1", "web-2")) == [
         ("Failed", "ReplacementTimeout"),
@@ -162,10 +162,12 @@ def test_a_replacement_that_becomes_ready_late_lets_the_next_go() -> None:
         cluster.take(place, new)
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         name = new["metadata"]["name"]
-        threading.Timer(0.8, cluster.merge_patch, (PODS, name, ready), {"namespace": "shop"}).start()
+        threading.Timer(3, cluster.merge_patch, (PODS, name, ready), {"namespace": "shop"}).start()
 
     cluster.land = land_late
-    outcome = run(cluster, with_execution(max_failed_share=1.0), ONE_BY_ONE)
+    # Each move is over before its replacement is Ready; the next one waits as long again.
+    settings = impatient("ready_seconds", settings=with_execution(max_failed_share=1.0), seconds=2)
+    outcome = run(cluster, settings, ONE_BY_ONE)
     assert sorted(evicted(cluster)) == ["api-1", "web-1", "web-2"], states(outcome)
 
 
@@ -188,8 +190,7 @@ def test_a_wave_that_takes_too_long_stops_the_plan() -> None:
     cluster = fragmented_cluster()
     cluster.hold = lambda _reservation: None
     slow = with_execution(wave_seconds=0.2)
-    waits = replace(slow.execution.timeouts, reserve_seconds=30, gap_seconds=30)
-    outcome = run(cluster, with_execution(slow, timeouts=waits))
+    outcome = run(cluster, slow)
     assert set(states(outcome).values()) == {("Skipped", "PlanStopped")}
     assert "wave 0 took longer than 0.2 s" in outcome.sentence
 
@@ -298,7 +299,7 @@ def test_freed_nodes_are_marked_and_the_marks_go_when_pods_come() -> None:
 def test_an_aborted_or_failed_run_marks_nothing() -> None:
     cluster = fragmented_cluster()
     cluster.hold = lambda _reservation: None
-    run(cluster, TAINTING)
+    run(cluster, impatient("reserve_seconds", settings=TAINTING))
     assert cluster.taints() == {}
 
 

@@ -25,7 +25,7 @@ from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
 from builders import FakeClock
-from descheduler.cycle_settings import PLANNER, QUICK, SETTINGS
+from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, call, failure, fragmented_cluster, pod
 
 
@@ -101,11 +101,12 @@ def test_the_pod_is_asked_about_as_it_is_then() -> None:
     def annotate(verb: str, plural: str, _name: str) -> None:
         """Somebody asks for peace when the places are being reserved."""
         if (verb, plural) == ("create", "reservations"):
-            found = cluster.objects["pods"]["shop", "web-2"]["metadata"]
-            found["annotations"] = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true"}
+            with cluster.lock:
+                found = cluster.objects["pods"]["shop", "web-2"]["metadata"]
+                found["annotations"] = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true"}
 
     cluster.before = annotate
-    outcome = run(cluster, planner)
+    outcome = run(cluster, planner, impatient("gap_seconds"))
 
     assert states(outcome)["web-2"] == ("Skipped", "Filtered")
     assert evicted(cluster) == ["api-1", "web-1"]
@@ -120,8 +121,7 @@ def test_a_cluster_that_cannot_be_read_for_a_moment_is_read_again() -> None:
             raise failures.pop()
         return ()
 
-    patient = replace(SETTINGS, execution=replace(SETTINGS.execution, timeouts=replace(QUICK, evict_seconds=5)))
-    outcome = run(cluster, guarded(say), patient)
+    outcome = run(cluster, guarded(say))
 
     assert set(states(outcome).values()) == {("Landed", "")}
 
@@ -171,7 +171,8 @@ def test_a_pod_that_is_named_moves_with_its_place_held_first() -> None:
 def test_a_pod_that_is_named_and_stays_does_not_keep_another_of_its_node() -> None:
     cluster = fragmented_cluster()
     cluster.hold = lambda r: None if of_web(r) else cluster.hold_at_once(r)
-    outcome = run(cluster, replace(naming("web-1", "api-1"), waves=WaveLimits(per_wave=1)))
+    one_by_one = replace(naming("web-1", "api-1"), waves=WaveLimits(per_wave=1))
+    outcome = run(cluster, one_by_one, impatient("reserve_seconds"))
 
     assert [move["pod"] for move in cluster.plan()["spec"]["moves"]] == ["web-1", "api-1"]
     assert states(outcome) == {"web-1": ("Failed", "ReservationTimeout"), "api-1": ("Landed", "")}

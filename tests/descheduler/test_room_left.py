@@ -129,8 +129,9 @@ def test_a_pod_that_left_by_itself_made_its_room() -> None:
     cluster = tight_cluster(large="2")
 
     def gone(verb: str, plural: str, _name: str) -> None:
-        if (verb, plural) == ("create", "reservations") and ("shop", "small-1") in cluster.objects["pods"]:
-            cluster.remove(PODS, cluster.objects["pods"]["shop", "small-1"])
+        with cluster.lock:
+            if (verb, plural) == ("create", "reservations") and ("shop", "small-1") in cluster.objects["pods"]:
+                cluster.remove(PODS, cluster.objects["pods"]["shop", "small-1"])
 
     cluster.before = gone
     assert carried_out(cluster)["large-1"] == ("Landed", "")
