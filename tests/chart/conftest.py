@@ -32,6 +32,7 @@ from waiting import eventually
 
 RESTRICTED = "restricted"
 OWN_KINDS = (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES)
+OWN_CRDS = [f"{resource.plural}.{resource.group}" for resource in OWN_KINDS]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -59,7 +60,7 @@ def bare_sandbox() -> Iterator[Sandbox]:
                 client.create(CRDS, kind)
             make_restricted_namespace(client)
             eventually(
-                "the kinds are served", lambda: {"ServiceMonitor", "PrometheusRule"} <= kinds(client), seconds=20
+                "the kinds are served", lambda: {"ServiceMonitor", "PrometheusRule"} <= kinds(client), seconds=60
             )
         yield started
 
@@ -77,16 +78,16 @@ def with_own_kinds(client: KubeClient) -> Iterator[None]:
         with suppress(AlreadyExistsError):  # helm leaves them behind
             client.create(CRDS, yaml.safe_load(file.read_text()))
     wanted = {resource.kind for resource in OWN_KINDS}
-    eventually("Berth's kinds are served", lambda: wanted <= kinds(client), seconds=20)
+    eventually("Berth's kinds are served", lambda: wanted <= kinds(client), seconds=60)
     yield
     remove_own_kinds(client)
 
 
 def remove_own_kinds(client: KubeClient) -> None:
-    names = [f"{resource.plural}.{resource.group}" for resource in OWN_KINDS]
-    for name in names:
+    """Delete Berth's kinds with all that is of them, and wait until they can be made anew."""
+    for name in OWN_CRDS:
         client.delete(CRDS, name)
-    eventually("Berth's kinds are gone", lambda: all(is_gone(client, CRDS, name) for name in names), seconds=30)
+    eventually("Berth's kinds are gone", lambda: all(is_gone(client, CRDS, name) for name in OWN_CRDS), seconds=90)
 
 
 def kinds(client: KubeClient) -> set[str]:
@@ -100,7 +101,7 @@ def make_restricted_namespace(client: KubeClient) -> None:
     eventually(
         "pods can be made",
         lambda: not is_gone(client, SERVICE_ACCOUNTS, "default", RESTRICTED),
-        seconds=20,
+        seconds=60,
     )
 
 
@@ -112,4 +113,4 @@ def remove_berth(client: KubeClient) -> None:
     remove_own_kinds(client)
     with suppress(NotFoundError):
         client.delete(NAMESPACES, DEFAULT_NAMESPACE)
-    eventually("Berth's namespace is gone", lambda: is_gone(client, NAMESPACES, DEFAULT_NAMESPACE), seconds=30)
+    eventually("Berth's namespace is gone", lambda: is_gone(client, NAMESPACES, DEFAULT_NAMESPACE), seconds=90)

@@ -66,7 +66,7 @@ class Release:
 @contextmanager
 def installed(helm: Helm, sandbox: Sandbox, client: KubeClient, values: Values) -> Iterator[Release]:
     """Yield a release; at the end nothing of it is left but the CRDs."""
-    eventually("the namespace is gone", lambda: is_gone(client, NAMESPACES, DEFAULT_NAMESPACE), seconds=60)
+    eventually("the namespace is gone", lambda: is_gone(client, NAMESPACES, DEFAULT_NAMESPACE), seconds=180)
     release = Release(helm, sandbox)
     release.install(values)
     try:
@@ -138,7 +138,7 @@ def wait_for_probes(deployment: dict[str, Any], process: ServiceProcess) -> None
         eventually(
             f"{probe['path']} is answered",
             partial(_answers, ports[probe["port"]], probe["path"], process),
-            seconds=30,
+            seconds=90,
         )
 
 
@@ -151,7 +151,7 @@ def _answers(port: int, path: str, process: ServiceProcess) -> bool:
 
 
 def read_page(port: int, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
         text: str = answer.read().decode()
     return text
 

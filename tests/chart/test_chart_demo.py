@@ -18,7 +18,7 @@ from chart.test_chart_releases import delete_all_live
 from cluster_objects import is_gone
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 STAGE = {"stage": "demo"}
 
@@ -40,7 +40,7 @@ def is_told(client: KubeClient) -> bool:
 def clear_away(client: KubeClient) -> None:
     for name in NAMESPACE_NAMES:
         client.delete(NAMESPACES, name)
-    eventually("it is gone", lambda: all(is_gone(client, NAMESPACES, name) for name in NAMESPACE_NAMES), seconds=90)
+    eventually("it is gone", lambda: all(is_gone(client, NAMESPACES, name) for name in NAMESPACE_NAMES), seconds=300)
     for node in client.list(NODES, label_selector="stage=demo").items:
         client.delete(NODES, node["metadata"]["name"])
 
@@ -56,18 +56,18 @@ def test_the_services_of_a_release_pass_the_demo(
         filled = fill_cluster(client, seed=1)
         try:
             with running_services(bare_sandbox, client, tmp_path) as services:
-                eventually("a plan is carried out", lambda: any(p.phase.terminal for p in plans(client)), seconds=240)
-                eventually("the policy tells what came of it", lambda: is_told(client), seconds=20)
+                eventually("a plan is carried out", lambda: any(p.phase.terminal for p in plans(client)), seconds=600)
+                eventually("the policy tells what came of it", lambda: is_told(client), seconds=60)
                 (plan,) = plans(client)
                 freed = freed_nodes(client)
                 delete_all_live(client)
-                eventually("freed nodes carry no mark", lambda: not marked_nodes(client), seconds=60)
+                eventually("freed nodes carry no mark", lambda: not marked_nodes(client), seconds=90)
             log = services["descheduler"].tail(40)
             assert plan.phase is PlanPhase.SUCCEEDED, log
             assert {move.state for move in plan.status.moves} == {MoveState.LANDED}, log
             assert plan.spec.predicted is not None
             assert set(plan.spec.predicted.freed_nodes) == freed
-            eventually("every pod runs", lambda: sum(p.is_ready for p in workload(client)) == filled.pods, seconds=30)
+            eventually("every pod runs", lambda: sum(p.is_ready for p in workload(client)) == filled.pods, seconds=90)
         finally:
             clear_away(client)
 

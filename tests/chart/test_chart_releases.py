@@ -18,39 +18,46 @@ from berth_kube.resources import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
+    PODS,
     PRIORITY_CLASSES,
     RESERVATIONS,
 )
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import OWN_LABEL, Helm, existing, shown
-from chart.conftest import OWN_KINDS
+from chart.conftest import OWN_CRDS, remove_own_kinds
 from chart.released import installed, local_values, make_certificate, read_page, running_services
-from chart.test_chart_monitoring import EXPRESSIONS, SELECTOR
 from chart.value_sets import EVERYTHING
-from cluster_objects import build_deployment, is_gone, make_namespace, pods
+from cluster_objects import build_deployment, is_gone, make_namespace, pod_template, pods
+from monitoring_expressions import EXPRESSIONS, SELECTOR
 from reservation_stage import delete_if_there
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-OWN_CRDS: Final = [f"{resource.plural}.{resource.group}" for resource in OWN_KINDS]
 STAGE: Final = {"stage": "chart"}
 OF_BERTH: Final = re.compile(r"[ /.]berth\b|volcano")
 
 
 def spread_two_pods(sandbox: Sandbox, client: KubeClient) -> str:
-    """Make two nodes with a pod each, and return the pods' namespace."""
+    """Make two nodes with a pod each, which had no room for another at first, and return the pods' namespace."""
     namespace = make_namespace(client, "to-move")
-    sandbox.add_nodes(2, NodeShape(cpu="4", memory="16Gi", labels=STAGE), prefix="chart-")
+    for node in sandbox.add_nodes(2, NodeShape(cpu="4", memory="16Gi", labels=STAGE), prefix="chart-"):
+        filler = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": "filler"}, cpu="2500m", nodeName=node)}
+        filler["metadata"]["name"] = f"filler-{node}"
+        client.create(PODS, filler, namespace=namespace)
     client.create(DEPLOYMENTS, build_deployment("app", replicas=2, cpu="1", nodeSelector=STAGE), namespace=namespace)
-    eventually("both run", lambda: len(running(client, namespace)) == 2, seconds=30)
+    eventually("both run", lambda: len(running(client, namespace)) == 2, seconds=60)
     assert len({pod.spec.node_name for pod in running(client, namespace)}) == 2
+    for filler in client.list(PODS, namespace=namespace, label_selector="app=filler").items:
+        client.delete(PODS, filler["metadata"]["name"], namespace=namespace, grace_seconds=0)
+    eventually("the fillers are gone", lambda: not pods(client, namespace, app="filler"), seconds=30)
     return namespace
 
 
 def running(client: KubeClient, namespace: str) -> list[Pod]:
-    return [pod for pod in pods(client, namespace) if pod.status.phase == "Running" and not pod.is_terminating]
+    found = pods(client, namespace, app="app")
+    return [pod for pod in found if pod.status.phase == "Running" and not pod.is_terminating]
 
 
 def delete_all_live(client: KubeClient) -> None:
@@ -62,9 +69,9 @@ def delete_all_live(client: KubeClient) -> None:
     for reservation in client.list(RESERVATIONS).items:
         metadata = reservation["metadata"]
         delete_if_there(client, RESERVATIONS, metadata["name"], metadata["namespace"])
-    eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=60)
+    eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=90)
     managed = "app.kubernetes.io/managed-by=berth-operator"
-    eventually("classes are gone", lambda: not client.list(PRIORITY_CLASSES, label_selector=managed).items, seconds=60)
+    eventually("classes are gone", lambda: not client.list(PRIORITY_CLASSES, label_selector=managed).items, seconds=90)
 
 
 def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_nothing(
@@ -77,7 +84,8 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
         namespace = spread_two_pods(bare_sandbox, client)
         with running_services(bare_sandbox, client, tmp_path) as services:
             health = values["descheduler"]["healthPort"]
-            eventually("a cycle has ended", lambda: "berth_cycles_total{" in read_page(health, "/metrics"), seconds=60)
+            has_ended = lambda: "berth_cycles_total{" in read_page(health, "/metrics")  # noqa: E731
+            eventually("a cycle has ended", has_ended, seconds=180)
             metrics = {name: read_page(values[name]["healthPort"], "/metrics") for name in services}
             (plan,) = client.list(MIGRATION_PLANS).items
             delete_all_live(client)
@@ -87,9 +95,8 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
         assert {name: process.exit_code for name, process in services.items()} == {"operator": 0, "descheduler": 0}
         release.uninstall()
     clear_stage(client, namespace)
-    for name in OWN_CRDS:
-        client.delete(CRDS, name)
-    eventually("nothing of Berth is left", lambda: not of_berth(existing(client) - before), seconds=60)
+    remove_own_kinds(client)
+    eventually("nothing of Berth is left", lambda: not of_berth(existing(client) - before), seconds=90)
     asked = {series for text in EXPRESSIONS.values() for series, _ in SELECTOR.findall(text)}
     assert not asked - measured("\n".join(metrics.values()))
 
@@ -108,7 +115,7 @@ def of_berth(objects: set[str]) -> set[str]:
 
 def clear_stage(client: KubeClient, namespace: str) -> None:
     client.delete(NAMESPACES, namespace)
-    eventually("the stage is empty", lambda: is_gone(client, NAMESPACES, namespace), seconds=60)
+    eventually("the stage is empty", lambda: is_gone(client, NAMESPACES, namespace), seconds=180)
     for node in client.list(NODES, label_selector="stage=chart").items:
         client.delete(NODES, node["metadata"]["name"])
 
