@@ -9,8 +9,10 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, Planned
 from berth_core.reservations import ObjectReference
 from berth_descheduler.plan_objects import PlanIdentity, build_plan, build_reservation
 from berth_descheduler.room_left import who_lacks_room
+from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS
+from descheduler.cycle_settings import SETTINGS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, call, failure, node, pod, replica_set
 from descheduler.test_cycle import owner_of, run
 
@@ -62,8 +64,8 @@ def fail_the_small_one(cluster: FakeCluster) -> None:
     cluster.hold = hold
 
 
-def carried_out(cluster: FakeCluster) -> dict[str, tuple[str, str]]:
-    outcome = run(cluster)
+def carried_out(cluster: FakeCluster, settings: CycleSettings = SETTINGS) -> dict[str, tuple[str, str]]:
+    outcome = run(cluster, settings)
     (found,) = outcome.adopted
     return {status.pod: (status.state.value, status.reason) for status in found.statuses}
 
@@ -134,7 +136,7 @@ def test_a_pod_that_left_by_itself_made_its_room() -> None:
                 cluster.remove(PODS, cluster.objects["pods"]["shop", "small-1"])
 
     cluster.before = gone
-    assert carried_out(cluster)["large-1"] == ("Landed", "")
+    assert carried_out(cluster, impatient("land_seconds"))["large-1"] == ("Landed", "")
 
 
 def test_a_node_that_cannot_be_read_is_taken_to_have_room() -> None:
