@@ -6,6 +6,7 @@ It does not own what is disturbed: tests do.
 
 import json
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,7 +52,7 @@ class Run(ServiceProcess):
         super().__init__(["/bin/sh", "-c", f'exec "$0" "$@" >{folder}/{self._stamp}.json', *command], log)
         self._outcome = folder / f"{self._stamp}.json"
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = 300) -> int:
         """Wait for its end and return its exit code; its log is shown where it does not come."""
         try:
             eventually("the run is over", lambda: self.exit_code is not None, seconds=seconds)
@@ -92,9 +93,21 @@ class Scene:
         self.deploy("base", replicas=high, cpu=BASE_CPU, nodeSelector={"tier": "high"}, **_apart("base"))
         self.cordon(*self.high)
         self.low = self.sandbox.add_nodes(low, NodeShape(cpu=str(NODE_CPU)), prefix=f"{self.namespace}-low-")
+        self._let_the_scheduler_hear()
         for name in MOVERS:
             self.deploy(name, replicas=PODS_OF_A_MOVER, cpu="1")
         self.cordon(*self.high, closed=False)
+
+    def _let_the_scheduler_hear(self) -> None:
+        """Wait until it places pods on the low nodes: then it knows also what was done to the high ones before."""
+        probes = {f"probe-{node}": node for node in self.low}
+        for name, node in probes.items():
+            self.create_pod(name, cpu="1m", nodeSelector={"kubernetes.io/hostname": node})
+        placed = lambda: all(self.pods_on(node) == [name] for name, node in probes.items())  # noqa: E731
+        eventually("the scheduler knows the low nodes", placed, seconds=60)
+        for name in probes:
+            self.client.delete(PODS, name, namespace=self.namespace, grace_seconds=0)
+        eventually("the probes are gone", lambda: not any(map(self.pods_on, self.low)), seconds=30)
 
     def clear(self) -> None:
         """Take everything away, so that the next scene has a cluster of its own."""
@@ -105,7 +118,7 @@ class Scene:
                 self.client.delete(MIGRATION_PLANS, found.metadata.name)
         for one in self.client.list(DEPLOYMENTS, namespace=self.namespace).items:
             self.client.delete(DEPLOYMENTS, one["metadata"]["name"], namespace=self.namespace, propagation="Background")
-        eventually("its pods are gone", self._delete_pods, seconds=40)
+        eventually("its pods are gone", self._delete_pods, seconds=120)
         for node in self.nodes():
             self.client.delete(NODES, node.metadata.name)
         self.client.delete(NAMESPACES, self.namespace)
@@ -159,11 +172,11 @@ class Scene:
         )
         ready = lambda: sum(pod.is_ready for pod in self.pods(label_selector=f"app={name}")) == replicas  # noqa: E731
         if wait:
-            eventually(f"{name} runs", ready, seconds=30)
+            eventually(f"{name} runs", ready, seconds=90)
 
     def remove(self, name: str) -> None:
         self.client.delete(DEPLOYMENTS, name, namespace=self.namespace, propagation="Background")
-        eventually(f"{name} is gone", lambda: not self.pods(label_selector=f"app={name}"), seconds=30)
+        eventually(f"{name} is gone", lambda: not self.pods(label_selector=f"app={name}"), seconds=90)
 
     def create_pod(self, name: str, *, cpu: str, **spec: Any) -> None:
         body = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": name}, cpu=cpu, **spec)}
@@ -192,12 +205,12 @@ class Scene:
             print(run.tail(100))  # noqa: T201 - pytest shows it with the failure
             raise
 
-    def wait_for(self, claim: str, reached: Callable[[], object], seconds: float = 60) -> None:
+    def wait_for(self, claim: str, reached: Callable[[], object], seconds: float = 120) -> None:
         eventually(claim, reached, seconds=seconds, pause_seconds=0.02)
 
     # --- what must be so ----------------------------------------------------------------------------------------------
 
-    def require_peace(self, *allowed: Invariant, pods: int | None = None, within_seconds: float = 60) -> None:
+    def require_peace(self, *allowed: Invariant, pods: int | None = None, within_seconds: float = 120) -> None:
         """Fail unless every pod of the workload runs, no plan is under way, and nothing of a run is left anywhere."""
         wanted = len(self.high) + len(MOVERS) * PODS_OF_A_MOVER if pods is None else pods
         try:
@@ -205,7 +218,7 @@ class Scene:
         except AssertionError as error:
             raise AssertionError(f"{error}, {wanted} of them: {self._describe_pods()}") from error
         assert all(plan.phase.terminal for plan in self.plans())
-        eventually("nothing is reserved", lambda: not self._live_reservations(), seconds=30)
+        eventually("nothing is reserved", lambda: not self._live_reservations(), seconds=60)
         require_rest(self.client, Invariant.PRIORITY_CLASS_LEFT, *allowed)
 
     def _describe_pods(self) -> list[str]:
@@ -250,9 +263,9 @@ def scene(
 ) -> Iterator[Scene]:
     """Yield a fragmented cluster; it is taken away afterwards."""
     assert serving_operator.exit_code is None
-    number = sum(ord(letter) for letter in request.node.name) % 10_000
+    name = f"shop-{zlib.crc32(request.node.nodeid.encode()):08x}"
     with cluster.connect() as client:
-        made = Scene(cluster, client, tmp_path, f"shop-{number}")
+        made = Scene(cluster, client, tmp_path, name)
         try:
             made.set_up()
             yield made

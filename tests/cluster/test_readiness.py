@@ -23,7 +23,7 @@ SHORT_SECONDS = 6.0
 
 def readiness(operator: OperatorProcess) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{operator.health_port}/readyz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{operator.health_port}/readyz", timeout=20) as answer:
             told: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as refusal:
         told = json.load(refusal)
