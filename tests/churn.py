@@ -5,9 +5,11 @@ It does not own the descheduler's own count of such moves, and shares no code wi
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, PODS
 from descheduling_stage import Scene
 from waiting import eventually
@@ -22,6 +24,9 @@ class Churn:
 
     seed: int
     most_replicas: int = 4
+    changes: int = 1
+    """How much happens between two runs: controllers that are scaled, and up to two pods deleted for each of them."""
+
     _draw: random.Random = field(init=False)
     _made: int = 0
 
@@ -30,6 +35,11 @@ class Churn:
 
     def happen(self, scene: Scene) -> None:
         """Let pods come, go and be made again, and wait until all of them run."""
+        for _ in range(self.changes):
+            self._change(scene)
+        eventually("all pods run", lambda: settled(scene), seconds=120)
+
+    def _change(self, scene: Scene) -> None:
         names = self._names(scene)
         self._scale(scene, self._draw.choice(names))
         if self._draw.random() < 0.5:
@@ -37,8 +47,8 @@ class Churn:
             scene.deploy(f"extra-{self._made}", replicas=1, cpu=self._draw.choice(("250m", "500m", "1")), wait=False)
         movable = [pod.metadata.name for pod in scene.pods() if pod.metadata.labels.get("app") != KEPT_APART]
         for name in self._draw.sample(sorted(movable), k=min(2, len(movable))):
-            scene.client.delete(PODS, name, namespace=scene.namespace)
-        eventually("all pods run", lambda: settled(scene), seconds=60)
+            with suppress(NotFoundError):  # its controller has taken it away meanwhile
+                scene.client.delete(PODS, name, namespace=scene.namespace)
 
     def _names(self, scene: Scene) -> list[str]:
         found = (one["metadata"]["name"] for one in scene.client.list(DEPLOYMENTS, namespace=scene.namespace).items)
@@ -83,7 +93,7 @@ def soak(
         tell(f"{number + 1:3d} {outcome['sentence']}")
         verdicts.append(outcome["verdict"])
         counted += outcome["ping_pong"]
-        eventually("all pods run", lambda: settled(scene), seconds=60)
+        eventually("all pods run", lambda: settled(scene), seconds=120)
     plans = scene.plans()
     moves = sum(status.state is MoveState.LANDED for plan in plans for status in plan.status.moves)
     return Soaked(tuple(verdicts), moves, counted, count_to_and_fro(plans), len(scene.pods()))
