@@ -18,9 +18,9 @@ SELECTOR = re.compile(r"\b(berth_[a-z_]+)(?:\{([^}]*)\})?")
 
 def expressions() -> Iterator[tuple[str, str]]:
     """Yield each expression with what it is for."""
-    for group in yaml.safe_load(ALERTS.read_text())["groups"]:
+    for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
         yield from ((rule["alert"], rule["expr"]) for rule in group["rules"])
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+    for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
         yield from ((f"{panel['title']} {target['refId']}", target["expr"]) for target in panel["targets"])
 
 

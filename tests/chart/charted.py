@@ -55,7 +55,7 @@ class Helm:
             input=None if values is None else yaml.safe_dump(dict(values)),
             env={"PATH": os.environ.get("PATH", ""), "HOME": str(self.home), **folders},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
         if done.returncode:

@@ -56,7 +56,9 @@ def bare_sandbox() -> Iterator[Sandbox]:
         refuse_other_contexts(started.context)
         with started.connect() as client:
             remove_berth(client)
-            for kind in yaml.safe_load_all(Path(__file__).with_name("prometheus_kinds.yaml").read_text()):
+            for kind in yaml.safe_load_all(
+                Path(__file__).with_name("prometheus_kinds.yaml").read_text(encoding="utf-8")
+            ):
                 client.create(CRDS, kind)
             make_restricted_namespace(client)
             eventually(
@@ -76,7 +78,7 @@ def with_own_kinds(client: KubeClient) -> Iterator[None]:
     """Have the API server know Berth's kinds, as it does when helm has installed the chart's CRDs."""
     for file in sorted((CHART / "crds").glob("*.yaml")):
         with suppress(AlreadyExistsError):  # helm leaves them behind
-            client.create(CRDS, yaml.safe_load(file.read_text()))
+            client.create(CRDS, yaml.safe_load(file.read_text(encoding="utf-8")))
     wanted = {resource.kind for resource in OWN_KINDS}
     eventually("Berth's kinds are served", lambda: wanted <= kinds(client), seconds=60)
     yield

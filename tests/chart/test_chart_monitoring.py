@@ -83,20 +83,20 @@ def test_a_counter_is_asked_for_its_increase_only() -> None:
 
 
 def test_the_dashboard_shows_every_metric() -> None:
-    text = DASHBOARD.read_text()
+    text = DASHBOARD.read_text(encoding="utf-8")
     bases = {re.sub(r"_(?:bucket|sum|count|created|total)$", "", name) for name in SERIES}
     assert not [name for name in bases if name not in text]
 
 
 def test_an_alert_says_what_it_means_and_how_bad_it_is() -> None:
-    for group in yaml.safe_load(ALERTS.read_text())["groups"]:
+    for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in {"warning", "critical"}
             assert set(rule["annotations"]) == {"summary", "description"}
 
 
 def test_the_panels_of_the_dashboard_do_not_cover_one_another() -> None:
-    panels = json.loads(DASHBOARD.read_text())["panels"]
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     cells = [
         (column, line)
         for place in (panel["gridPos"] for panel in panels)

@@ -23,7 +23,7 @@ from chart.value_sets import EVERYTHING, REFUSED, VALUE_SETS
 from conventions.generate_copies import CHART
 
 COMMANDS: dict[str, click.Command] = {"operator": operator, "descheduler": serve}
-DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 SET_BY_THE_CHART = {
     "operator": {"--namespace", "--webhook-service", "--webhook-host", "--health-address"},
     "descheduler": {
@@ -276,7 +276,7 @@ def test_policies_are_installed_as_they_are_written(renderings: dict[str, list[M
 
 
 def test_an_image_is_named_by_digest_or_tag(renderings: dict[str, list[Manifest]]) -> None:
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
     assert container(renderings["the defaults"], "operator")["image"] == f"berth-operator:{version}"
     everything = renderings["every value"]
     assert container(everything, "operator")["image"] == "registry.example/team/berth-operator@sha256:" + "0" * 64
@@ -298,4 +298,6 @@ def test_what_is_off_by_default_is_not_there(renderings: dict[str, list[Manifest
 
 def test_the_dashboard_is_installed_as_it_stands_in_its_file(renderings: dict[str, list[Manifest]]) -> None:
     data = find(renderings["every value"], "ConfigMap", "berth-dashboard")["data"]
-    assert json.loads(data["berth.json"]) == json.loads((CHART / "monitoring" / "dashboard.json").read_text())
+    assert json.loads(data["berth.json"]) == json.loads(
+        (CHART / "monitoring" / "dashboard.json").read_text(encoding="utf-8")
+    )

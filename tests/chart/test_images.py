@@ -18,7 +18,7 @@ from chart.charted import SERVICES, Helm, container, find
 from conventions.generate_copies import CHART
 from conventions.tracked import ROOT
 
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BUILD: dict[str, Any] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 
 Step = tuple[str, str]
@@ -26,7 +26,7 @@ Step = tuple[str, str]
 
 def read_steps(service: str) -> list[Step]:
     """Return the instructions of a Dockerfile with their arguments, continued lines joined."""
-    text = (ROOT / service / "Dockerfile").read_text().replace("\\\n", " ")
+    text = (ROOT / service / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
 
@@ -48,7 +48,9 @@ def copied(steps: list[Step]) -> list[str]:
 
 
 def sent_to_the_builder(source: str) -> bool:
-    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    allowed = [
+        line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line.startswith("!")
+    ]
     return any(source == entry or source.startswith(f"{entry}/") for entry in allowed)
 
 
@@ -102,7 +104,9 @@ def test_the_list_of_dependencies_is_that_of_the_extra(service: str) -> None:
     (listing,) = [rest for word, rest in read_steps(service) if word == "RUN" and "tomllib" in rest]
     command = shlex.split(listing)
     assert command[:2] == ["python", "-c"]
-    run = subprocess.run([sys.executable, "-c", command[2]], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", command[2]], cwd=ROOT, capture_output=True, encoding="utf-8", check=True
+    )
     listed = set(run.stdout.split("\n")) - {""}
     extras = PROJECT["project"]["optional-dependencies"]
     solver = {"highspy"} if service == "descheduler" else set()
@@ -129,8 +133,8 @@ def test_nothing_is_written_to_the_root_at_run_time(service: str) -> None:
 
 
 def test_the_images_have_the_names_of_the_chart() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     version = PROJECT["project"]["version"]
     for service in SERVICES:
-        head = (ROOT / service / "Dockerfile").read_text()
+        head = (ROOT / service / "Dockerfile").read_text(encoding="utf-8")
         assert f"-f {service}/Dockerfile -t {values[service]['image']}:{version} ." in head
