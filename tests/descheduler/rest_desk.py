@@ -62,14 +62,15 @@ class ReviewingCluster(FakeCluster):
         return super().list(resource, **rest)
 
     def delay(
-        self, verb: str, resource: Resource, *, until: threading.Event | None = None, seconds: float = 10
+        self, verb: str, resource: Resource, *, until: threading.Event | None = None, seconds: float = 60
     ) -> None:
         """Answer calls of a kind only after some time, or when told to."""
         released = until or threading.Event()
 
         def before(called: str, plural: str, _name: str) -> None:
             if (called, plural) == (verb, resource.plural):
-                self.delayed += 1
+                with self.lock:
+                    self.delayed += 1
                 released.wait(seconds)
 
         self.before = before
@@ -132,11 +133,11 @@ def populated() -> ReviewingCluster:
 
 
 def quick(**limits: float) -> RestSettings:
-    """Settings for tests: nothing takes long, and only what is limited by a case is limited."""
+    """Settings for tests: only what is limited by a case is limited, also in time; heartbeats are frequent."""
     free = {"rate_per_second": 10_000.0, "burst": 10_000, **limits}
     times = RestTimes(
-        header_seconds=2, body_seconds=2, idle_seconds=2, write_seconds=2, request_seconds=5, call_seconds=3,
-        stream_seconds=30, heartbeat_seconds=0.3, linger_seconds=0.2, capacity_seconds=0.5, stop_seconds=2,
+        header_seconds=30, body_seconds=30, idle_seconds=30, write_seconds=30, request_seconds=40, call_seconds=30,
+        stream_seconds=600, heartbeat_seconds=0.3, linger_seconds=0.2, capacity_seconds=0.5, stop_seconds=2,
     )  # fmt: skip
     return RestSettings(limits=RestLimits(**cast("dict[str, Any]", free)), times=times)
 
@@ -156,4 +157,12 @@ def serving(
 
 def ask(method: str, url: str, *, token: str | None = ADMIN, **rest: Any) -> requests.Response:
     headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **rest.pop("headers", {})}
-    return requests.request(method, url, headers=headers, timeout=10, **rest)
+    with session() as asking:
+        return asking.request(method, url, headers=headers, timeout=60, **rest)
+
+
+def session() -> requests.Session:
+    """Return a session that knows nothing of the environment's proxies, certificates and passwords."""
+    made = requests.Session()
+    made.trust_env = False
+    return made
