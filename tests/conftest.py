@@ -1,4 +1,4 @@
-"""Owns what all tests share: the sandbox of a run, which signals it hears, how long a generated example may take."""
+"""Owns what all tests share: the sandbox of a run, the signals it hears, how long an example may take, quiet logs."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ import signal
 from hypothesis import HealthCheck, settings
 
 from cluster_fixtures import pytest_collection_finish, sandbox
+from log_lines import keep_quiet
 
 __all__ = ["pytest_collection_finish", "sandbox"]
 
@@ -18,6 +19,7 @@ def pytest_configure() -> None:
     """
     settings.register_profile("berth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("berth")
+    keep_quiet()
     for name in ("no_proxy", "NO_PROXY"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost")))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

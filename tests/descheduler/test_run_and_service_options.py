@@ -1,7 +1,6 @@
 """`berth run` and `berth-descheduler` as people call them: exit codes, output, and what is said of bad input."""
 
 import json
-import logging
 import os
 import signal
 import threading
@@ -13,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-import structlog
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
+import log_lines
 from berth_core.clock import SystemClock
 from berth_core.errors import InputError
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
@@ -46,12 +45,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
     made = fragmented_cluster()
     for module in (run_command, service):
         monkeypatch.setattr(module, "connect", lambda **_: made)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield made
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+    with log_lines.as_before():
+        yield made
 
 
 # --- berth run --------------------------------------------------------------------------------------------------------

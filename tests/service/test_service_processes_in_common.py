@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+import log_lines
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
 from berth_kube.errors import (
     Call,
@@ -60,12 +61,8 @@ def test_a_program_ends_with_two_where_its_user_can_mend_the_cause(error: BerthE
 
 @pytest.fixture
 def logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+    with log_lines.as_before():
+        yield
 
 
 @pytest.mark.usefixtures("logging_as_before")
