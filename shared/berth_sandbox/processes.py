@@ -17,7 +17,7 @@ from berth_sandbox.folders import SandboxFolder
 
 _GONE_WITHIN_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
-_NAMED_WITHIN_SECONDS: Final = 0.5
+_NAMED_WITHIN_SECONDS: Final = 10.0
 _NAME_POLL_SECONDS: Final = 0.001
 _ENDED_STATES: Final = "ZX"
 _TAIL_LINES: Final = 15
@@ -45,7 +45,7 @@ def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder)
 def _wait_until_named(component: Component, folder: SandboxFolder) -> None:
     """Wait until a new process shows its command line: for an instant of its start it has none, as if it were gone."""
     deadline = time.monotonic() + _NAMED_WITHIN_SECONDS
-    while find_pid(component, folder) is None and time.monotonic() < deadline:
+    while find_pid(component, folder) is None and is_present(component, folder) and time.monotonic() < deadline:
         time.sleep(_NAME_POLL_SECONDS)
 
 
@@ -110,21 +110,22 @@ def send_signal(component: Component, folder: SandboxFolder, number: signal.Sign
 def end(components: Iterable[Component], folder: SandboxFolder) -> None:
     """End components at once and wait until they are gone; they hold nothing that is worth an orderly end."""
     wanted = tuple(components)
-    for component in wanted:
-        send_signal(component, folder, signal.SIGKILL)
     deadline = time.monotonic() + _GONE_WITHIN_SECONDS
-    while any(_is_present(component, folder) for component in wanted):
+    while left := [component for component in wanted if is_present(component, folder)]:
         if time.monotonic() > deadline:
             return
+        for component in left:  # again and again: one that is just starting shows only later that it is ours
+            send_signal(component, folder, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
     for component in wanted:
         folder.pid_file(component).unlink(missing_ok=True)
 
 
-def _is_present(component: Component, folder: SandboxFolder) -> bool:
-    """Tell whether a component is alive, or is dying and still keeps its port.
+def is_present(component: Component, folder: SandboxFolder) -> bool:
+    """Tell whether a component is alive, is just starting, or is dying and still keeps its port.
 
-    A process that is ending loses its command line first and closes its sockets later.
+    A process that starts has no command line for an instant; one that is ending loses it first and closes its sockets
+    later.
     """
     pid = _read_pid(component, folder)
     if pid is None:

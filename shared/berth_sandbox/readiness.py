@@ -37,7 +37,7 @@ def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, por
 def wait_for(condition: Callable[[], bool], *, component: Component, folder: SandboxFolder, deadline: float) -> None:
     """Wait until the condition holds, which the component is to bring about; raise `ComponentError` when it cannot."""
     while not condition():
-        if processes.find_pid(component, folder) is None:
+        if not processes.is_present(component, folder):
             raise ComponentError(_describe("ended at its start", component, folder))
         if time.monotonic() > deadline:
             raise ComponentError(_describe("was not ready in time", component, folder))

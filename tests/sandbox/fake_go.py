@@ -4,12 +4,15 @@ It does not know Go's real behaviour beyond the lines that a build prints.
 """
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
-_SCRIPT = """#!{python}
+_COMMAND = """#!/bin/sh
+exec {python} -I -S {script} "$@"
+"""
+_SCRIPT = """
 import os, pathlib, sys, time
-sys.path[:] = []
 arguments = sys.argv[1:]
 calls = pathlib.Path({calls!r})
 with calls.open("a") as log:
@@ -22,7 +25,8 @@ elif arguments[:1] == ["list"]:
     print(*["package/%d" % n for n in range(5)], sep=chr(10))
 elif arguments[:1] == ["build"]:
     print(*["package/%d" % n for n in range(5)], sep=chr(10), file=sys.stderr, flush=True)
-    time.sleep({seconds!r})
+    while {waits_for!r} and not os.path.exists({waits_for!r}):
+        time.sleep(0.02)
     if {failure!r}:
         sys.exit({failure!r})
     output = pathlib.Path(arguments[arguments.index("-o") + 1])
@@ -38,16 +42,21 @@ class FakeGo:
     """A folder for the PATH with a `go` in it, and what it was asked."""
 
     def __init__(
-        self, folder: Path, *, version: str = "go1.99.0", failure: str | int = 0, build_seconds: float = 0.0
+        self, folder: Path, *, version: str = "go1.99.0", failure: str | int = 0, waits_for: Path | None = None
     ) -> None:
+        """A build fails as told, and waits until there is a file."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.command = folder / "go"
         self._calls = folder / "calls"
-        script = _SCRIPT.format(
-            python=sys.executable, calls=str(self._calls), version=version, failure=failure, seconds=build_seconds
+        script = folder / "go.py"
+        script.write_text(
+            _SCRIPT.format(
+                calls=str(self._calls), version=version, failure=failure, waits_for=str(waits_for) if waits_for else ""
+            )
         )
-        self.command.write_text(script)
+        python, path = shlex.quote(sys.executable), shlex.quote(str(script))
+        self.command.write_text(_COMMAND.format(python=python, script=path))
         self.command.chmod(0o755)
 
     @property

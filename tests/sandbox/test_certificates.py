@@ -46,7 +46,7 @@ def test_server_and_client_accept_one_another(folder: SandboxFolder, client: obj
     thread.start()
     with asking.wrap_socket(right, server_hostname="127.0.0.1") as wrapped:
         wrapped.send(b"x")
-    thread.join(10)
+    thread.join(60)
     assert len(seen) == 1
 
 

@@ -1,7 +1,7 @@
 """A sandbox behaves as a cluster does, as far as Berth can tell."""
 
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -11,7 +11,7 @@ import pytest
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient, connect
-from berth_kube.errors import ForbiddenError, KubeError
+from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
 from berth_kube.resources import (
     CRDS,
     DAEMON_SETS,
@@ -33,7 +33,7 @@ from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import fill_cluster
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_deployment, is_gone, pod_template, pods
-from sandbox.live_pods import SOON, make_pod, read_pod, wait_until
+from sandbox.live_pods import SOON, make_pod, read_pod, wait_until, watch_until
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -135,13 +135,12 @@ def test_daemon_sets_run_on_every_node(admin: KubeClient, namespace: str) -> Non
 
 
 def test_a_deleted_pod_is_gone_long_before_its_grace_period_ends(admin: KubeClient, namespace: str) -> None:
-    make_pod(admin, namespace, "slow", terminationGracePeriodSeconds=60)
+    make_pod(admin, namespace, "slow", terminationGracePeriodSeconds=3600)
     wait_until(admin, namespace, "slow", "Running")
-    began = time.monotonic()
     admin.delete(PODS, "slow", namespace=namespace)
-    assert read_pod(admin, namespace, "slow").is_terminating
+    with suppress(NotFoundError):  # gone by now, on a busy machine
+        assert read_pod(admin, namespace, "slow").is_terminating
     eventually("the pod is gone", lambda: is_gone(admin, PODS, "slow", namespace), seconds=SOON)
-    assert time.monotonic() - began < 10
 
 
 def test_a_job_ends_after_the_seconds_that_its_pods_name(admin: KubeClient, namespace: str) -> None:
@@ -169,9 +168,9 @@ def test_a_pod_that_names_no_seconds_runs_on(admin: KubeClient, namespace: str) 
 
 
 def test_a_pod_past_its_active_deadline_fails_as_under_a_kubelet(admin: KubeClient, namespace: str) -> None:
-    make_pod(admin, namespace, "late", restartPolicy="Never", activeDeadlineSeconds=1)
-    wait_until(admin, namespace, "late", "Running")
-    failed = wait_until(admin, namespace, "late", "Failed")
+    make = lambda: make_pod(admin, namespace, "late", restartPolicy="Never", activeDeadlineSeconds=2)  # noqa: E731
+    *_, before, failed = watch_until(admin, namespace, "Failed", make)
+    assert (before.status.phase, failed.status.phase) == ("Running", "Failed")
     assert failed.status.reason == "DeadlineExceeded"
     assert not failed.is_ready
 

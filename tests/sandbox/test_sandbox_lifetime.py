@@ -2,12 +2,14 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from berth_sandbox.errors import ComponentError, SandboxNameError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
+from sandbox.live_pods import SOON
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -71,6 +74,16 @@ def processes_that_mention(text: str) -> list[str]:
     return found
 
 
+@contextmanager
+def ended_at_last(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End a process with the block, whatever becomes of the test."""
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_block_leaves_neither_process_nor_folder(home: Path) -> None:
     with Sandbox.start() as started:
         refuse_other_contexts(started.context)
@@ -84,13 +97,13 @@ def test_a_block_leaves_neither_process_nor_folder(home: Path) -> None:
 def test_whatever_ends_the_starter_nothing_is_left(home: Path, number: signal.Signals) -> None:
     starter = subprocess.Popen([sys.executable, "-c", _STARTER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert starter.stdout is not None
-    with starter.stdout:
+    with starter.stdout, ended_at_last(starter):
         folder = Path(starter.stdout.readline().decode().strip())
         assert folder.parent == home / "tmp"
         starter.send_signal(number)
-        starter.wait(30)
-    eventually("no process is left", lambda: not processes_that_mention(str(home)), seconds=20)
-    eventually("no folder is left", lambda: not list((home / "tmp").iterdir()), seconds=20)
+        starter.wait(SOON)
+    eventually("no process is left", lambda: not processes_that_mention(str(home)), seconds=SOON)
+    eventually("no folder is left", lambda: not list((home / "tmp").iterdir()), seconds=SOON)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
@@ -99,13 +112,13 @@ def test_a_start_that_is_broken_off_leaves_nothing(home: Path, number: signal.Si
         [sys.executable, "-c", _INTERRUPTED_START], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert starter.stdout is not None
-    with starter.stdout:
-        while not starter.stdout.readline().startswith(b"starting kube-controller-manager"):
-            assert starter.poll() is None
+    with starter.stdout, ended_at_last(starter):
+        while not (line := starter.stdout.readline()).startswith(b"starting kube-controller-manager"):
+            assert line, "it ended before"
         starter.send_signal(number)
-        starter.wait(30)
-    eventually("no process is left", lambda: not processes_that_mention(str(home)), seconds=20)
-    eventually("no folder is left", lambda: not list((home / "tmp").iterdir()), seconds=20)
+        starter.wait(SOON)
+    eventually("no process is left", lambda: not processes_that_mention(str(home)), seconds=SOON)
+    eventually("no folder is left", lambda: not list((home / "tmp").iterdir()), seconds=SOON)
 
 
 def test_a_component_that_fails_is_named_with_the_end_of_its_log(home: Path) -> None:
@@ -122,14 +135,16 @@ def test_a_component_that_fails_is_named_with_the_end_of_its_log(home: Path) -> 
 
 
 def test_a_component_that_hangs_is_waited_for_no_longer_than_allowed(home: Path) -> None:
+    """The first one hangs, so that no other takes of the time."""
     hanging = home / "hanging"
-    hanging.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import time; time.sleep(60)' \"$@\"\n")
+    python = shlex.quote(sys.executable)
+    hanging.write_text(f"#!/bin/sh\nexec {python} -c 'import time; time.sleep(600)' \"$@\"\n")
     hanging.chmod(0o755)
-    binaries = {**find_binaries(print), "kube-apiserver": hanging}
+    binaries = {**find_binaries(print), "etcd": hanging, "kube-apiserver": hanging}
     began = time.monotonic()
-    with pytest.raises(ComponentError, match="kube-apiserver was not ready in time"):
+    with pytest.raises(ComponentError, match="etcd was not ready in time"):
         Sandbox.start(SandboxSettings(timeout_seconds=2), binaries=binaries)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert processes_that_mention(str(home / "tmp")) == []
 
 
@@ -190,7 +205,7 @@ def test_a_sandbox_of_the_command_line_stays_up_until_it_is_taken_down() -> None
 def test_a_sandbox_that_lost_a_component_is_shown_as_broken() -> None:
     with Sandbox.start(SandboxSettings(name="mine")) as started:
         started.kill("kube-apiserver")
-        eventually("it is gone", lambda: Component.API_SERVER not in started.live_components(), seconds=20)
+        eventually("it is gone", lambda: Component.API_SERVER not in started.live_components(), seconds=SOON)
         (described,) = json.loads(run("status", "--output", "json").stdout)
         assert described["state"] == "broken"
         assert described["readyNodes"] == 0

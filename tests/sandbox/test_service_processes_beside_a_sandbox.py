@@ -1,7 +1,6 @@
 """A service beside a sandbox is started, killed and started again, and says why it is not there."""
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,9 @@ import pytest
 from berth_sandbox.errors import ServiceError
 from berth_sandbox.ports import free_port
 from berth_sandbox.services import ServiceProcess
+from waiting import soon
 
-FOREVER = "import time; print('up', flush=True); time.sleep(60)"
+FOREVER = "import time; print('up', flush=True); time.sleep(600)"
 LEADER = """
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -28,10 +28,7 @@ def service(folder: Path, program: str, *arguments: str) -> ServiceProcess:
 
 
 def wait_for_line(process: ServiceProcess, line: str) -> None:
-    deadline = time.monotonic() + 10
-    while process.tail().count(line) == 0:
-        assert time.monotonic() < deadline, process.tail()
-        time.sleep(0.02)
+    soon(f"it says {line!r}", lambda: line in process.tail())
 
 
 def test_a_service_is_stopped_at_the_end_of_its_block(tmp_path: Path) -> None:
