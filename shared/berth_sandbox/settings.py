@@ -47,7 +47,7 @@ class SandboxSettings:
     """Whether a second, independent kube-scheduler serves pods with `schedulerName: second-scheduler`."""
     name: str | None = None
     """Name under which the sandbox can be found again; None makes a nameless one in a temporary folder."""
-    timeout_seconds: float = 90.0
+    timeout_seconds: float = 180.0
     """How long the start of the control plane may take, without building and without filling."""
 
     def __post_init__(self) -> None:
