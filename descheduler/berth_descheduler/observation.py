@@ -7,30 +7,23 @@ namespace, one of the plan: no move costs a call of its own to be looked at.
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeVar
 
 from berth_core.errors import BerthError
 from berth_core.labels import PLAN_LABEL
 from berth_core.migration_plans import MigrationPlan, PlannedMove
-from berth_core.objects import ObjectMeta, Pod
+from berth_core.objects import Pod
 from berth_core.plan_rooms import Room
 from berth_core.reservations import Reservation
 from berth_descheduler.plan_objects import PlanIdentity
+from berth_descheduler.seen_objects import HasMetadata, SeenObjects
 from berth_kube.client import KubeClient
 from berth_kube.resources import MIGRATION_PLANS, PODS, RESERVATIONS, Resource
-from berth_kube.watching import Changed, Listed, Removed
 
 _MOST_NAMESPACES_WATCHED: Final = 8
 _JOIN_SECONDS: Final = 5.0
 
-
-class _HasMetadata(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-T = TypeVar("T", bound=_HasMetadata)
-Keep: TypeAlias = Callable[[T], bool]
+T = TypeVar("T", bound=HasMetadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +39,6 @@ class Observed:
     plan_exists: bool = True
     plan_aborted: bool = False
     """Somebody has asked for the plan to be aborted."""
-
-
-class _Shelf(Generic[T]):
-    """The kept objects of one watch, by UID."""
-
-    def __init__(self, keep: Keep[T]) -> None:
-        self._keep = keep
-        self._objects: dict[str, T] = {}
-        self.listed = threading.Event()
-
-    def put(self, event: object) -> bool:
-        """Take in an event of the watch and tell whether it changed anything kept."""
-        match event:
-            case Listed(items=items):
-                self._objects = {one.metadata.uid: one for one in items if self._keep(one)}
-                self.listed.set()
-                return True
-            case Changed(item=changed):
-                if not self._keep(changed):
-                    return False
-                self._objects = {**self._objects, changed.metadata.uid: changed}
-                return True
-            case Removed(item=removed):
-                if removed.metadata.uid not in self._objects:
-                    return False
-                self._objects = {uid: one for uid, one in self._objects.items() if uid != removed.metadata.uid}
-                return True
-            case _:
-                return False
-
-    def objects(self) -> dict[str, T]:
-        """Return what is kept; the mapping is never changed afterwards."""
-        return self._objects
 
 
 class Observation:
@@ -97,9 +57,9 @@ class Observation:
         self.changed = threading.Event()
         """Set whenever there is something new to look at, also by those who wait for other things."""
 
-        self._reservations: _Shelf[Reservation] = _Shelf(lambda _: True)
-        self._plans: _Shelf[MigrationPlan] = _Shelf(lambda seen: seen.metadata.uid == plan.uid)
-        self._pods: list[_Shelf[Pod]] = []
+        self._reservations: SeenObjects[Reservation] = SeenObjects()
+        self._plans: SeenObjects[MigrationPlan] = SeenObjects(lambda seen: seen.metadata.uid == plan.uid)
+        self._pods: list[SeenObjects[Pod]] = []
 
     def __enter__(self) -> Self:
         """Start watching and wait for the first full look; raises what the API server refused."""
@@ -107,10 +67,10 @@ class Observation:
         self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
         self._watch(self._plans, MIGRATION_PLANS, MigrationPlan, field_selector=f"metadata.name={self._plan.name}")
         for namespace in self._namespaces():
-            shelf: _Shelf[Pod] = _Shelf(self._concerned())
-            self._pods.append(shelf)
-            self._watch(shelf, PODS, Pod, namespace=namespace)
-        for listed in [self._reservations.listed, self._plans.listed, *(shelf.listed for shelf in self._pods)]:
+            pods: SeenObjects[Pod] = SeenObjects(self._concerned())
+            self._pods.append(pods)
+            self._watch(pods, PODS, Pod, namespace=namespace)
+        for listed in [self._reservations.listed, self._plans.listed, *(pods.listed for pods in self._pods)]:
             while not listed.wait(timeout=0.1):
                 self._raise_failure()
         return self
@@ -123,11 +83,9 @@ class Observation:
     def look(self) -> Observed:
         """Return what is seen now; raises the error that ended a watch."""
         self._raise_failure()
-        pods: dict[str, Pod] = {}
-        for shelf in self._pods:
-            pods |= shelf.objects()
-        reservations = {seen.key: seen for seen in self._reservations.objects().values()}
-        plans = self._plans.objects().values()
+        pods = {pod.metadata.uid: pod for seen in self._pods for pod in seen.objects()}
+        reservations = {one.key: one for one in self._reservations.objects()}
+        plans = self._plans.objects()
         aborted = any(plan.spec.aborted for plan in plans)
         return Observed(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
 
@@ -137,7 +95,7 @@ class Observation:
         names = sorted({move.namespace for move in self._moves} | waiting)
         return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
 
-    def _concerned(self) -> Keep[Pod]:
+    def _concerned(self) -> Callable[[Pod], bool]:
         """Return what tells the pods that matter here: those to move, all others of their controllers, who waits."""
         uids = {move.pod_uid for move in self._moves} | {slot.pod_uid for room in self._rooms for slot in room.slots}
         owners = {(move.namespace, move.owner.kind, move.owner.name) for move in self._moves if move.owner}
@@ -152,7 +110,7 @@ class Observation:
 
     def _watch(
         self,
-        shelf: _Shelf[T],
+        seen: SeenObjects[T],
         resource: Resource,
         kind: type[T],
         *,
@@ -160,7 +118,7 @@ class Observation:
         label_selector: str = "",
         field_selector: str = "",
     ) -> None:
-        """Start the thread that keeps one shelf up to date."""
+        """Start the thread that keeps what is seen of a kind up to date."""
         changes = self._client.watch(
             resource,
             type=kind,
@@ -173,7 +131,7 @@ class Observation:
         def run() -> None:
             try:
                 for event in changes:
-                    if shelf.put(event):
+                    if seen.take_in(event):
                         self.changed.set()
             except BerthError as error:
                 self._failure = error

@@ -10,10 +10,10 @@ from berth_core.errors import BerthError, RetryableError
 from berth_core.migration_plans import MigrationPlan
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
+from berth_descheduler.seen_objects import SeenObjects
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, Resource
-from berth_kube.watching import Changed, Listed, Removed
 
 Item = TypeVar("Item", Node, Pod, MigrationPlan)
 
@@ -22,44 +22,32 @@ _END_SECONDS: Final = 1.0
 
 
 class _WatchedKind(Generic[Item]):
-    """All objects of one kind, by namespace and name; a thread of its own follows them."""
+    """All objects of one kind; a thread of its own follows them."""
 
     def __init__(self, client: KubeClient, resource: Resource, type_: type[Item], stop: threading.Event) -> None:
         self._client = client
         self._resource = resource
         self._type: type[Item] = type_
         self._stop = stop
-        self._lock = threading.Lock()
-        self._items: dict[tuple[str, str], Item] = {}
-        self.listed = threading.Event()
+        self._seen: SeenObjects[Item] = SeenObjects()
+        self.looked = threading.Event()
+        """Set once everything has been seen, or nothing will be."""
+
         self.error: BerthError | None = None
         self.thread = threading.Thread(target=self._follow, name=f"watch-{resource.plural}", daemon=True)
 
     def items(self) -> tuple[Item, ...]:
         """Return all objects as they are now."""
-        with self._lock:
-            return tuple(self._items.values())
+        return self._seen.objects()
 
     def _follow(self) -> None:
         try:
             for event in self._client.watch(self._resource, type=self._type, stop=self._stop):
-                with self._lock:
-                    self._take(event)
+                self._seen.take_in(event)
+                self.looked.set()
         except BerthError as error:
             self.error = error
-        self.listed.set()
-
-    def _take(self, event: object) -> None:
-        match event:
-            case Listed(items):
-                self._items = {_key(item): item for item in items}
-                self.listed.set()
-            case Changed(item):
-                self._items[_key(item)] = item
-            case Removed(item):
-                self._items.pop(_key(item), None)
-            case _:
-                pass
+        self.looked.set()
 
 
 class WatchedCluster:
@@ -84,7 +72,7 @@ class WatchedCluster:
     def await_first_look(self, seconds: float) -> None:
         """Wait until everything was listed once; raises what keeps it from that, or that it takes too long."""
         for kind in (self._nodes, self._pods, self._plans):
-            if not kind.listed.wait(seconds):
+            if not kind.looked.wait(seconds):
                 raise RetryableError(f"the cluster was not read within {seconds:g} s")
         self.check()
 
@@ -101,7 +89,3 @@ class WatchedCluster:
     def plans(self) -> tuple[MigrationPlan, ...]:
         """Return the plans as they are now."""
         return self._plans.items()
-
-
-def _key(item: Item) -> tuple[str, str]:
-    return item.metadata.namespace, item.metadata.name

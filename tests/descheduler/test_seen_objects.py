@@ -1,0 +1,136 @@
+"""Owns the claims about what is seen of a kind of object: which event of a watch changes what."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from berth_core.objects import Pod
+from berth_descheduler.seen_objects import SeenObjects
+from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from builders import pod
+
+
+def one(name: str, **labels: str) -> Pod:
+    return pod(name, uid=f"uid-{name}", labels=labels)
+
+
+def listed(*pods: Pod) -> Listed[Pod]:
+    return Listed(pods, "1")
+
+
+def changed(of: Pod) -> Changed[Pod]:
+    return Changed(of, added=False)
+
+
+def is_kept(seen: Pod) -> bool:
+    return seen.metadata.labels.get("kept", "yes") == "yes"
+
+
+@dataclass(frozen=True)
+class Case:
+    before: tuple[Pod, ...]
+    event: WatchItem[Pod]
+    want_news: bool
+    want: set[tuple[str, str]] = field(default_factory=set)
+    """The names with their label `size`."""
+
+
+CASES = {
+    "a list is all there is": Case(
+        (one("a"), one("b")), listed(one("b"), one("c")), want_news=True, want={("b", ""), ("c", "")}
+    ),
+    "a list that says the same is news too": Case((one("a"),), listed(one("a")), want_news=True, want={("a", "")}),
+    "a list of nothing leaves nothing": Case((one("a"),), listed(), want_news=True),
+    "of a list only what is kept counts": Case(
+        (), listed(one("a"), one("b", kept="no")), want_news=True, want={("a", "")}
+    ),
+    "one that is new is added": Case((one("a"),), changed(one("b")), want_news=True, want={("a", ""), ("b", "")}),
+    "one that changed takes its own place": Case(
+        (one("a"),), changed(one("a", size="2")), want_news=True, want={("a", "2")}
+    ),
+    "one that is not kept is no news": Case(
+        (one("a"),), changed(one("b", kept="no")), want_news=False, want={("a", "")}
+    ),
+    "one that is kept no longer stays as it was": Case(
+        (one("a", size="1"),), changed(one("a", kept="no", size="2")), want_news=False, want={("a", "1")}
+    ),
+    "one of the same name is another": Case(
+        (one("a"),),
+        changed(pod("a", uid="another", labels={"size": "2"})),
+        want_news=True,
+        want={("a", ""), ("a", "2")},
+    ),
+    "one that is gone is forgotten": Case((one("a"), one("b")), Removed(one("a")), want_news=True, want={("b", "")}),
+    "one that is gone is forgotten, kept no longer or not": Case(
+        (one("a"),), Removed(one("a", kept="no")), want_news=True
+    ),
+    "one that was never kept is no news when it goes": Case(
+        (one("a"),), Removed(one("b")), want_news=False, want={("a", "")}
+    ),
+    "a bookmark is no news": Case((one("a"),), Bookmark("2"), want_news=False, want={("a", "")}),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_an_event_changes_what_is_seen(case: Case) -> None:
+    seen = SeenObjects(is_kept)
+    seen.take_in(listed(*case.before))
+
+    assert seen.take_in(case.event) is case.want_news
+    assert {(found.metadata.name, found.metadata.labels.get("size", "")) for found in seen.objects()} == case.want
+
+
+def test_without_a_choice_all_are_kept() -> None:
+    seen: SeenObjects[Pod] = SeenObjects()
+    seen.take_in(listed(one("a", kept="no")))
+    assert seen.take_in(changed(one("b", kept="no")))
+    assert len(seen.objects()) == 2
+
+
+def test_all_is_seen_once_it_was_listed_and_not_before() -> None:
+    seen: SeenObjects[Pod] = SeenObjects()
+    seen.take_in(changed(one("a")))
+    assert not seen.listed.is_set()
+    seen.take_in(listed())
+    assert seen.listed.is_set()
+
+
+def test_what_was_returned_stays_as_it_was() -> None:
+    seen: SeenObjects[Pod] = SeenObjects()
+    seen.take_in(listed(one("a")))
+    before = seen.objects()
+    seen.take_in(changed(one("b")))
+    seen.take_in(Removed(one("a")))
+    assert before == (one("a"),)
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Let threads take turns as often as can be."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_no_change_is_lost_where_several_threads_write_and_one_reads() -> None:
+    seen: SeenObjects[Pod] = SeenObjects()
+    pods = [one(f"pod-{number}") for number in range(300)]
+    seen.take_in(listed(*pods))
+    writers = [threading.Thread(target=write, args=(seen, pods[first::2])) for first in (0, 1)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert len(seen.objects()) <= len(pods)
+    assert len(seen.objects()) == len(pods)
+
+
+def write(seen: SeenObjects[Pod], pods: list[Pod]) -> None:
+    for _ in range(10):
+        for way in (Removed, changed):
+            for each in pods:
+                seen.take_in(way(each))
