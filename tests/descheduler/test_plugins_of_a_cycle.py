@@ -16,7 +16,7 @@ from berth_descheduler.last_word import LastWord
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.plugins.balance import NoBalance
+from berth_descheduler.planner.balance import NoBalance
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.plugin_set import Enabled, PluginError, PluginSet
 from berth_descheduler.plugins.protocols import Candidate, ClusterView, PodFilter

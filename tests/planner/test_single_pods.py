@@ -16,7 +16,7 @@ from berth_core.selector_texts import parse_selector
 from berth_core.snapshot import Snapshot
 from berth_descheduler.plan_tables import render_plan
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
-from berth_descheduler.plugins.balance import NoBalance
+from berth_descheduler.planner.balance import NoBalance
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.plugin_set import Enabled, PluginSet
 from berth_descheduler.plugins.protocols import Candidate, ClusterView

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from berth_core.errors import InputError
-from berth_descheduler.plugins.balance import Defragmentation
+from berth_descheduler.planner.balance import Defragmentation
 from berth_descheduler.plugins.builtin import OWN_PLUGINS, installed_plugins
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, PluginRegistry

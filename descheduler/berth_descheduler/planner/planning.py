@@ -12,6 +12,7 @@ from berth_core.objects import OwnerReference, Pod
 from berth_core.plan_rooms import Room
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.balance import balance_of
 from berth_descheduler.planner.classes import odd_requests
 from berth_descheduler.planner.cluster import NodeIndex
 from berth_descheduler.planner.deadlines import Deadline, NoDeadline
@@ -75,7 +76,7 @@ class Plan:
     @property
     def objective(self) -> Objective:
         """Return what was asked for, as a MigrationPlan records it."""
-        return self.settings.balance.objective
+        return balance_of(self.settings).objective
 
 
 def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | None = None) -> Plan:
@@ -83,7 +84,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
 
     Raises `InputError` that names what is wrong with the snapshot or the settings.
     """
-    balance = settings.balance
+    balance = balance_of(settings)
     strategy = balance.strategy(settings, deadline or NoDeadline())
     named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))

@@ -11,10 +11,8 @@ from typing import TypeAlias
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import LabelSelector
-from berth_descheduler.plugins.balance import Defragmentation
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.plugins.plugin_set import PluginSet
-from berth_descheduler.plugins.protocols import BalancePlugin
 
 _POSITIVE = "a whole number from 1 on"
 
@@ -101,9 +99,3 @@ class PlannerSettings:
     def node_selectors(self) -> tuple[LabelSelector, ...]:
         """Return the selectors of the nodes that give and take pods: a node has to satisfy all of them."""
         return tuple(one for one in (self.node_selector, self.plugins.node_selector) if one is not None)
-
-    @property
-    def balance(self) -> BalancePlugin:
-        """Return what chooses moves for the cluster as a whole."""
-        enabled = self.plugins.balance
-        return Defragmentation(self.args) if enabled is None else enabled.plugin

@@ -6,7 +6,7 @@ It does not own those of other distributions (`registry`).
 from collections.abc import Mapping
 from typing import Final
 
-from berth_descheduler.plugins.balance import Defragmentation
+from berth_descheduler.planner.balance import Defragmentation
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
 from berth_descheduler.plugins.defragmentation import PLUGIN_NAME
 from berth_descheduler.plugins.protocols import PluginType

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 from berth_core.errors import InputError
 from berth_core.objects import LabelSelector
-from berth_descheduler.plugins.balance import Defragmentation, NoBalance
+from berth_descheduler.planner.balance import Defragmentation, NoBalance
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.plugins.plugin_set import Enabled, PluginSet

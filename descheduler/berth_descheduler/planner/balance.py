@@ -5,16 +5,15 @@ It does not own how moves are chosen: those are the planner's strategies.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from berth_core.migration_plans import Objective
+from berth_descheduler.planner.deadlines import Deadline
+from berth_descheduler.planner.problems import Strategy
+from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner.strategies import LeaveAsIs, make_strategy
 from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, DefragmentationArgs
-
-if TYPE_CHECKING:  # the planner imports this package
-    from berth_descheduler.planner.deadlines import Deadline
-    from berth_descheduler.planner.problems import Strategy
-    from berth_descheduler.planner.settings import PlannerSettings
-
+from berth_descheduler.plugins.protocols import BalancePlugin
 
 SINGLE_PODS: Final = "SinglePods"
 """In place of a strategy, where only single pods that plugins name are moved."""
@@ -31,10 +30,8 @@ class Defragmentation:
         """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         return cls(DefragmentationArgs.parse(args))
 
-    def strategy(self, _settings: "PlannerSettings", deadline: "Deadline") -> "Strategy":
+    def strategy(self, _settings: PlannerSettings, deadline: Deadline) -> Strategy:
         """Return the strategy; raises `InputError` where it needs what is not installed."""
-        from berth_descheduler.planner.strategies import make_strategy  # noqa: PLC0415 - the planner imports this one
-
         return make_strategy(self.args, deadline)
 
     @property
@@ -50,13 +47,17 @@ class NoBalance:
     plugins: tuple[str, ...] = ()
     """The deschedule plugins that are enabled beside it."""
 
-    def strategy(self, _settings: "PlannerSettings", _deadline: "Deadline") -> "Strategy":
+    def strategy(self, _settings: PlannerSettings, _deadline: Deadline) -> Strategy:
         """Return the strategy that leaves everything as it is."""
-        from berth_descheduler.planner.strategies import LeaveAsIs  # noqa: PLC0415 - the planner imports this one
-
         return LeaveAsIs()
 
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
         return Objective(plugin=", ".join(self.plugins), strategy=SINGLE_PODS)
+
+
+def balance_of(settings: PlannerSettings) -> BalancePlugin:
+    """Return what chooses a plan's moves for the cluster as a whole."""
+    enabled = settings.plugins.balance
+    return Defragmentation(settings.args) if enabled is None else enabled.plugin
