@@ -40,7 +40,7 @@ from berth_descheduler.plan_history import count_ping_pong
 from berth_descheduler.plan_objects import PlanIdentity, build_defragmented_patch, build_status_patch
 from berth_descheduler.plan_review import Reviewer
 from berth_descheduler.planner import Invalid
-from berth_descheduler.plugins.balance import SINGLE_PODS
+from berth_descheduler.planner.balance import SINGLE_PODS
 from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.source_taints import nodes_of_open_rooms, nodes_to_empty, taint_nodes, untaint_nodes

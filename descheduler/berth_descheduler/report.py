@@ -15,7 +15,7 @@ from berth_core.selector_texts import format_selector
 from berth_descheduler.described_output import to_json
 from berth_descheduler.plan_quality import describe_cost, describe_quality, describe_room, describe_shapes
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
-from berth_descheduler.plugins.balance import SINGLE_PODS
+from berth_descheduler.planner.balance import SINGLE_PODS
 from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, StrategyName
 from berth_descheduler.plugins.protocols import PluginKind
 from berth_descheduler.refusals import Refusal, Refused, RefusedKind
