@@ -97,7 +97,7 @@ def test_the_meter_measures_at_once_and_reads_three_lists() -> None:
     settings = CapacitySettings(every_seconds=3600.0)
 
     with CapacityMeter(cluster, FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
-        eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=10)
+        eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
 
     assert lists(cluster) == ["nodes", "pods", "reservations"]
 
@@ -108,13 +108,13 @@ def test_the_meter_goes_on_after_an_error() -> None:
     settings = CapacitySettings(every_seconds=0.02)
 
     with CapacityMeter(cluster, FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
-        eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=10)
+        eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
 
     assert lists(cluster)[:2] == ["nodes", "pods"]
 
 
 def test_a_meter_that_is_to_measure_never_reads_nothing() -> None:
-    cluster, before = fragmented_cluster(), threading.active_count()
+    cluster, before = fragmented_cluster(), set(threading.enumerate())
 
     with CapacityMeter(
         cluster,  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def test_a_meter_that_is_to_measure_never_reads_nothing() -> None:
         CapacityMetrics(CollectorRegistry()),
         CapacitySettings(every_seconds=None),
     ):
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
 
     assert cluster.calls == []
 

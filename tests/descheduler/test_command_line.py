@@ -51,7 +51,7 @@ def test_every_command_has_help_that_says_what_it_does(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*path, "--help"]) == 0
-    assert f"Usage: {Path(sys.argv[0]).name}" in (text := capsys.readouterr().out)
+    assert re.match(rf"Usage: .* {' '.join(path)} \[", text := capsys.readouterr().out)
     assert re.search(r"\n\n  [A-Z].+\.\n", text, re.DOTALL)
 
 
@@ -102,7 +102,7 @@ def seen_on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
         with suppress(OSError):  # the program has closed its end
             while part := os.read(ours, 65536):
                 parts.append(part)
-        assert running.wait(60) == 0
+        assert running.wait(180) == 0
     os.close(ours)
     return b"".join(parts).decode()
 
@@ -131,7 +131,7 @@ def test_a_pipe_gets_no_colours(tmp_path: Path) -> None:
     path.write_bytes(SNAPSHOT.to_json())
     command = [sys.executable, "-c", BERTH, "plan", "--snapshot", str(path)]
 
-    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    text = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True).stdout
 
     assert "Fragmentation" in text
     assert "\x1b" not in text

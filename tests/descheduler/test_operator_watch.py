@@ -11,7 +11,7 @@ from berth_kube.errors import ServerError
 from berth_kube.resources import LEASES, NODES, PODS
 from builders import NOON, FakeClock
 from descheduler.fake_cluster import FakeCluster, call, failure, node
-from waiting import eventually
+from waiting import soon
 
 STALE_SECONDS = 30.0
 
@@ -116,4 +116,4 @@ def test_the_watch_looks_again_and_again_and_outlives_a_failure() -> None:
     clock.advance(60)
     made.faults["get", "leases"] = [ServerError(call("get", LEASES, "x"), failure(500))]
     with OperatorWatch(made, clock, "berth-system", every=0.01, stale=STALE_SECONDS):  # type: ignore[arg-type]
-        eventually("the gate is off", lambda: gates(made) == ["theirs"], seconds=5)
+        soon("the gate is off", lambda: gates(made) == ["theirs"])

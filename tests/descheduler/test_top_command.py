@@ -43,7 +43,7 @@ from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_clus
 from descheduler.fake_cluster import node as raw_node
 from descheduler.stored_bodies import how, move, plan
 from scripted_server import ScriptedServer
-from waiting import eventually
+from waiting import soon
 
 Captured = pytest.CaptureFixture[str]
 BERTH = "from berth_descheduler.cli import main; main()"
@@ -256,16 +256,16 @@ def test_wrong_input_is_exit_code_2(capsys: Captured, arguments: list[str], want
 
 def test_the_picture_follows_the_cluster(cluster: FakeCluster) -> None:
     with WatchedCluster(cluster) as watched:  # type: ignore[arg-type]
-        watched.await_first_look(10)
+        watched.await_first_look(60)
         assert (len(watched.snapshot().nodes), len(watched.snapshot().pods), watched.plans()) == (4, 5, ())
 
         cluster.add(NODES, raw_node("new"))
         cluster.add(MIGRATION_PLANS, plan("plan-1", "Running"))
         cluster.remove(PODS, cluster.objects["pods"]["shop", "web-1"])
 
-        eventually("the node is there", lambda: len(watched.snapshot().nodes) == 5, seconds=10)
-        eventually("the plan is there", lambda: len(watched.plans()) == 1, seconds=10)
-        eventually("the pod is gone", lambda: len(watched.snapshot().pods) == 4, seconds=10)
+        soon("the node is there", lambda: len(watched.snapshot().nodes) == 5)
+        soon("the plan is there", lambda: len(watched.plans()) == 1)
+        soon("the pod is gone", lambda: len(watched.snapshot().pods) == 4)
         watched.check()
 
 
@@ -277,12 +277,12 @@ def test_what_ends_a_watch_is_raised(cluster: FakeCluster) -> None:
     cluster.watch = refusing(cluster, forbid)  # type: ignore[method-assign]
 
     with WatchedCluster(cluster) as watched, pytest.raises(ForbiddenError, match="not you"):  # type: ignore[arg-type]
-        watched.await_first_look(10)
+        watched.await_first_look(60)
 
 
 def test_a_first_look_that_takes_too_long_is_raised(cluster: FakeCluster) -> None:
     hang = threading.Event()
-    cluster.watch = refusing(cluster, lambda *_: hang.wait(20))  # type: ignore[method-assign]
+    cluster.watch = refusing(cluster, lambda *_: hang.wait(60))  # type: ignore[method-assign]
 
     with WatchedCluster(cluster) as watched, pytest.raises(RetryableError, match=r"not read within 0\.1 s"):  # type: ignore[arg-type]
         watched.await_first_look(0.1)
@@ -321,8 +321,8 @@ def test_on_a_terminal_it_is_live_until_it_is_told_to_end_and_gives_the_screen_b
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
         with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
             os.close(theirs)
-            read_until(ours, "2 nodes, 2 empty", 60)
+            read_until(ours, "2 nodes, 2 empty", 180)
             running.send_signal(number)
-            read_until(ours, "\x1b[?1049l", 30)
-            assert running.wait(30) == 0
+            read_until(ours, "\x1b[?1049l", 90)
+            assert running.wait(90) == 0
         os.close(ours)
