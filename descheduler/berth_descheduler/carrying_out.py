@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from berth_core import migration_plans
 from berth_core.clock import Clock, format_timestamp, parse_timestamp
 from berth_core.errors import BerthError, PermanentError
 from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
@@ -24,9 +23,9 @@ from berth_core.migration_plans import (
     PlanPhase,
 )
 from berth_core.plan_rooms import RoomState
-from berth_core.reservations import ObjectReference
 from berth_descheduler import log_keys
-from berth_descheduler.event_reasons import COMPONENT, EventReason
+from berth_descheduler.announcements import announce
+from berth_descheduler.event_reasons import EventReason
 from berth_descheduler.executor import Execution, LeaseLostError, PlanExecutor, Tools
 from berth_descheduler.freed_nodes import Freeing, mark_freed
 from berth_descheduler.landing import count_pending, read_freed
@@ -47,7 +46,6 @@ from berth_descheduler.source_taints import nodes_of_open_rooms, nodes_to_empty,
 from berth_descheduler.wave_gate import WaveGate
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.events import EventType, record_event
 from berth_kube.leases import LeaseHolder
 from berth_kube.resources import MIGRATION_PLANS, NODES
 
@@ -143,7 +141,7 @@ def _begin(shop: Workshop, plan: MigrationPlan, *, adopted: bool) -> MigrationPl
         raise PlanDeletedError(f"plan {plan.metadata.name} was deleted before it began") from error
     reason = EventReason.ADOPTED if adopted else EventReason.STARTED
     what = "Continuing what an interrupted run began" if adopted else "Moving"
-    record(shop, plan, reason, f"{what}: {len(plan.spec.moves)} moves")
+    announce(shop.client, shop.clock, plan, reason, f"{what}: {len(plan.spec.moves)} moves")
     if adopted:
         _LOG.warning(log_keys.PLAN_ADOPTED, **{log_keys.KEY_PLAN: plan.metadata.name})
     shop.observer.plan_begun(plan.metadata.name, len(plan.spec.moves))
@@ -239,11 +237,12 @@ def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome
     failed = [one for one in outcome.statuses if one.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
     for one in failed[:_MOST_MOVE_EVENTS]:
         text = f"{one.namespace}/{one.pod} {one.state.value} {one.reason}: {one.message}"
-        record(shop, plan, EventReason.MOVE_FAILED, text, kind="Warning")
+        announce(shop.client, shop.clock, plan, EventReason.MOVE_FAILED, text, bad=True)
     for room in [one for one in outcome.rooms if one.state is RoomState.FAILED][:_MOST_MOVE_EVENTS]:
-        record(shop, plan, EventReason.ROOM_FAILED, f"{room.name} {room.reason}: {room.message}", kind="Warning")
+        text = f"{room.name} {room.reason}: {room.message}"
+        announce(shop.client, shop.clock, plan, EventReason.ROOM_FAILED, text, bad=True)
     reason = EventReason.ABORTED if outcome.phase is PlanPhase.ABORTED else EventReason.FINISHED
-    record(shop, plan, reason, outcome.sentence, kind="Normal" if outcome.clean else "Warning")
+    announce(shop.client, shop.clock, plan, reason, outcome.sentence, bad=not outcome.clean)
 
 
 def _annotate_sources(shop: Workshop, sources: set[str]) -> None:
@@ -254,23 +253,3 @@ def _annotate_sources(shop: Workshop, sources: set[str]) -> None:
             shop.client.merge_patch(NODES, source, patch)
         except BerthError as error:
             _LOG.warning(log_keys.CALL_FAILED, **{log_keys.KEY_NODE: source, log_keys.KEY_ERROR: str(error)})
-
-
-def record(
-    shop: Workshop, plan: MigrationPlan, reason: EventReason, message: str, *, kind: EventType = "Normal"
-) -> None:
-    """Record an event on a plan, for `kubectl describe`."""
-    record_event(
-        shop.client,
-        regarding=ObjectReference(
-            api_version=migration_plans.API_VERSION,
-            kind=migration_plans.KIND,
-            name=plan.metadata.name,
-            uid=plan.metadata.uid,
-        ),
-        reason=reason.value,
-        message=message,
-        type=kind,
-        reporting_component=COMPONENT,
-        clock=shop.clock,
-    )

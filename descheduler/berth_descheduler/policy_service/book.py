@@ -9,19 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from berth_core import policies
 from berth_core.clock import Clock
 from berth_core.errors import InputError
 from berth_core.migration_plans import MigrationPlan
 from berth_core.policies import DeschedulerPolicy
-from berth_core.reservations import ObjectReference
-from berth_descheduler.event_reasons import COMPONENT, PolicyEventReason
+from berth_descheduler.announcements import announce
+from berth_descheduler.event_reasons import PolicyEventReason
 from berth_descheduler.plugins.registry import PluginRegistry
 from berth_descheduler.policies.reading import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.policy_service.mirror import Mirror
 from berth_descheduler.policy_service.work import Known
 from berth_kube.client import KubeClient
-from berth_kube.events import EventType, record_event
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
 
 _LOOK_SECONDS: Final = 0.1
@@ -48,22 +46,8 @@ class Office:
         return Known(policy, found)
 
     def tell(self, policy: DeschedulerPolicy, reason: PolicyEventReason, message: str, *, bad: bool) -> None:
-        """Record an event on a policy, for `kubectl describe`."""
-        kind: EventType = "Warning" if bad else "Normal"
-        record_event(
-            self.client,
-            regarding=ObjectReference(
-                api_version=policies.API_VERSION,
-                kind=policies.KIND,
-                name=policy.metadata.name,
-                uid=policy.metadata.uid,
-            ),
-            reason=reason.value,
-            message=message,
-            type=kind,
-            reporting_component=COMPONENT,
-            clock=self.clock,
-        )
+        """Tell on a policy what happened to it."""
+        announce(self.client, self.clock, policy, reason, message, bad=bad)
 
 
 @dataclass(slots=True)
