@@ -14,7 +14,6 @@ import structlog
 
 from berth_core.clock import Clock
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
-from berth_core.names import DESCHEDULER_LEASE
 from berth_core.snapshot import Snapshot
 from berth_descheduler import log_keys
 from berth_descheduler.beginnings import (
@@ -27,9 +26,10 @@ from berth_descheduler.beginnings import (
 from berth_descheduler.carrying_out import PlanDeletedError, Workshop, carry_out
 from berth_descheduler.freed_nodes import sweep_freed_nodes
 from berth_descheduler.last_word import LastWord
+from berth_descheduler.leases import run_lease
 from berth_descheduler.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.observers import CycleObserver
-from berth_descheduler.operator_watch import OperatorWatch, release_stale_handovers
+from berth_descheduler.operator_watch import release_stale_handovers, watch_operator
 from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.plan_history import find_resting
 from berth_descheduler.plan_objects import MOST_MOVES
@@ -94,16 +94,8 @@ class Cycle:
         with self._timed(Phase.LEASE):  # 1 hold the lease, one run at a time
             if not self._lease.acquire(self._settings.lease_wait_seconds):
                 return self._outcome(Verdict.LEASE_HELD)
-        execution = self._settings.execution
-        watch = OperatorWatch(
-            self._client,
-            self._around.clock,
-            self._settings.namespace,
-            every=execution.watchdog_seconds,
-            stale=execution.stale_operator_seconds,
-        )
         try:
-            with watch:
+            with watch_operator(self._client, self._around.clock, self._settings):
                 return steps()
         finally:
             self._lease.release()
@@ -320,18 +312,6 @@ class Cycle:
             seconds=self._around.clock.monotonic() - self._begun_at,
             phases=dict(self._phases),
         )
-
-
-def run_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
-    """Return the holder of the Lease of runs; one that is kept knows from before how long another has been silent."""
-    return LeaseHolder(
-        client,
-        settings.namespace,
-        DESCHEDULER_LEASE,
-        settings.identity,
-        duration_seconds=settings.lease_seconds,
-        clock=clock,
-    )
 
 
 def limit_moves(planner: PlannerSettings) -> PlannerSettings:

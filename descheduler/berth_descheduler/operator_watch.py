@@ -19,6 +19,7 @@ from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Node
 from berth_descheduler import log_keys
 from berth_descheduler.plan_objects import build_ungate_operations
+from berth_descheduler.settings import CycleSettings
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import Lease
@@ -132,3 +133,15 @@ class OperatorWatch:
                 )
             except BerthError as error:
                 _LOG.warning(log_keys.WATCHDOG_FAILED, **{log_keys.KEY_ERROR: str(error)})
+
+
+def watch_operator(client: KubeClient, clock: Clock, settings: CycleSettings) -> OperatorWatch:
+    """Return what looks after the operator of Berth's own namespace, as often as the settings say."""
+    execution = settings.execution
+    return OperatorWatch(
+        client,
+        clock,
+        settings.namespace,
+        every=execution.watchdog_seconds,
+        stale=execution.stale_operator_seconds,
+    )

@@ -23,7 +23,7 @@ from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CycleMetrics
-from berth_descheduler.operator_watch import OperatorWatch
+from berth_descheduler.operator_watch import watch_operator
 from berth_descheduler.option_errors import naming_options
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
@@ -85,14 +85,7 @@ class DeschedulerService:
 
     def run_at(self, interval: timedelta) -> None:
         """Run cycles whose starts are an interval apart until asked to stop; a cycle that fails does not end it."""
-        execution = self._settings.execution
-        with OperatorWatch(
-            self._client,
-            self._clock,
-            self._settings.namespace,
-            every=execution.watchdog_seconds,
-            stale=execution.stale_operator_seconds,
-        ):
+        with watch_operator(self._client, self._clock, self._settings):
             while not self._stop.is_set():
                 next_at = self._clock.monotonic() + interval.total_seconds()
                 try:

@@ -11,15 +11,13 @@ from typing import Final
 import structlog
 
 from berth_core.errors import BerthError
-from berth_core.names import LEADER_LEASE
 from berth_descheduler import log_keys
-from berth_descheduler.cycle import run_lease
-from berth_descheduler.operator_watch import OperatorWatch
+from berth_descheduler.leases import leader_lease, run_lease
+from berth_descheduler.operator_watch import watch_operator
 from berth_descheduler.policy_service.book import Bells, Book, Office
 from berth_descheduler.policy_service.clerk import Clerk
 from berth_descheduler.policy_service.runner import Runner
 from berth_descheduler.policy_service.tally import RunTally
-from berth_kube.leases import LeaseHolder
 
 _LOG = structlog.get_logger(__name__)
 _TRY_SECONDS: Final = 2.0
@@ -35,14 +33,7 @@ class PolicyServer:
         self._tally = tally
         self._stop = stop
         cycle = office.defaults.cycle
-        self._leader = LeaseHolder(
-            office.client,
-            cycle.namespace,
-            LEADER_LEASE,
-            cycle.identity,
-            duration_seconds=cycle.lease_seconds,
-            clock=office.clock,
-        )
+        self._leader = leader_lease(office.client, office.clock, cycle)
         self._run_lease = run_lease(office.client, office.clock, cycle)
         self._state = "starting"
 
@@ -82,19 +73,12 @@ class PolicyServer:
 
     def _lead(self) -> None:
         """Serve until asked to stop or no longer leader; what is under way then is brought to its end."""
-        _LOG.info(log_keys.LEADING, **{log_keys.KEY_IDENTITY: self._office.defaults.cycle.identity})
-        execution = self._office.defaults.cycle.execution
+        cycle = self._office.defaults.cycle
+        _LOG.info(log_keys.LEADING, **{log_keys.KEY_IDENTITY: cycle.identity})
         bells = Bells()
         try:
             with ExitStack() as stack:
-                watch = OperatorWatch(
-                    self._office.client,
-                    self._office.clock,
-                    self._office.defaults.cycle.namespace,
-                    every=execution.watchdog_seconds,
-                    stale=execution.stale_operator_seconds,
-                )
-                stack.enter_context(watch)
+                stack.enter_context(watch_operator(self._office.client, self._office.clock, cycle))
                 book = stack.enter_context(Book(self._office, bells))
                 self._state = "reading"
                 if book.wait(self._is_over):
