@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from berth_core.clock import SystemClock
-from berth_core.objects import Pod
+from berth_core.objects import Node, Pod
 from berth_core.pod_requests import effective_requests
+from berth_core.quantity import parse_quantity
 from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import EVENTS, NAMESPACES, NODES, PODS, RESERVATIONS
+from berth_kube.resources import EVENTS, NAMESPACES, NODES, PODS, RESERVATIONS, SERVICE_ACCOUNTS
 from berth_sandbox.invariants import Invariant, check, keep_watch
+from waiting import eventually
 
 
 def told_reasons(client: KubeClient, name: str, *, namespace: str) -> list[str]:
@@ -70,6 +72,9 @@ def label_owner(**labels: str) -> list[dict[str, Any]]:
 def make_namespace(client: KubeClient, name: str) -> str:
     """Create a namespace and wait for its default service account, without which no pod can be made."""
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    eventually(
+        f"pods can be made in {name}", lambda: not is_gone(client, SERVICE_ACCOUNTS, "default", name), seconds=60
+    )
     return name
 
 
@@ -102,12 +107,11 @@ def is_gone(client: KubeClient, resource: Any, name: str, namespace: str | None 
 
 
 def overbooked_nodes(client: KubeClient) -> list[str]:
-    """Return the nodes whose running pods ask for more cpu than the node has."""
+    """Return the nodes whose running pods ask for more cpu than the node has; a node that is gone has nothing."""
     used: dict[str, int] = {}
     for pod in client.list(PODS, type=Pod).items:
         if pod.spec.node_name and not pod.is_terminal:
             used[pod.spec.node_name] = used.get(pod.spec.node_name, 0) + effective_requests(pod.spec).get("cpu")
-    capacity = {
-        node["metadata"]["name"]: int(node["status"]["allocatable"]["cpu"]) * 1000 for node in client.list(NODES).items
-    }
-    return [name for name, cpu_millis in used.items() if cpu_millis > capacity[name]]
+    nodes = client.list(NODES, type=Node).items
+    capacity = {node.metadata.name: parse_quantity(node.status.allocatable.get("cpu", "0")).milli() for node in nodes}
+    return [name for name, cpu_millis in used.items() if name in capacity and cpu_millis > capacity[name]]

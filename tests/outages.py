@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from berth_core.clock import SystemClock
-from berth_core.errors import BerthError
+from berth_core.clock import SystemClock, format_timestamp
+from berth_core.errors import BerthError, RetryableError
 from berth_core.reservations import ConditionType, ReservationPhase
 from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, ForbiddenError
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.invariants import Invariant, Violation, find_troubles, keep_watch, read_state
 from berth_sandbox.nodes import NodeShape
@@ -35,6 +37,8 @@ OWNER: Final = "owner of what changes hands"
 WITNESS: Final = "witness"
 """A pod without a Reservation, made when the component is back: it runs when schedulers and kubelets are."""
 PATIENCE_SECONDS: Final = 90.0
+_LONGEST_SECONDS: Final = 900.0
+"""Until both outages are over, on a machine that is busy with other tests as well."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,11 @@ class Outages:
 
     def recovery(self, name: str) -> Recovery:
         """Wait for an outage to be over and return what came of it."""
-        return self._recoveries[name].result(timeout=400)
+        return self._recoveries[name].result(timeout=_LONGEST_SECONDS)
 
     def join(self) -> None:
         """Wait until the sandbox is stopped."""
-        self._thread.join(timeout=400)
+        self._thread.join(timeout=_LONGEST_SECONDS)
 
     def _play(self) -> None:
         try:
@@ -101,13 +105,13 @@ def _play_one(sandbox: Sandbox, client: KubeClient, namespace: str, outage: Outa
     make_namespace(client, namespace)
     nodes = sandbox.add_nodes(4, NodeShape(cpu=WHOLE_NODE, memory="16Gi"), prefix=f"{namespace}-")
     for name, node in zip((HELD, EXPIRING, CHANGING), nodes, strict=False):
-        ttl = f"{outage.seconds / 2 + 5:g}s" if name == EXPIRING else "1h"
-        body = build_reservation(name, cpu=WHOLE_NODE, owners=label_owner(app=name), nodes=[node], ttl=ttl)
+        body = build_reservation(name, cpu=WHOLE_NODE, owners=label_owner(app=name), nodes=[node], ttl="1h")
         client.create(RESERVATIONS, body, namespace=namespace)
     eventually(
-        "all is held", lambda: set(_phases(client, namespace).values()) == {ReservationPhase.AVAILABLE}, seconds=20
+        "all is held", lambda: set(_phases(client, namespace).values()) == {ReservationPhase.AVAILABLE}, seconds=60
     )
-    eventually("the way is proven", lambda: _is_proven(client, namespace), seconds=20)
+    eventually("the way is proven", lambda: _is_proven(client, namespace), seconds=60)
+    _let_expire(client, namespace, EXPIRING, after_seconds=outage.seconds / 2)
     _create_pod(client, namespace, CHANGING)
     outage.begin(sandbox, outage.component)
     time.sleep(outage.seconds)
@@ -124,7 +128,7 @@ def _watch_recovery(client: KubeClient, namespace: str) -> Recovery:
         CHANGING: {ReservationPhase.SUCCEEDED, ReservationPhase.FAILED},
     }
     seconds: dict[str, float] = {}
-    _create_pod(client, namespace, WITNESS, cpu="1")
+    eventually("a pod can be made again", lambda: _is_created(client, namespace, WITNESS, cpu="1"), seconds=60)
     while len(seconds) < len(wanted) + 2 and time.monotonic() - returned < PATIENCE_SECONDS:
         with suppress(BerthError):
             phases = _phases(client, namespace)
@@ -139,7 +143,7 @@ def _watch_recovery(client: KubeClient, namespace: str) -> Recovery:
     _create_pod(client, namespace, HELD)
     handed_over = False
     with suppress(AssertionError):
-        eventually("", lambda: _phases(client, namespace)[HELD] is ReservationPhase.SUCCEEDED, seconds=15)
+        eventually("", lambda: _phases(client, namespace)[HELD] is ReservationPhase.SUCCEEDED, seconds=45)
         handed_over = True
     return Recovery(
         seconds=seconds,
@@ -158,6 +162,22 @@ def _create_pod(client: KubeClient, namespace: str, name: str, *, cpu: str = WHO
     body = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": name}, cpu=cpu)}
     body["metadata"]["name"] = name
     client.create(PODS, body, namespace=namespace)
+
+
+def _is_created(client: KubeClient, namespace: str, name: str, *, cpu: str) -> bool:
+    """Create a pod, and tell whether it is there: a control plane that has just come back may not be able to yet."""
+    with suppress(AlreadyExistsError):
+        try:
+            _create_pod(client, namespace, name, cpu=cpu)
+        except (RetryableError, ForbiddenError):
+            return False
+    return True
+
+
+def _let_expire(client: KubeClient, namespace: str, name: str, *, after_seconds: float) -> None:
+    """Let the time of a Reservation be up some seconds from now, however long it took until it was held."""
+    end = format_timestamp(SystemClock().now() + timedelta(seconds=after_seconds))
+    client.merge_patch(RESERVATIONS, name, {"spec": {"ttl": None, "expires": end}}, namespace=namespace)
 
 
 def _phases(client: KubeClient, namespace: str) -> dict[str, ReservationPhase]:

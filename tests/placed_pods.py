@@ -32,12 +32,12 @@ def place_pods(client: KubeClient, namespace: str, placed: Sequence[PlacedPod]) 
     """Create pods on their nodes, let a ReplicaSet per app adopt its own, and return the names of the nodes."""
     names = tuple(node.metadata.name for node in client.list(NODES, type=Node).items)
     _each(client, namespace, [_build_pod(index, one, names[one.node]) for index, one in enumerate(placed)])
-    eventually("every pod is Ready", lambda: count_ready(client, namespace) == len(placed), seconds=60)
+    eventually("every pod is Ready", lambda: count_ready(client, namespace) == len(placed), seconds=120)
     replicas = Counter(one.app for one in placed if one.app)
     templates = {one.app: one for one in placed if one.app}
     for app, count in replicas.items():
         client.create(REPLICA_SETS, _build_replica_set(templates[app], count), namespace=namespace)
-    eventually("every pod is adopted", lambda: _adopted(client, namespace) == sum(replicas.values()), seconds=60)
+    eventually("every pod is adopted", lambda: _adopted(client, namespace) == sum(replicas.values()), seconds=120)
     return names
 
 

@@ -5,7 +5,7 @@ It does not own the sandbox, nor the operator that plays on it.
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,19 +71,32 @@ class Stage:
         note = f"{self.namespace}/{name}"
         return tuple(pod for pod in pods if pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION) == note)
 
-    def wait_for(self, phase: ReservationPhase, name: str = "place", *, seconds: float = 20) -> Reservation:
-        eventually(f"{name} is {phase}", lambda: self.read(name).phase is phase, seconds=seconds)
-        return self.read(name)
+    def wait_for(self, phase: ReservationPhase, name: str = "place", *, seconds: float = 60) -> Reservation:
+        """Wait until the Reservation is in a phase, and return it as it was seen then."""
+        return self._wait(f"{name} is {phase}", name, lambda found: found.phase is phase, seconds)
 
-    def wait_until_proven(self, name: str = "place", *, seconds: float = 20) -> Reservation:
-        """Wait until the Reservation is Available and its hand-over was proven."""
-        self.wait_for(ReservationPhase.AVAILABLE, name, seconds=seconds)
-        eventually(
-            f"{name} is proven", lambda: self.read(name).condition(ConditionType.HANDOVER_READY), seconds=seconds
-        )
-        return self.read(name)
+    def wait_until_proven(self, name: str = "place", *, seconds: float = 60) -> Reservation:
+        """Wait until the Reservation is Available and its hand-over was proven, and return it as it was seen then."""
 
-    def wait_until_empty(self, name: str = "place", *, seconds: float = 10) -> None:
+        def is_proven(found: Reservation) -> bool:
+            return found.phase is ReservationPhase.AVAILABLE and found.condition(ConditionType.HANDOVER_READY)
+
+        return self._wait(f"{name} is held and proven", name, is_proven, seconds)
+
+    def _wait(self, claim: str, name: str, reached: Callable[[Reservation], bool], seconds: float) -> Reservation:
+        seen: list[Reservation] = []
+
+        def look() -> bool:
+            seen[:] = [self.read(name)]
+            return reached(seen[0])
+
+        try:
+            eventually(claim, look, seconds=seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {seen[0].status}") from error
+        return seen[0]
+
+    def wait_until_empty(self, name: str = "place", *, seconds: float = 14) -> None:
         eventually(f"{name} holds nothing", lambda: not self.placeholders(name), seconds=seconds)
 
     def leftovers(self) -> list[str]:
@@ -121,7 +134,7 @@ class Stage:
         """Take away everything that the test made."""
         for resource in (RESERVATIONS, DEPLOYMENTS, JOBS, PODS):
             delete_all(self.client, resource, self.namespace)
-        eventually("the stage is empty", self._is_empty, seconds=20)
+        eventually("the stage is empty", self._is_empty, seconds=90)
         for name in self.nodes:
             delete_if_there(self.client, NODES, name)
 

@@ -72,7 +72,7 @@ def begin(stage: Stage) -> None:
 def test_set_forward_what_is_due_by_it_expires_and_stays_so(hands: Hands, stage: Stage) -> None:
     begin(stage)
     hands.shift(HOUR)
-    ended = stage.wait_for(ReservationPhase.FAILED, seconds=10)
+    ended = stage.wait_for(ReservationPhase.FAILED, seconds=14)
     assert ended.status.state is not None
     assert ended.status.state.reason == ReservationReason.EXPIRED
 
@@ -85,7 +85,7 @@ def test_set_back_a_place_stays_held_and_is_handed_over(hands: Hands, stage: Sta
     begin(stage)
     hands.shift(-HOUR)
     stage.create_pod("owner")
-    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=15)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
     hands.shift(0)
     assert stage.pod("owner").spec.node_name == stage.nodes[0]
 
@@ -97,11 +97,11 @@ def test_a_hand_over_in_whose_middle_it_is_set_keeps_no_pod_back(
     begin(stage)
     with held(proxy, HoldPlan(deletes_the_placeholder, FaultKind.PAUSE)) as hold:
         stage.create_pod("owner")
-        assert hold.reached.wait(20)
+        assert hold.reached.wait(45)
         hands.shift(seconds)
 
-    eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=25)
+    eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=60)
     hands.shift(0)
     assert not is_gated(stage.pod("owner"))
-    eventually("it is over", lambda: stage.read().phase.terminal, seconds=25)
+    eventually("it is over", lambda: stage.read().phase.terminal, seconds=60)
     stage.wait_until_empty()

@@ -8,7 +8,9 @@ from typing import Final
 
 import pytest
 
-from berth_core.reservations import ReservationPhase
+from berth_core.reservations import ReservationPhase, SlotState
+from berth_operator.assignments import Assignment
+from berth_operator.settings import HandoverSettings
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
@@ -25,9 +27,11 @@ pytestmark = pytest.mark.cluster
 
 WEBHOOK_SECONDS: Final = 5.0
 SLACK_SECONDS: Final = 3.0
+HANDOVER_SECONDS: Final = HandoverSettings().timeout_seconds
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_all_is_true_again_within_30_seconds_and_15_after_pods_are_scheduled_again_after(
     outages: Outages, outage: str
@@ -68,13 +72,43 @@ def test_the_slot_goes_to_its_owner_although_the_scheduler_is_restarted(
 
     with held(proxy, HoldPlan(*moment)) as hold:
         stage.create_pod("owner")
-        assert hold.reached.wait(20)
+        assert hold.reached.wait(45)
         sandbox.restart("kube-scheduler")
 
-    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=20)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
     assert stage.pod("owner").spec.node_name == stage.nodes[0]
     assert [name for name in hungry if stage.pod(name).spec.node_name] == []
     assert overbooked_nodes(stage.client) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("operator")
+def test_a_place_is_kept_for_its_owner_for_as_long_as_the_scheduler_has_not_come_to_it(
+    sandbox: Sandbox, stage: Stage
+) -> None:
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    stage.create_pod("filler", app="filler", nodeName=stage.nodes[1])
+    stage.create_pod("hungry", app="hungry")
+    sandbox.suspend("kube-scheduler")
+    try:
+        stage.create_pod("owner")
+        eventually(
+            "it is for the scheduler to bind it", lambda: not stage.pod("owner").spec.scheduling_gates, seconds=30
+        )
+        given = Assignment.from_pod(stage.pod("owner"))
+        assert given is not None
+        eventually(
+            "its time is over", lambda: time.time() > given.deadline + 2, seconds=HANDOVER_SECONDS + SLACK_SECONDS
+        )
+        assert [slot.state for slot in stage.read().status.slots] == [SlotState.HANDING_OVER]
+    finally:
+        sandbox.resume("kube-scheduler")
+
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
+    assert stage.pod("owner").spec.node_name == stage.nodes[0]
+    assert not stage.pod("hungry").spec.node_name
 
 
 # --- the webhook ----------------------------------------------------------------------------------------------------
@@ -115,7 +149,7 @@ def test_pods_are_created_in_at_most_its_time_limit_when_the_webhook(
         stage.create_pod("owner")
         seconds = time.monotonic() - started
         assert seconds < WEBHOOK_SECONDS + SLACK_SECONDS
-        eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=10)
+        eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=30)
     finally:
         end(operator)
     assert stage.pod("owner").spec.node_name == stage.nodes[1]

@@ -16,6 +16,7 @@ from cluster_objects import overbooked_nodes
 from proxied_operator import operator, proxy, undisturbed
 from reservation_stage import Stage
 from service_processes import OperatorProcess
+from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 
@@ -26,6 +27,9 @@ DISTURBED_SECONDS: Final = 12.0
 
 CPU: Final = "1"
 """An eighth of what there is: a pod that comes before it can be gated takes nothing from the four places."""
+
+WATCHES: Final = 3
+"""As many as an operator has at least."""
 
 SCHEDULES: Final = {
     "calls are disturbed, seed 1": SeededFaults(1, rate=0.25),
@@ -84,7 +88,8 @@ def unsettled(stage: Stage) -> list[str]:
 def test_cut_watches_are_taken_up_again_at_once(operator: OperatorProcess, proxy: FaultProxy, stage: Stage) -> None:
     assert operator.exit_code is None
     for number in range(3):
-        assert proxy.cut_watches() >= 3
+        eventually("it watches again", lambda: proxy.open_watches >= WATCHES, seconds=30)
+        assert proxy.cut_watches() > 0
         stage.reserve(f"place-{number}", app=f"owner-{number}", template=stage.template(cpu="1"))
         proxy.cut_watches()
         stage.wait_until_proven(f"place-{number}", seconds=10)

@@ -82,6 +82,12 @@ class FaultProxy:
         write_kubeconfig(path, {**self._config, "clusters": [through]})
         return path
 
+    @property
+    def open_watches(self) -> int:
+        """Return how many streams are open now."""
+        with self._lock:
+            return len(self._streams)
+
     def cut_watches(self) -> int:
         """Cut every stream that is open now, and return how many there were."""
         with self._lock:
