@@ -10,6 +10,7 @@ import click
 
 from berth_core.errors import InputError
 from berth_descheduler.capacity_meter import CapacitySettings
+from berth_descheduler.command_options import with_options
 from berth_descheduler.planner.asked_shapes import read_shape
 from berth_descheduler.run_options import duration_option
 
@@ -21,19 +22,22 @@ _SHAPE_OPTION: Final = "--fragmentation-shape"
 
 def capacity_options(command: F) -> F:
     """Add the options from which `capacity_settings` makes the settings."""
-    command = click.option(
-        _SHAPE_OPTION,
-        multiple=True,
-        metavar="RESOURCE=AMOUNT,...",
-        help="Count in the metrics how many of this fit; may be repeated. Default: parts of a node.",
-    )(command)
-    return click.option(
-        "--fragmentation-interval",
-        default="5m",
-        show_default=True,
-        metavar="DURATION",
-        help="Measure the cluster's fragmentation for the metrics every so often, or none for never.",
-    )(command)
+    options = (
+        click.option(
+            "--fragmentation-interval",
+            default="5m",
+            show_default=True,
+            metavar="DURATION",
+            help="Measure the cluster's fragmentation for the metrics every so often, or none for never.",
+        ),
+        click.option(
+            _SHAPE_OPTION,
+            multiple=True,
+            metavar="RESOURCE=AMOUNT,...",
+            help="Count in the metrics how many of this fit; may be repeated. Default: parts of a node.",
+        ),
+    )
+    return with_options(command, options)
 
 
 def capacity_settings(options: dict[str, Any]) -> CapacitySettings:

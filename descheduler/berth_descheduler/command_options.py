@@ -4,7 +4,7 @@ It does not own the commands.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -43,18 +43,25 @@ _ARGS_BY_OPTION: Final = {
 }
 
 
+def with_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    """Return a command with options, listed in its help in the order given."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def cluster_options(command: F) -> F:
     """Add `--kubeconfig` and `--context`."""
     options = (
         click.option("--kubeconfig", metavar="FILE", help="Kubeconfig file; default: KUBECONFIG, the pod's, ~/.kube."),
         click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one."),
     )
-    return _with_options(command, options)
+    return with_options(command, options)
 
 
 def planner_options(command: F) -> F:
     """Add the options from which `planner_settings` makes the settings."""
-    return _with_options(command, (*_strategy_options(), *_threshold_options(), *_limit_options(), *_scope_options()))
+    return with_options(command, (*_strategy_options(), *_threshold_options(), *_limit_options(), *_scope_options()))
 
 
 def _strategy_options() -> tuple[Callable[[F], F], ...]:
@@ -257,10 +264,3 @@ def planning_time(at: str | None) -> datetime:
         return parse_timestamp(at)
     except InputError as error:
         raise InputError("--at", at, "an RFC 3339 time such as 2026-11-21T07:15:00Z") from error
-
-
-def _with_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:
-    """Return a command with options, listed in its help in the order given."""
-    for option in reversed(options):
-        command = option(command)
-    return command

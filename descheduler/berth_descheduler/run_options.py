@@ -12,7 +12,7 @@ import click
 from berth_core.durations import DurationError, parse_duration
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_descheduler.command_options import planner_settings
+from berth_descheduler.command_options import planner_settings, with_options
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.safety_options import safety_options, with_safety
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, MoveTimeouts
@@ -55,10 +55,7 @@ def run_options(command: F) -> F:
             help="Stop a plan when more than this share of its moves has failed.",
         ),
     ]
-    command = safety_options(command)
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(safety_options(command), options)
 
 
 def _default_timeout(name: str) -> str:

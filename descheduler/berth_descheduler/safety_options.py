@@ -12,6 +12,7 @@ import click
 
 from berth_core.durations import DurationError, format_duration, parse_duration
 from berth_core.errors import InputError
+from berth_descheduler.command_options import with_options
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,9 +53,7 @@ def safety_options(command: F) -> F:
             help="Annotate freed nodes until a run finds them needed; may be given several times.",
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:

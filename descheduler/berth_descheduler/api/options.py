@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.errors import InputError
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.command_options import with_options
 from berth_kube.client import ClientSettings, connect
 from berth_service.addresses import parse_address
 
@@ -43,9 +44,7 @@ def rest_options(command: F) -> F:
             help="Take only tokens that were made for this audience; may be repeated. Default: the API server's own.",
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 def rest_settings(options: dict[str, Any]) -> RestSettings | None:
