@@ -36,6 +36,7 @@ from berth_operator.actions import (
     Collect,
     CreatePlaceholder,
     DeletePlaceholder,
+    ExtendHandover,
     Finish,
     LookAtNode,
     Nominate,
@@ -59,6 +60,7 @@ DEADLINE = int(NOON.timestamp()) + 30
 UNSCHEDULABLE = PodCondition(
     type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes are available: 3 Insufficient cpu."
 )
+GATED = PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")
 PATIENT = OperatorSettings(unschedulable_seconds=0)
 PROVEN = ProbeResult(gated=True, message="a dry-run pod came back gated")
 PREEMPTED = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
@@ -147,6 +149,10 @@ def owner_pod(
     return at_version(made, version)
 
 
+def with_condition(made: Pod, condition: PodCondition) -> Pod:
+    return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=(condition,)))
+
+
 def with_container_status(made: Pod) -> Pod:
     status = msgspec.structs.replace(made.status, container_statuses=(ContainerStatus(name="app"),))
     return msgspec.structs.replace(made, status=status)
@@ -214,7 +220,7 @@ def decide_now(seen: Observation, *, seconds: float = 0) -> Decision:
 def told(action: Action) -> tuple[str, str]:
     """Name an action and the pod it is about."""
     match action:
-        case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
+        case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
             return type(action).__name__, pod.metadata.name
         case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
             return type(action).__name__, pod.metadata.name

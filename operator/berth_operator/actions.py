@@ -60,6 +60,14 @@ class AssignSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendHandover:
+    """Give a pod more time to be tried by its scheduler: a note with a later deadline."""
+
+    pod: Pod
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
 class Nominate:
     """Tell the scheduler which node to try first."""
 
@@ -116,6 +124,7 @@ Action: TypeAlias = (
     | ShortenPlaceholder
     | DeletePlaceholder
     | AssignSlot
+    | ExtendHandover
     | Nominate
     | Ungate
     | Finish

@@ -6,8 +6,9 @@ It decides nothing and is never the only place of a fact: it can be filled again
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 
 import msgspec
 
@@ -114,6 +115,22 @@ class Cache:
                 self.put_reservation(stored)
             elif self._store(self._own_statuses.believe(raw), known):
                 self._enqueue(SCOPE_KEY)
+
+    @contextmanager
+    def writing(self, uid: str, status: ReservationStatus) -> Iterator[None]:
+        """Count a status as told while the block writes it."""
+        with self._lock:
+            self._own_statuses.begin_to_write(uid, status)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._own_statuses.end_writing(uid)
+
+    def told_status(self, reservation: Reservation) -> ReservationStatus:
+        """Return the status that others may know by now, and act on: it may be stored before its writer hears of it."""
+        with self._lock:
+            return self._own_statuses.told(reservation)
 
     def is_own(self, uid: str) -> bool:
         """Tell whether this replica has written the status, or found it true, since it began to lead."""

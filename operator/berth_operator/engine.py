@@ -337,7 +337,8 @@ class Engine:
         if waits:
             self._queue.add(key, waits)
         else:
-            self._performer.write_status(seen.reservation, decision.status)
+            with self._cache.writing(key.name, decision.status):
+                self._performer.write_status(seen.reservation, decision.status)
         self._performer.perform(seen.reservation, self._what_is_due(key, decision.actions))
         if decision.seeks_owners:
             self._seeker.ask(key.name)

@@ -6,6 +6,7 @@ It does not collect it: `berth_operator.cache` does.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from berth_core.labels import HANDOVER_GATE
 from berth_core.objects import Pod
@@ -14,6 +15,9 @@ from berth_operator.assignments import Assignment
 from berth_operator.fitting import slots_by_key, trusted_assignment
 from berth_operator.node_access import NodeAccess
 from berth_operator.surveys import Survey
+
+_GATED_REASON: Final = "SchedulingGated"
+"""What the condition PodScheduled says of a pod that was created with a gate, until a scheduler has tried it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,12 @@ class Observation:
 def holds_our_gate(pod: Pod) -> bool:
     """Tell whether our scheduling gate is on the pod."""
     return any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates)
+
+
+def is_untried(pod: Pod) -> bool:
+    """Tell whether a scheduler may bind the pod and has not said anything of it since it was gated."""
+    said = next((one.reason for one in pod.status.conditions if one.type == "PodScheduled"), "")
+    return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
 
 
 def has_started(pod: Pod) -> bool:

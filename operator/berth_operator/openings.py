@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from berth_core.objects import Pod
-from berth_core.reservations import Reservation, SlotState
+from berth_core.reservations import Reservation, Slot, SlotState
 from berth_operator.cache import Cache
 from berth_operator.fitting import choose_task
 
@@ -31,20 +31,21 @@ class Openings:
 
     def has_slot_for(self, reservation: Reservation, pod: Pod) -> bool:
         """Tell whether a slot that the pod may take is held, and left over by those that were gated before it."""
-        free = Counter(slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD)
+        slots = self._cache.told_status(reservation).slots
+        free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD)
         if not free or choose_task(reservation, pod, free) is None:
             return False
-        waiting = self._waiting(reservation)
+        waiting = self._waiting(reservation, slots)
         for earlier in waiting:
             task = choose_task(reservation, earlier, free)
             if task is not None:
                 free[task.name] -= 1
         return not waiting or choose_task(reservation, pod, free) is not None
 
-    def _waiting(self, reservation: Reservation) -> list[Pod]:
+    def _waiting(self, reservation: Reservation, slots: Iterable[Slot]) -> list[Pod]:
         """Return the pods that were sent to a Reservation and have no slot yet, heard of or only promised."""
         uid = reservation.metadata.uid
         promised = list(self._promised(uid))
-        served = {slot.owner.uid for slot in reservation.status.slots if slot.owner is not None}
+        served = {slot.owner.uid for slot in slots if slot.owner is not None}
         _, owners = self._cache.belongings(uid)
         return [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served] + promised

@@ -20,6 +20,20 @@ class OwnStatuses:
     _written: dict[str, ReservationStatus] = field(default_factory=dict)
     _stored: dict[str, ReservationStatus] = field(default_factory=dict)
     """What the API server holds, where that is something else."""
+    _underway: dict[str, ReservationStatus] = field(default_factory=dict)
+    """What is being written: others may know it before its writer hears that it is stored."""
+
+    def begin_to_write(self, uid: str, status: ReservationStatus) -> None:
+        """Remember what is about to be written."""
+        self._underway[uid] = status
+
+    def end_writing(self, uid: str) -> None:
+        """Forget what was being written, stored or not."""
+        self._underway.pop(uid, None)
+
+    def told(self, believed: Reservation) -> ReservationStatus:
+        """Return the status of a Reservation that others may know by now."""
+        return self._underway.get(believed.metadata.uid, believed.status)
 
     def keep(self, uid: str, status: ReservationStatus, reign: int) -> None:
         """Remember what was written, or found to be true, in a reign."""

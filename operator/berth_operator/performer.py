@@ -40,6 +40,7 @@ from berth_operator.actions import (
     Collect,
     CreatePlaceholder,
     DeletePlaceholder,
+    ExtendHandover,
     Finish,
     LookAtNode,
     Nominate,
@@ -197,6 +198,8 @@ class Performer:
                 self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
                 self._patch_pod(pod, pod_patches.build_assignment(pod, assignment, reservation))
+            case ExtendHandover(pod, assignment):
+                self._patch_pod(pod, pod_patches.build_extension(pod, assignment))
             case Nominate(pod, node):
                 self._nominate(pod, node)
             case Ungate(pod):
@@ -392,7 +395,7 @@ class Performer:
 def _pod_uid(action: Action) -> str:
     """Return the uid of the pod that an action is about, "" where it is about none."""
     match action:
-        case AssignSlot(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
+        case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
             return pod.metadata.uid
         case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
             return pod.metadata.uid

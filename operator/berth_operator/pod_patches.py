@@ -47,6 +47,13 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
     return operations
 
 
+def build_extension(pod: Pod, assignment: Assignment) -> Operations:
+    """Return the patch that notes a later deadline on a pod that has the slot already."""
+    path = _pointer("metadata", "annotations", SLOT_ANNOTATION)
+    known = {"op": "test", "path": path, "value": pod.metadata.annotations.get(SLOT_ANNOTATION, "")}
+    return [*_is_pod(pod), known, {"op": "add", "path": path, "value": assignment.to_annotation()}]
+
+
 def build_move(pod: Pod, reservation_uid: str) -> Operations:
     """Return the patch that sends a gated pod to another Reservation."""
     path = _pointer("metadata", "labels", RESERVATION_LABEL)

@@ -9,6 +9,7 @@ The hand-over of a slot is a row of facts, each of which leads to one next actio
     3. guarded for the settling time                   -> 3. delete the placeholder
     4. the placeholder is gone                         -> 4. nominate the node, take off the gate
     5. the pod has run for the settling time           -> 5. record it, take off note and label (then the guard goes)
+    ·. near its deadline, and no scheduler has tried it -> more time
     ·. past its deadline                               -> let the pod go its own way
 
 The nomination comes last on purpose: kube-scheduler counts a nominated pod as if it were on its node. Nominated while
@@ -31,6 +32,7 @@ from berth_operator.actions import (
     Collect,
     CreatePlaceholder,
     DeletePlaceholder,
+    ExtendHandover,
     Finish,
     LookAtNode,
     Nominate,
@@ -45,8 +47,8 @@ from berth_operator.assignments import Assignment
 from berth_operator.capacity import due_looks
 from berth_operator.deadlines import seconds_to_renewal, seconds_too_long
 from berth_operator.fitting import choose_task
-from berth_operator.observation import Observation, has_started, holds_other_gates, holds_our_gate
-from berth_operator.settings import OperatorSettings
+from berth_operator.observation import Observation, has_started, holds_other_gates, holds_our_gate, is_untried
+from berth_operator.settings import HandoverSettings, OperatorSettings
 from berth_operator.slots import SlotView, view_slots
 from berth_operator.statuses import OCCUPIED, compute_status, patience_left
 
@@ -76,7 +78,7 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     status = compute_status(seen, views, now, patience_seconds=settings.unschedulable_seconds)
     phase = status.state.phase if status.state else ReservationPhase.PENDING
     if phase.terminal:
-        actions = _wind_up(seen, views, settings)
+        actions = _wind_up(seen, views, now, settings)
         actions += _collect(status, now, settings)
     else:
         actions = _carry_on(seen, views, now, settings)
@@ -128,7 +130,7 @@ def _tend(seen: Observation, view: SlotView, now: datetime, settings: OperatorSe
         case SlotState.HELD:
             return _keep(seen, view, now, settings)
         case SlotState.HANDING_OVER:
-            return [*_drop_successor(view), *_hand_over(seen, view, settings)]
+            return [*_drop_successor(view), *_hand_over(seen, view, now, settings)]
         case SlotState.TAKEN | SlotState.LOST:
             return _close(seen, view)
         case SlotState.RELEASED:
@@ -144,7 +146,7 @@ def _keep(seen: Observation, view: SlotView, now: datetime, settings: OperatorSe
         if has_started(view.successor):
             settled = seen.running_ages.get(view.successor.metadata.uid, 0.0) >= settings.handover.settle_seconds
             return [Finish(view.successor)] if settled else []
-        return _hand_over(seen, replace(view, owner=view.successor, assignment=view.renewal), settings)
+        return _hand_over(seen, replace(view, owner=view.successor, assignment=view.renewal), now, settings)
     margin = settings.placeholders.deadline_margin_seconds
     if view.successor is not None or view.placeholder is None:
         return _drop_successor(view)
@@ -176,7 +178,7 @@ def _hold(seen: Observation, view: SlotView) -> list[Action]:
     return []
 
 
-def _hand_over(seen: Observation, view: SlotView, settings: OperatorSettings) -> list[Action]:
+def _hand_over(seen: Observation, view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:
     """Return the next step of a hand-over; none where something has to happen first."""
     owner, assignment = view.owner, view.assignment
     if owner is None or assignment is None or owner.spec.node_name:
@@ -185,7 +187,7 @@ def _hand_over(seen: Observation, view: SlotView, settings: OperatorSettings) ->
     if guard is None or guard.deadline < assignment.deadline:
         return []  # an earlier hand-over's guard may be taken off at any moment
     if view.placeholder is None:
-        return _let_go(owner, assignment.node)
+        return [*_let_go(owner, assignment.node), *_give_time(owner, assignment, now, settings.handover)]
     if view.placeholder.is_terminating or guard.age_seconds < settings.handover.settle_seconds:
         return []
     return [DeletePlaceholder(view.placeholder, for_owner=True)]
@@ -196,6 +198,16 @@ def _let_go(owner: Pod, node: str) -> list[Action]:
     if holds_our_gate(owner):
         return [Nominate(owner, node), Ungate(owner)]
     return [] if owner.status.nominated_node_name == node else [Nominate(owner, node)]
+
+
+def _give_time(owner: Pod, assignment: Assignment, now: datetime, handover: HandoverSettings) -> list[Action]:
+    """Return what puts off the end of a hand-over: its place is free, and no scheduler has come to the pod yet."""
+    if not is_untried(owner) or not assignment.is_past_half(now, handover.timeout_seconds):
+        return []
+    born = parse_timestamp(owner.metadata.creation_timestamp or "")
+    if (now - born).total_seconds() >= handover.untried_seconds:
+        return []
+    return [ExtendHandover(owner, replace(assignment, deadline=int(now.timestamp() + handover.timeout_seconds)))]
 
 
 def _close(seen: Observation, view: SlotView, *, for_nobody: bool = False) -> list[Action]:
@@ -266,13 +278,13 @@ def _has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
     return sum(view.slot.state in OCCUPIED for view in views) >= seen.reservation.spec.wanted
 
 
-def _wind_up(seen: Observation, views: tuple[SlotView, ...], settings: OperatorSettings) -> list[Action]:
+def _wind_up(seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings) -> list[Action]:
     """Release everything of a finished Reservation, except for pods that have begun to take their slot."""
     actions = _release_unassigned(seen, views)
     for view in views:
         match view.slot.state:
             case SlotState.HANDING_OVER:
-                actions += _hand_over(seen, view, settings)
+                actions += _hand_over(seen, view, now, settings)
             case SlotState.TAKEN | SlotState.LOST:
                 actions += _close(seen, view)
             case SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:

@@ -26,6 +26,10 @@ class HandoverSettings:
     timeout_seconds: float = 60.0
     """From giving a pod its slot until it runs; after that guard, gate and nomination are taken off."""
 
+    untried_seconds: float = 900.0
+    """After its creation; until then a pod that no scheduler has tried since its gate was taken off is given more time.
+    Its place stays free under the guard meanwhile, however many others the scheduler tries first."""
+
     at_once: int = 50
     """How many slots change hands at the same time. Each wakes all pods that wait for a place, whom the scheduler then
     tries first, for they are older; with hundreds at once it would not come to the owners in time. The others' slots
@@ -39,6 +43,7 @@ class HandoverSettings:
                 field="settle_seconds", value=str(self.settle_seconds), expected="at least 0.3, the shortest safe time"
             )
         require_positive("timeout_seconds", self.timeout_seconds)
+        require_positive("untried_seconds", self.untried_seconds)
 
 
 @dataclass(frozen=True)

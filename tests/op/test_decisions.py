@@ -14,6 +14,7 @@ from berth_operator.actions import (
     AssignSlot,
     Collect,
     DeletePlaceholder,
+    ExtendHandover,
     Probe,
     Release,
 )
@@ -24,9 +25,11 @@ from berth_operator.surveys import Survey
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (
     DEADLINE,
+    GATED,
     HANDING_OVER,
     PREEMPTED,
     PROVEN,
+    UNSCHEDULABLE,
     decide_now,
     guard,
     holder_on_node,
@@ -39,6 +42,7 @@ from handover_builders import (
     resident,
     slot,
     told,
+    with_condition,
     with_container_status,
 )
 
@@ -72,6 +76,7 @@ TURNED_AWAY = owner_pod(given=note(), gates=(), node="node-a", phase="Failed")
 ADOPTED = owner_pod(given=note(), gates=())
 JUST_GIVEN = int(NOON.timestamp()) + 59
 JUST_UNGATED = owner_pod(given=note(deadline=JUST_GIVEN), gates=(), nominated_node="node-a")
+ROOMY = on_node(resident("web-9", cpu="3"))
 LATE = DEADLINE - NOON.timestamp() + 1
 STEPS = {
     "a slot without its guard waits for it": Step(owner=GIVEN, placeholder=placeholder()),
@@ -102,6 +107,21 @@ STEPS = {
         owner=owner_pod(given=note(deadline=JUST_GIVEN), gates=()),
         guard=guard(deadline=JUST_GIVEN),
         want=[("Nominate", "web-0")],
+    ),
+    "one that no scheduler has tried by half of its time gets more, for its place is free": Step(
+        owner=with_condition(UNGATED, GATED), guard=guard(), seconds=1, survey=ROOMY, want=[("ExtendHandover", "web-0")]
+    ),
+    "so does one of which nobody has said anything": Step(
+        owner=UNGATED, guard=guard(), seconds=1, survey=ROOMY, want=[("ExtendHandover", "web-0")]
+    ),
+    "one that a scheduler has tried gets no more": Step(
+        owner=with_condition(UNGATED, UNSCHEDULABLE), guard=guard(), seconds=1, survey=ROOMY
+    ),
+    "nor does one that nobody has tried for very long": Step(
+        owner=owner_pod(given=note(), gates=(), nominated_node="node-a", created="2026-11-21T11:45:00Z"),
+        guard=guard(),
+        seconds=1,
+        survey=ROOMY,
     ),
     "of an ungated pod that is not bound soon the node is looked at": Step(
         owner=UNGATED, guard=guard(), want=[("LookAtNode", "node-a")]
@@ -238,6 +258,13 @@ def test_a_hand_over_is_looked_at_again_when_the_guard_has_settled() -> None:
 def test_a_hand_over_that_waits_for_the_scheduler_is_looked_at_every_second() -> None:
     seen = observe(HANDING_OVER, UNGATED, guards={"node-a": guard(5)}, probe=PROVEN)
     assert decide_now(seen).wake_seconds == 1.0
+
+
+def test_more_time_is_as_much_as_a_hand_over_has() -> None:
+    seen = observe(HANDING_OVER, UNGATED, guards={"node-a": guard(5)}, surveys={"node-a": ROOMY}, probe=PROVEN)
+    (extend,) = decide_now(seen, seconds=1).actions
+    want = note(deadline=int(NOON.timestamp()) + 1 + int(SETTINGS.handover.timeout_seconds))
+    assert extend == ExtendHandover(UNGATED, want)
 
 
 # --- giving slots away

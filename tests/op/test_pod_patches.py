@@ -10,13 +10,14 @@ from berth_core.objects import Pod, Toleration
 from berth_operator.pod_patches import (
     Operations,
     build_assignment,
+    build_extension,
     build_move,
     build_release,
     build_ungating,
     build_unlabelling,
 )
 from builders import as_api, pod
-from handover_builders import PLACE_UID, at_version, note, owner_pod, place, placeholder
+from handover_builders import DEADLINE, PLACE_UID, at_version, note, owner_pod, place, placeholder
 from json_patches import apply
 
 OTHER_GATE = "example.com/wait"
@@ -84,6 +85,15 @@ def test_an_assignment_adds_the_note_and_the_toleration(before: Pod) -> None:
         Toleration(key=HANDOVER_TAINT, operator="Exists", effect="NoSchedule"),
     )
     assert gates(after) == gates(before)
+
+
+def test_an_extension_changes_the_note_that_is_there_and_no_other() -> None:
+    before = owner_pod(given=note())
+    later = note(deadline=DEADLINE + 60)
+    operations = build_extension(before, later)
+    assert patched(operations, before).metadata.annotations == {SLOT_ANNOTATION: later.to_annotation()}
+    with pytest.raises(LookupError):
+        apply(operations, as_api(owner_pod(given=later)))
 
 
 WAITED = {
