@@ -202,6 +202,26 @@ def test_pods_without_a_name_are_recognised_by_what_their_names_begin_with() -> 
     assert not ask(asked, prefixed).reservation
 
 
+def test_a_slot_may_be_taken_while_its_status_is_still_being_written_and_no_longer_where_that_failed() -> None:
+    asked, cache = admission_that_knows(place())
+
+    def write_in_vain() -> None:
+        with cache.writing(PLACE_UID, HELD.status):
+            assert ask(asked, named(0), dry_run=True).reservation == PLACE_UID
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        write_in_vain()
+    assert not ask(asked, named(0), dry_run=True).reservation
+
+
+def test_a_slot_that_is_being_given_away_is_promised_to_nobody_else() -> None:
+    asked, cache = admission_that_knows(HELD)
+    with cache.writing(PLACE_UID, place(slot(SlotState.HANDING_OVER)).status):
+        assert not ask(asked, named(0)).reservation
+    assert ask(asked, named(0)).reservation == PLACE_UID
+
+
 def test_a_promise_to_a_pod_that_never_came_lapses(set_clock: Callable[[float], None]) -> None:
     asked, _ = admission_that_knows(HELD)
     assert ask(asked, named(0)).reservation

@@ -204,3 +204,23 @@ def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known
     assert api.calls.count(asked) == 1
     engine._reconcile(PLACE_KEY)
     assert api.calls.count(asked) == 1
+
+
+def test_a_status_counts_as_told_from_the_moment_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = FakeApi()
+    engine, cache, _ = build_engine(api)
+    engine._lease.held = lambda: True  # type: ignore[method-assign]
+    pending = place(slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING)
+    api.put(RESERVATIONS, as_api(pending, api_version=API_VERSION, kind=KIND))
+    cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
+    cache.put_reservation(pending)
+    cache.put_placeholder(placeholder())
+    send, told = api.json_patch, []
+
+    def listen(*call: Any, **rest: Any) -> Any:  # noqa: ANN401 - takes what the client takes
+        told.append([one.state for one in cache.told_status(pending).slots])
+        return send(*call, **rest)
+
+    monkeypatch.setattr(api, "json_patch", listen)
+    engine._reconcile(PLACE_KEY)
+    assert told == [[SlotState.HELD]]
