@@ -5,6 +5,7 @@ It does not own how to plan or which cluster (`command_options`), nor what the s
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import click
@@ -71,7 +72,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
         execution=ExecutionSettings(
             timeouts=MoveTimeouts(**timeouts),
             max_failed_share=options["max_failed_share"],
-            reservation_ttl=parse_duration(f"{ttl_seconds:g}s"),
+            reservation_ttl=timedelta(seconds=ttl_seconds),
         ),
         namespace=options["namespace"],
         lease_seconds=options["lease_seconds"],

@@ -147,6 +147,12 @@ def test_the_options_become_settings() -> None:
     assert settings.namespace == "own"
 
 
+@pytest.mark.parametrize("hours", [1, 300, 10_000])
+def test_a_reservation_may_live_as_long_as_one_likes(hours: int) -> None:
+    settings = cycle_settings(read_options(f"--reservation-ttl={hours}h0.25s"), trigger="Manual")
+    assert settings.execution.reservation_ttl == timedelta(hours=hours, seconds=0.25)
+
+
 def test_the_options_about_the_safety_of_others_become_settings() -> None:
     settings = cycle_settings(read_options(*SAFETY), trigger="Manual")
     assert settings.execution.pending_wait_seconds == 0
