@@ -11,8 +11,8 @@ import click
 from berth_core.errors import InputError
 from berth_descheduler.capacity_meter import CapacitySettings
 from berth_descheduler.command_options import with_options
+from berth_descheduler.duration_options import duration_option
 from berth_descheduler.planner.asked_shapes import read_shape
-from berth_descheduler.run_options import duration_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 

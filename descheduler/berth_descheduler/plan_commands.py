@@ -17,10 +17,10 @@ from berth_descheduler import plan_requests
 from berth_descheduler.command_options import cluster_options
 from berth_descheduler.completion import complete_plans, complete_policies
 from berth_descheduler.described_output import Output, output_option, write_described
+from berth_descheduler.duration_options import duration_option
 from berth_descheduler.html_report import ReportFile, report_option
 from berth_descheduler.plan_tables import output_console
 from berth_descheduler.plan_waiting import PlanWaiter
-from berth_descheduler.run_options import duration_option
 from berth_descheduler.stored_plans import (
     describe_in_short,
     describe_stored_plan,

@@ -12,10 +12,10 @@ from berth_descheduler import plan_requests
 from berth_descheduler.command_options import cluster_options
 from berth_descheduler.completion import complete_policies
 from berth_descheduler.described_output import Output, output_option, write_described
+from berth_descheduler.duration_options import duration_option
 from berth_descheduler.plan_commands import known, tell, wait_options, waiter
 from berth_descheduler.plan_tables import output_console
 from berth_descheduler.policy_tables import describe_policy, render_policies
-from berth_descheduler.run_options import duration_option
 from berth_kube.client import connect
 from berth_kube.resources import DESCHEDULER_POLICIES
 

@@ -10,10 +10,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from berth_core.durations import DurationError, parse_duration
-from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.command_options import planner_settings, with_options
+from berth_descheduler.duration_options import duration_option
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.safety_options import safety_options, with_safety
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, MoveTimeouts
@@ -67,12 +66,11 @@ def _default_timeout(name: str) -> str:
 def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = False) -> CycleSettings:
     """Return the settings that the options of `run_options` ask for; raises `InputError` naming the option."""
     timeouts = {f"{name}_seconds": duration_option(options, f"{name}_timeout") for name in _TIMEOUTS}
-    ttl_seconds = duration_option(options, "reservation_ttl")
     settings = CycleSettings(
         execution=ExecutionSettings(
             timeouts=MoveTimeouts(**timeouts),
             max_failed_share=options["max_failed_share"],
-            reservation_ttl=timedelta(seconds=ttl_seconds),
+            reservation_ttl=timedelta(seconds=duration_option(options, "reservation_ttl")),
         ),
         namespace=options["namespace"],
         lease_seconds=options["lease_seconds"],
@@ -88,16 +86,3 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 def run_planner_settings(options: dict[str, Any]) -> PlannerSettings:
     """Return how to plan for a run: as `berth plan` does, with Berth's own namespace left alone."""
     return replace(planner_settings(options), own_namespace=options["namespace"])
-
-
-def duration_option(options: dict[str, Any], name: str) -> float:
-    """Return the seconds of a duration option; raises `InputError` naming the option."""
-    option = f"--{name.replace('_', '-')}"
-    expected = "a duration above zero such as 90s or 1h30m"
-    try:
-        seconds = parse_duration(options[name]).total_seconds()
-    except DurationError as error:
-        raise InputError(option, options[name], expected) from error
-    if seconds <= 0:
-        raise InputError(option, options[name], expected)
-    return seconds

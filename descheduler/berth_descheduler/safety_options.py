@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from berth_core.durations import DurationError, format_duration, parse_duration
+from berth_core.durations import format_duration
 from berth_core.errors import InputError
 from berth_descheduler.command_options import with_options
+from berth_descheduler.duration_options import duration_option_from_zero
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,26 +59,14 @@ def safety_options(command: F) -> F:
 
 def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:
     """Return settings with what the options of `safety_options` ask for; raises `InputError` naming the option."""
-    wait_seconds = _span(options, "pending_wait").total_seconds()
+    wait_seconds = duration_option_from_zero(options, "pending_wait")
     return replace(
         settings,
         execution=replace(settings.execution, pending_wait_seconds=wait_seconds),
-        pod_cool_down=_span(options, "pod_cool_down"),
+        pod_cool_down=timedelta(seconds=duration_option_from_zero(options, "pod_cool_down")),
         min_freed_nodes=options["min_freed_nodes"],
         freed=FreedNodes(taint=options["taint_freed"], annotations=_annotations(options["annotate_freed"])),
     )
-
-
-def _span(options: dict[str, Any], name: str) -> timedelta:
-    option = f"--{name.replace('_', '-')}"
-    expected = "a duration from 0 on, such as 0s, 90s or 1h30m"
-    try:
-        span = parse_duration(options[name])
-    except DurationError as error:
-        raise InputError(option, options[name], expected) from error
-    if span < timedelta(0):
-        raise InputError(option, options[name], expected)
-    return span
 
 
 def _annotations(given: tuple[str, ...]) -> dict[str, str]:

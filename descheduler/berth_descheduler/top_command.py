@@ -14,8 +14,8 @@ from berth_core.clock import SystemClock
 from berth_core.migration_plans import MigrationPlan
 from berth_descheduler.command_options import cluster_options
 from berth_descheduler.described_output import Output, output_option, write_described
+from berth_descheduler.duration_options import duration_option
 from berth_descheduler.plan_tables import output_console
-from berth_descheduler.run_options import duration_option
 from berth_descheduler.snapshots import read_capacity
 from berth_descheduler.stopping import interrupt_on_signals
 from berth_descheduler.top_frame import render_frame

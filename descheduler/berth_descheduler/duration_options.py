@@ -1,0 +1,31 @@
+"""Owns the reading of command line options that are lengths of time.
+
+It does not own lengths of time in policies and in the arguments of plugins.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from berth_core.durations import DurationError, parse_duration
+from berth_core.errors import InputError
+
+
+def duration_option(options: dict[str, Any], name: str) -> float:
+    """Return the seconds of an option that is above zero; raises `InputError` naming the option."""
+    return _read(options, name, "a duration above zero such as 90s or 1h30m", least=timedelta.resolution)
+
+
+def duration_option_from_zero(options: dict[str, Any], name: str) -> float:
+    """Return the seconds of an option that may be zero; raises `InputError` naming the option."""
+    return _read(options, name, "a duration from 0 on, such as 0s, 90s or 1h30m", least=timedelta(0))
+
+
+def _read(options: dict[str, Any], name: str, expected: str, *, least: timedelta) -> float:
+    option = f"--{name.replace('_', '-')}"
+    try:
+        span = parse_duration(options[name])
+    except DurationError as error:
+        raise InputError(option, options[name], expected) from error
+    if span < least:
+        raise InputError(option, options[name], expected)
+    return span.total_seconds()
