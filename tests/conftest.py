@@ -1,8 +1,12 @@
-"""Owns what all tests share: the sandbox of a run, the signals it hears, how long an example may take, quiet logs."""
+"""Owns what all tests share: the sandbox of a run, the signals it hears, quiet logs, no terminal.
+
+It does not own what single tests need.
+"""
 
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from cluster_fixtures import pytest_collection_finish, sandbox
@@ -24,3 +28,10 @@ def pytest_configure() -> None:
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost")))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have programs write as wide and as plain as where no terminal is, whatever terminal a run is started in."""
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)

@@ -48,7 +48,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 def berth(environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PROGRAM, *arguments], env=dict(environment), capture_output=True, text=True, timeout=60, check=False
+        [*PROGRAM, *arguments], env=dict(environment), capture_output=True, text=True, timeout=180, check=False
     )
 
 
