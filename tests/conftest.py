@@ -35,3 +35,4 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have programs write as wide and as plain as where no terminal is, whatever terminal a run is started in."""
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
