@@ -137,16 +137,17 @@ def chart_readme(values_text: str) -> str:
         f"| `{key}` | `{json.dumps(_value(values, key))}` | {description} |"
         for key, description in _descriptions(values_text.splitlines())
     ]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     return _CHART_README.format(command=_COMMAND, version=chart["appVersion"], rows="\n".join(rows))
 
 
 def copies() -> dict[Path, str]:
     """Return every generated file with what should stand in it."""
     crds = {
-        CHART / "crds" / path.name: chart_crd(path.name, path.read_text()) for path in (ROOT / "crds").glob("*.yaml")
+        CHART / "crds" / path.name: chart_crd(path.name, path.read_text(encoding="utf-8"))
+        for path in (ROOT / "crds").glob("*.yaml")
     }
-    return {**crds, CHART / "README.md": chart_readme((CHART / "values.yaml").read_text())}
+    return {**crds, CHART / "README.md": chart_readme((CHART / "values.yaml").read_text(encoding="utf-8"))}
 
 
 def main() -> int:

@@ -11,7 +11,9 @@ EVERYTHING: Final = "*"
 
 
 def rules(program: str) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = yaml.safe_load((CHART / "files" / f"{program}-rules.yaml").read_text())
+    found: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+        (CHART / "files" / f"{program}-rules.yaml").read_text(encoding="utf-8")
+    )
     return found
 
 

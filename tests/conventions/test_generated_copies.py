@@ -15,7 +15,9 @@ from conventions.tracked import ROOT, shown
 )
 def test_a_generated_copy_agrees_with_its_source(path: Path, want_text: str) -> None:
     assert path.exists(), f"{shown(path)} is missing: run python tests/conventions/generate_copies.py"
-    assert path.read_text() == want_text, f"{shown(path)} is stale: run python tests/conventions/generate_copies.py"
+    assert path.read_text(encoding="utf-8") == want_text, (
+        f"{shown(path)} is stale: run python tests/conventions/generate_copies.py"
+    )
 
 
 def test_the_chart_has_the_crds_and_nothing_else() -> None:
@@ -34,6 +36,6 @@ def leaves(values: dict[str, Any], *parents: str) -> Iterator[str]:
 
 
 def test_every_value_of_the_chart_is_explained() -> None:
-    text = (CHART / "values.yaml").read_text()
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `([\w.]+)` \|", chart_readme(text), re.MULTILINE))
     assert set(leaves(yaml.safe_load(text))) == explained

@@ -66,12 +66,12 @@ def code_words(text: str) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_a_page_names_options_that_exist(page: Path) -> None:
     known = {*options(berth), *options(serve), *options(operator)} | OPTIONS_OF_OTHERS
-    assert not named_options(page.read_text()) - known
+    assert not named_options(page.read_text(encoding="utf-8")) - known
 
 
 def test_the_operators_page_has_every_option() -> None:
     wanted = {option for option in options(operator) if option.startswith("--")} - {"--help"}
-    assert not wanted - named_options(OPERATOR_PAGE.read_text())
+    assert not wanted - named_options(OPERATOR_PAGE.read_text(encoding="utf-8"))
 
 
 def metric_names(registry: CollectorRegistry) -> set[str]:
@@ -80,25 +80,25 @@ def metric_names(registry: CollectorRegistry) -> set[str]:
 
 
 def test_the_operators_page_has_its_metrics() -> None:
-    assert set(re.findall(r"`(berth_[a-z_]+)", OPERATOR_PAGE.read_text())) == metric_names(REGISTRY)
+    assert set(re.findall(r"`(berth_[a-z_]+)", OPERATOR_PAGE.read_text(encoding="utf-8"))) == metric_names(REGISTRY)
 
 
 def test_the_deschedulers_page_has_its_metrics() -> None:
     registry = CollectorRegistry()
     RunTally(registry, FakeClock())
     RequestMetrics(registry)
-    assert set(re.findall(r"`(berth_[a-z_]+)", DESCHEDULER_PAGE.read_text())) == metric_names(registry)
+    assert set(re.findall(r"`(berth_[a-z_]+)", DESCHEDULER_PAGE.read_text(encoding="utf-8"))) == metric_names(registry)
 
 
 def test_the_deschedulers_page_explains_every_state_and_reason_of_a_move() -> None:
     wanted = {*map(str, MoveState), *map(str, MoveReason)} - {""}
-    assert not wanted - code_words(DESCHEDULER_PAGE.read_text())
+    assert not wanted - code_words(DESCHEDULER_PAGE.read_text(encoding="utf-8"))
 
 
 def test_the_deschedulers_page_explains_what_a_policy_says_of_itself() -> None:
     words = {FAILED, *map(str, ValidReason), *map(str, ScheduledReason), VALID, SCHEDULED}
     verdicts = set(map(str, Verdict)) - {"DryRun", "LeaseHeld", "NotApproved"}
-    page = DESCHEDULER_PAGE.read_text()
+    page = DESCHEDULER_PAGE.read_text(encoding="utf-8")
     assert not (words | verdicts) - code_words(page)
     assert not [reason.value for reason in PolicyEventReason if f"`{reason.value}`" not in page]
 
@@ -113,7 +113,7 @@ def policy_fields(kind: type, path: str) -> Iterator[str]:
 
 
 def test_the_deschedulers_page_has_every_field_of_a_policy() -> None:
-    page = DESCHEDULER_PAGE.read_text()
+    page = DESCHEDULER_PAGE.read_text(encoding="utf-8")
     fields = [*policy_fields(DeschedulerPolicySpec, ""), *policy_fields(DeschedulerPolicyStatus, "")]
     assert len(fields) > 25
     named = {name for text in re.findall(r"`([a-zA-Z.]+)`", page) for name in (text, text.rpartition(".")[2])}
@@ -121,7 +121,9 @@ def test_the_deschedulers_page_has_every_field_of_a_policy() -> None:
 
 
 def test_the_operators_page_has_phases_and_reasons_that_exist() -> None:
-    rows = re.findall(r"^\| (\w+) \| ([A-Z]\w+(?:, [A-Z]\w+)*) \|", OPERATOR_PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\w+) \| ([A-Z]\w+(?:, [A-Z]\w+)*) \|", OPERATOR_PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert {phase for phase, _ in rows} <= {"phase", *map(str, ReservationPhase)}
     reasons = {reason for _, cell in rows for reason in cell.split(", ")}
     assert len(reasons) > len(rows) > len(ReservationPhase) - 2

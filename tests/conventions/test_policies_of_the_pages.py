@@ -12,7 +12,7 @@ PAGES = (ROOT / "README.md", ROOT / "descheduler" / "README.md")
 
 
 def policies(page: Path) -> list[str]:
-    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     return [block for block in blocks if "kind: DeschedulerPolicy" in block and "berth.volcano.sh" in block]
 
 

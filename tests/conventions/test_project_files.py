@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 
 from conventions.tracked import ROOT, shown, tracked_files
 
-PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCK: Final = (ROOT / "requirements.lock").read_text()
+PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LOCK: Final = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 TOP_LEVEL_PAGES: Final = {"README.md", "CHANGELOG.md"}
 
 
@@ -48,7 +48,11 @@ def test_the_lock_is_what_pip_takes_as_constraints() -> None:
 
 
 def readme_commands() -> list[str]:
-    return [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("python3 -m venv ")]
+    return [
+        line
+        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("python3 -m venv ")
+    ]
 
 
 def test_the_readme_has_one_command_for_the_tests_that_uses_the_lock() -> None:
@@ -58,7 +62,7 @@ def test_the_readme_has_one_command_for_the_tests_that_uses_the_lock() -> None:
 
 
 def test_the_ci_takes_its_command_from_the_readme() -> None:
-    script = (ROOT / ".ci" / "run").read_text()
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     (expression,) = re.findall(r"sed -n '([^']+)' README\.md", script)
     found = subprocess.run(["sed", "-n", expression, "README.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.splitlines() == [line for line in readme_commands() if "pytest" in line]
@@ -76,11 +80,11 @@ def test_the_pages_at_the_top_are_few() -> None:
 
 
 def test_the_changelog_knows_this_version() -> None:
-    assert f"## {PROJECT['project']['version']}" in Path(ROOT / "CHANGELOG.md").read_text()
+    assert f"## {PROJECT['project']['version']}" in Path(ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_the_chart_has_the_version_of_the_project() -> None:
-    chart = (ROOT / "helm" / "berth" / "Chart.yaml").read_text()
+    chart = (ROOT / "helm" / "berth" / "Chart.yaml").read_text(encoding="utf-8")
     version = PROJECT["project"]["version"]
     assert f"\nversion: {version}\n" in chart
     assert f'\nappVersion: "{version}"\n' in chart

@@ -17,7 +17,7 @@ NAMES_THAT_SAY_NOTHING: Final = frozenset({"utils", "util", "helpers", "helper",
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
@@ -30,7 +30,7 @@ def test_no_function_is_longer_than_a_page() -> None:
 
 
 def test_no_module_is_longer_than_it_can_be_read() -> None:
-    lengths = {shown(path): len(path.read_text().splitlines()) for path in python_files()}
+    lengths = {shown(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
     assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE}
 
 
@@ -46,7 +46,9 @@ def test_every_module_says_what_it_owns_and_what_not() -> None:
     ]
     assert owners
     mute = [
-        shown(path) for path in owners if len((ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()) < 2
+        shown(path)
+        for path in owners
+        if len((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()) < 2
     ]
     assert not mute
 

@@ -12,7 +12,12 @@ from builders import disruption_budget, node, owner, pod
 from conventions.tracked import ROOT
 from planner.clusters import api_items
 
-SECTION = (ROOT / "descheduler" / "README.md").read_text().partition("## A worked example\n")[2].partition("\n## ")[0]
+SECTION = (
+    (ROOT / "descheduler" / "README.md")
+    .read_text(encoding="utf-8")
+    .partition("## A worked example\n")[2]
+    .partition("\n## ")[0]
+)
 
 
 def rows(first: str) -> list[list[str]]:

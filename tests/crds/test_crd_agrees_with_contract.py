@@ -22,7 +22,9 @@ OPEN: Final = frozenset({PodTemplate})
 """Structs of which Berth reads a part, and the API server keeps all."""
 
 ANYTHING: Final = "anything"
-CRDS: Final = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))}
+CRDS: Final = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "crds").glob("*.yaml"))
+}
 
 
 def schema(plural: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def test_every_invariant_is_explained_with_a_command_for_what_was_found(invarian
 
 
 def test_the_operators_page_says_what_to_do_about_every_invariant() -> None:
-    page_text = (ROOT / "operator" / "README.md").read_text()
+    page_text = (ROOT / "operator" / "README.md").read_text(encoding="utf-8")
     section = page_text.partition("## When berth doctor complains")[2].partition("\n## ")[0]
     told = set(re.findall(r"^\| (\w+) \|", section, re.MULTILINE)) - {"finding"}
     assert told == set(map(str, Invariant)) - {Invariant.POD_PENDING}

@@ -224,7 +224,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_texts_and_signs_stand_out_from_what_is_behind_them(scheme: int) -> None:
-    css = (files("berth_descheduler") / "templates" / "report.css").read_text()
+    css = (files("berth_descheduler") / "templates" / "report.css").read_text(encoding="utf-8")
     colours = dict(re.findall(r"--(\w+):(#[0-9a-f]+)", css.split("@media(prefers-color-scheme:dark)")[scheme]))
 
     for behind in ("back", "panel"):
@@ -396,8 +396,10 @@ def test_berth_plan_writes_a_page_beside_what_it_prints(
     assert run(arguments) == 0
 
     assert json.loads(capsys.readouterr().out)["freed_nodes"] == ["low"]
-    assert text_of(next(parse(target.read_text()).iter("h1"))).endswith("free 1 of 4 nodes; 2 are empty then.")
-    assert f"File {snapshot}" in target.read_text()
+    assert text_of(next(parse(target.read_text(encoding="utf-8")).iter("h1"))).endswith(
+        "free 1 of 4 nodes; 2 are empty then."
+    )
+    assert f"File {snapshot}" in target.read_text(encoding="utf-8")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["report.html", "snapshot.json"]
 
 
@@ -449,7 +451,7 @@ def test_a_page_that_cannot_be_written_to_its_end_leaves_the_old_one(
     with pytest.raises(InputError, match="No space left on device"):
         file.write(plan_page(small_plan(), OCCASION))
 
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("report.html", "old")]
+    assert [(one.name, one.read_text(encoding="utf-8")) for one in tmp_path.iterdir()] == [("report.html", "old")]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -458,7 +460,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     ReportFile.parse(str(tmp_path / "link.html")).write(plan_page(small_plan(), OCCASION))
 
     assert (tmp_path / "link.html").is_symlink()
-    assert (tmp_path / "real.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "real.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 # --- berth run and berth demo -----------------------------------------------------------------------------------------
@@ -478,7 +480,7 @@ def test_berth_run_writes_what_was_predicted_and_what_was_measured(tmp_path: Pat
 
     assert run(["run", "--per-controller", "5", "--report", str(target)]) == 0
 
-    root = parse(target.read_text())
+    root = parse(target.read_text(encoding="utf-8"))
     assert text_of(next(root.iter("h1"))).startswith("3 of 3 pods landed on their targets; 2 nodes freed in ")
     assert {row[-1] for row in rows(section(root, "promises"))[1:]} == {"✓ yes"}
     assert [text_of(one) for one in section(root, "nodes").iter("h3")] == ["before", "after, measured and as planned"]
@@ -496,7 +498,7 @@ def test_a_run_whose_end_cannot_be_looked_at_has_a_page_all_the_same(
     monkeypatch.setattr(run_command, "read_live_snapshot", unreadable)
 
     assert run(["run", "--per-controller", "5", "--report", str(target)]) == 0
-    assert [text_of(one) for one in section(parse(target.read_text()), "nodes").iter("h3")] == [
+    assert [text_of(one) for one in section(parse(target.read_text(encoding="utf-8")), "nodes").iter("h3")] == [
         "before",
         "after, as planned",
     ]

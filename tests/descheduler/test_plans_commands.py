@@ -217,7 +217,7 @@ def test_the_page_of_a_stored_plan_says_what_came_of_it(cluster: FakeCluster, ca
 
     shown(capsys, "show", "plan-2", "--report", str(target))
 
-    page = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(target.read_text())
+    page = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(target.read_text(encoding="utf-8"))
     text = " ".join(page.itertext())
     assert "Plan plan-2, Partial" in text
     assert "1 of 2 pods landed on their targets, 1 failed" in text

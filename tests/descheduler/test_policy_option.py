@@ -86,7 +86,7 @@ def test_what_the_policy_keeps_is_kept_with_all_reasons(capsys: Captured, tmp_pa
     page = tmp_path / "plan.html"
     command = ["plan", "--snapshot", snapshot, "--policy", policy(tmp_path, evictor=evictor), "--report", str(page)]
     assert run(command) == 0
-    for shown in (capsys.readouterr().out, page.read_text()):
+    for shown in (capsys.readouterr().out, page.read_text(encoding="utf-8")):
         words = " ".join(shown.split())
         assert "the labelSelector does not select it" in words
         assert "minReplicas, which is 3" in words

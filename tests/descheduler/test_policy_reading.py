@@ -203,7 +203,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 
 
 def test_the_limits_are_those_of_the_api_server() -> None:
-    crd = yaml.safe_load((Path(__file__).parents[2] / "crds" / "deschedulerpolicies.yaml").read_text())
+    crd = yaml.safe_load((Path(__file__).parents[2] / "crds" / "deschedulerpolicies.yaml").read_text(encoding="utf-8"))
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["limits"]
     for name, field in schema["properties"].items():
         if field["type"] != "integer":

@@ -364,14 +364,14 @@ def test_it_speaks_tls_from_1_2_on(files: dict[str, Path], version: str, *, spok
 
 def test_a_new_certificate_is_taken_up_without_a_restart(files: dict[str, Path]) -> None:
     kept = Certificate(files["certificate"], files["key"])
-    before = files["authority"].read_text()
+    before = files["authority"].read_text(encoding="utf-8")
     assert _shake_hands(kept.context, ssl.create_default_context(cadata=before))
     files["key"].write_text("not a key")
     asyncio.run(kept.look())
     assert _shake_hands(kept.context, ssl.create_default_context(cadata=before))
     write_certificate(files["key"].parent)
     asyncio.run(kept.look())
-    after = files["authority"].read_text()
+    after = files["authority"].read_text(encoding="utf-8")
     assert _shake_hands(kept.context, ssl.create_default_context(cadata=after))
     assert not _shake_hands(kept.context, ssl.create_default_context(cadata=before))
 

@@ -108,7 +108,7 @@ def test_the_description_explains_every_parameter_and_answer() -> None:
 def test_the_descheduler_page_has_every_path_status_and_header() -> None:
     with serving(populated()) as url:
         description = ask("GET", f"{url}/openapi.json", token=None).json()
-    text = PAGE.read_text()
+    text = PAGE.read_text(encoding="utf-8")
     section = text[text.index("\n## REST\n") :]
     section = section[: section.index("\n## ", 1)]
     for name, operation in operations(description).items():

@@ -17,7 +17,7 @@ from berth_descheduler.refusals import Refusal
 from berth_descheduler.refusals import RefusalReason as Reason
 from builders import namespace, pod
 
-PAGE = (Path(__file__).parents[2] / "descheduler" / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "descheduler" / "README.md").read_text(encoding="utf-8")
 
 
 def example() -> Any:  # noqa: ANN401 - a class that the page defines

@@ -61,7 +61,7 @@ def planned(environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
 
 def with_profile(path: Path, kinds: Mapping[str, Sequence[str]], **args: Any) -> Path:  # noqa: ANN401
     """Change which plugins a policy's file enables, and their arguments."""
-    document = yaml.safe_load(path.read_text())
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
     profile = document["spec"]["profiles"][0]
     profile["plugins"] = {kind: {"enabled": list(names)} for kind, names in kinds.items()}
     profile["pluginConfig"] = [{"name": name, "args": given} for name, given in args.items()]
