@@ -20,6 +20,10 @@ def gives_the_slot(call: Call) -> bool:
     return patches(call, "/pods/owner") and b"/spec/tolerations" in call.body
 
 
+def tells_that_a_place_is_held(call: Call) -> bool:
+    return patches(call, "/reservations/place/status") and b'"phase":"Available"' in call.body
+
+
 def says_who_takes_the_slot(call: Call) -> bool:
     return patches(call, "/reservations/place/status") and _ENDED not in call.body
 

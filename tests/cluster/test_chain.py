@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.labels import HANDOVER_GATE, PLACEHOLDER_LABEL, PREFIX
+from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, PLACEHOLDER_LABEL, PREFIX
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_core.objects import Node, Pod
 from berth_core.reservations import Reservation, ReservationPhase
@@ -54,7 +54,7 @@ def fragment(client: KubeClient) -> None:
     for name in MOVERS:
         deploy(client, build_deployment(name, replicas=PODS_OF_A_MOVER, cpu="1"))
     client.delete(DEPLOYMENTS, "filler", namespace=NAMESPACE, propagation="Foreground")
-    eventually("the filler is gone", lambda: not pods(client, label_selector="app=filler"), seconds=30)
+    eventually("the filler is gone", lambda: not pods(client, label_selector="app=filler"), seconds=60)
 
 
 def deploy(client: KubeClient, body: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def deploy(client: KubeClient, body: dict[str, Any]) -> None:
     name, wanted = body["metadata"]["name"], body["spec"]["replicas"]
     selector = f"app={name}"
     ready = lambda: sum(pod.is_ready for pod in pods(client, label_selector=selector)) == wanted  # noqa: E731
-    eventually(f"{name} runs", ready, seconds=30)
+    eventually(f"{name} runs", ready, seconds=60)
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def descheduler(sandbox: Sandbox, folder: Path) -> Iterator[subprocess.Popen[byt
 
 def run_to_the_end(sandbox: Sandbox, folder: Path) -> int:
     with descheduler(sandbox, folder) as process:
-        return process.wait(180)
+        return process.wait(300)
 
 
 def plans(client: KubeClient) -> tuple[MigrationPlan, ...]:
@@ -112,18 +112,20 @@ def assert_all_landed(client: KubeClient, *, phase: PlanPhase = PlanPhase.SUCCEE
 
 def assert_nothing_is_left(client: KubeClient) -> None:
     """Assert that all pods run, and that no trace of a run is on nodes and pods."""
-    eventually("all pods are Ready", lambda: running_pods(client) == HIGH + len(MOVERS) * PODS_OF_A_MOVER, seconds=30)
-    eventually("no placeholder is left", lambda: not pods(client, label_selector=PLACEHOLDER_LABEL), seconds=30)
-    eventually("no taint of ours is left", lambda: not our_taints(client), seconds=30)
-    gates = [gate.name for pod in pods(client) for gate in pod.spec.scheduling_gates]
-    assert HANDOVER_GATE not in gates
-    live = [r for r in client.list(RESERVATIONS, type=Reservation).items if not r.phase.terminal]
-    assert live == []
-    require_rest(client, Invariant.PRIORITY_CLASS_LEFT)  # the operator, which clears them away, is stopped by now
+    eventually("all pods are Ready", lambda: running_pods(client) == HIGH + len(MOVERS) * PODS_OF_A_MOVER, seconds=60)
+    eventually("no placeholder is left", lambda: not pods(client, label_selector=PLACEHOLDER_LABEL), seconds=60)
+    eventually("no taint of ours is left", lambda: not our_taints(client), seconds=60)
+    eventually("no place is held", lambda: not live_reservations(client), seconds=60)
+    assert not is_handing_over(client)
+    require_rest(client, Invariant.PRIORITY_CLASS_LEFT)
 
 
-def pods(client: KubeClient, **selection: str) -> tuple[Pod, ...]:
-    return client.list(PODS, type=Pod, **selection).items
+def live_reservations(client: KubeClient) -> list[str]:
+    return [r.key for r in client.list(RESERVATIONS, type=Reservation).items if not r.phase.terminal]
+
+
+def pods(client: KubeClient, *, label_selector: str = "", field_selector: str = "") -> tuple[Pod, ...]:
+    return client.list(PODS, type=Pod, label_selector=label_selector, field_selector=field_selector).items
 
 
 def running_pods(client: KubeClient) -> int:
@@ -137,12 +139,17 @@ def our_taints(client: KubeClient) -> list[tuple[str, str]]:
     return [(n.metadata.name, t.key) for n in nodes for t in n.spec.taints if t.key.startswith(PREFIX)]
 
 
+def taints_of_runs(client: KubeClient) -> list[tuple[str, str]]:
+    """Return what a run takes off before it ends; the operator takes its guards off a moment after a hand-over."""
+    return [(node, key) for node, key in our_taints(client) if key != HANDOVER_TAINT]
+
+
 def test_every_pod_lands_on_its_planned_node_and_the_sources_are_free(stage: Stage, tmp_path: Path) -> None:
     sandbox, client = stage
     with running_operator(sandbox, tmp_path):
         assert run_to_the_end(sandbox, tmp_path) == 0
+        assert_nothing_is_left(client)
 
-    assert_nothing_is_left(client)
     (plan,) = plans(client)
     assert_all_landed(client)
     assert plan.status.achieved is not None
@@ -180,10 +187,10 @@ def test_a_killed_descheduler_is_taken_over_from_when(
         with descheduler(sandbox, tmp_path) as process:
             wait_for(reached, client)
             process.kill()
-            process.wait(10)
+            process.wait(30)
         assert run_to_the_end(sandbox, tmp_path) == 0
+        assert_nothing_is_left(client)
 
-    assert_nothing_is_left(client)
     assert_all_landed(client)
 
 
@@ -198,7 +205,7 @@ def test_a_killed_operator_only_delays_a_run_when(
             operator.kill()
             time.sleep(2)
             operator.start()
-            process.wait(180)
+            process.wait(300)
         assert_nothing_is_left(client)
     assert all(state.terminal for state in states(client))
     assert MoveState.LANDED in states(client)
@@ -210,8 +217,8 @@ def test_asked_to_stop_a_run_leaves_no_taint_and_holds_no_place(stage: Stage, tm
         with descheduler(sandbox, tmp_path) as process:
             wait_for(is_reserving, client)
             process.terminate()
-            assert process.wait(40) == 1
-        assert our_taints(client) == []
+            assert process.wait(120) == 1
+        assert taints_of_runs(client) == []
         assert_nothing_is_left(client)
     assert [plan.phase for plan in plans(client)] == [PlanPhase.ABORTED]
 
@@ -222,8 +229,8 @@ def test_a_plan_that_is_deleted_is_aborted_and_releases_everything(stage: Stage,
         with descheduler(sandbox, tmp_path) as process:
             wait_for(is_reserving, client)
             client.delete(MIGRATION_PLANS, plans(client)[0].metadata.name)
-            assert process.wait(60) == 1
-        eventually("its Reservations are gone", lambda: not client.list(RESERVATIONS).items, seconds=30)
+            assert process.wait(120) == 1
+        eventually("its Reservations are gone", lambda: not client.list(RESERVATIONS).items, seconds=60)
         assert_nothing_is_left(client)
 
 

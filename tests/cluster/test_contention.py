@@ -24,7 +24,7 @@ from cluster_objects import (
 from service_processes import running_operator
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SLOTS = 100
 HUNGRY_PER_SLOT = 5
@@ -49,7 +49,7 @@ def test_every_slot_goes_to_its_owner_under_contention(tmp_path: Path, hungry_sc
                     sum(p.condition("PodScheduled") == "False" for p in pods(client, namespace, app="hungry"))
                     == SLOTS * HUNGRY_PER_SLOT
                 ),
-                seconds=60,
+                seconds=240,
             )
 
             owner = build_deployment("owner", replicas=SLOTS, cpu=WHOLE_NODE)
@@ -57,7 +57,7 @@ def test_every_slot_goes_to_its_owner_under_contention(tmp_path: Path, hungry_sc
             eventually(
                 "all Reservations are over",
                 lambda: all(r.phase.terminal for r in reservations(client, namespace)),
-                seconds=120,
+                seconds=300,
             )
 
             assert [r.phase for r in reservations(client, namespace)] == [ReservationPhase.SUCCEEDED] * SLOTS
@@ -78,5 +78,5 @@ def hold_every_node(client: KubeClient, namespace: str) -> None:
     eventually(
         "all slots are held and proven",
         lambda: all(r.condition(ConditionType.HANDOVER_READY) for r in reservations(client, namespace)),
-        seconds=60,
+        seconds=240,
     )
