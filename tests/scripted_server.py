@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingTCPServer
 from typing import Any, Protocol, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -215,9 +216,13 @@ def nobody_listening() -> Iterator[str]:
         yield f"http://127.0.0.1:{kept.getsockname()[1]}"
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(ThreadingTCPServer):
+    """Unlike http.server's own it asks no name server for the name of this machine."""
+
+    allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
     script: ScriptedServer
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:

@@ -7,7 +7,8 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Self
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -24,12 +25,11 @@ class HealthServer:
     def __init__(self, host: str, port: int, registry: CollectorRegistry, readiness: Readiness) -> None:
         handler = _handler(registry, readiness)
         try:
-            self._server = ThreadingHTTPServer((host, port), handler)
+            self._server = _Server((host, port), handler)
         except OSError as error:
             raise InputError(
                 "--health-address", f"{host}:{port}", f"a free local address ({error.strerror})"
             ) from error
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
 
     def __enter__(self) -> Self:
@@ -46,6 +46,13 @@ class HealthServer:
         """Return `HOST:PORT` as it is listened on."""
         host, port = self._server.server_address[:2]
         return f"{host!s}:{port}"
+
+
+class _Server(ThreadingTCPServer):
+    """Listens; unlike http.server's own it asks no name server for the name of its address, which may take long."""
+
+    allow_reuse_address = True
+    daemon_threads = True
 
 
 def _handler(registry: CollectorRegistry, readiness: Readiness) -> type[BaseHTTPRequestHandler]:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -317,6 +318,13 @@ def test_the_service_answers_probes_and_scrapes() -> None:
         assert read(server.address, "/secrets")[0] == 404
         readiness["ready"] = False
         assert read(server.address, "/readyz")[0] == 503
+
+
+def test_no_name_server_is_asked_for_the_name_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("getfqdn", "gethostbyaddr"):
+        monkeypatch.setattr(socket, name, lambda *_: pytest.fail("a name server is asked"))
+    with HealthServer("127.0.0.1", 0, CollectorRegistry(), lambda: {"ready": True}) as server:
+        assert read(server.address, "/healthz") == (200, "ok\n")
 
 
 def test_an_address_that_is_taken_is_said() -> None:
