@@ -50,19 +50,21 @@ class OrphanKeeper:
         self._performer = performer
 
     def release(self, uid: str) -> None:
-        """Release what names a Reservation that is unknown; raises the first error after trying them all."""
+        """Release what names a Reservation that is unknown; raises the first error after trying them all.
+
+        Placeholders go at once, as they hold a place for nobody: on a node that is gone no kubelet would end them.
+        """
         placeholders, owners = self._cache.belongings(uid)
         if not placeholders and not owners:
             return
         if self._exists(uid, placeholders, owners):
             list_reservations(self._client, self._cache)
             return
-        doomed = [pod for pod in placeholders if not pod.is_terminating]
         kept_back = [pod for pod in owners if not pod.is_terminating]
-        self._try_all(self._performer.delete_placeholder, doomed)
+        self._try_all(lambda pod: self._performer.delete_placeholder(pod, at_once=True), list(placeholders))
         self._try_all(lambda pod: self._performer.release(pod, elsewhere=True), kept_back)
-        if doomed or kept_back:
-            count = len(doomed) + len(kept_back)
+        if placeholders or kept_back:
+            count = len(placeholders) + len(kept_back)
             log.info(log_keys.ORPHAN_RELEASED, **{log_keys.KEY_UID: uid, log_keys.KEY_COUNT: count})
 
     def release_stray_gates(self) -> None:

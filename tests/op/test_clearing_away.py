@@ -103,6 +103,17 @@ def test_what_belongs_to_a_reservation_that_is_gone_is_released(desk: Desk) -> N
     assert ("pods", "berth-system", held.metadata.name) not in desk.api.objects
 
 
+@pytest.mark.parametrize("deleted", [None, "2026-11-21T11:59:00Z"])
+def test_the_placeholder_of_a_reservation_that_is_gone_waits_for_no_kubelet(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, deleted: str | None
+) -> None:
+    graces: list[int | None] = []
+    monkeypatch.setattr(desk.api, "delete", lambda *_, grace_seconds, **__: graces.append(grace_seconds))
+    desk.know(placeholder(deleted=deleted))
+    orphans(desk).release(PLACE_UID)
+    assert graces == [0]
+
+
 def test_what_belongs_to_a_reservation_that_was_only_unheard_of_is_kept(desk: Desk) -> None:
     owner = owner_pod(given=note())
     desk.know(owner)
