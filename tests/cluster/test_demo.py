@@ -15,7 +15,7 @@ LEAST_UPPER_BOUND = 20
 
 def run_demo(*options: str) -> subprocess.CompletedProcess[str]:
     command = [script("berth"), "demo", "--output", "json", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=560, check=False)
 
 
 def test_the_demo_frees_what_the_bound_allows_and_every_pod_lands_on_its_planned_node() -> None:
@@ -35,7 +35,7 @@ def test_the_demo_without_binaries_plans_on_the_bundled_snapshot_and_says_so(tmp
     offline = {"GOPROXY": "off", "GOMODCACHE": str(tmp_path / "modules"), "GOCACHE": str(tmp_path / "builds")}
     environment = {"PATH": "", "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), **offline}
     command = [script("berth"), "demo", "--output", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
     assert numbers["plan_only"] is True
