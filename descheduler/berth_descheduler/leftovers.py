@@ -3,7 +3,6 @@
 It does not continue a plan itself: the cycle does. It runs while the Lease is held, so no other run is alive.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum, auto
 
@@ -94,8 +93,8 @@ def abort_plan(client: KubeClient, plan: MigrationPlan, clock: Clock, message: s
         phase=PlanPhase.ABORTED,
         message=message,
         completion_time=format_timestamp(clock.now()),
-        moves=tuple(_aborted(status) for status in _statuses(plan)),
-        rooms=tuple(_aborted_room(room, status) for room, status in _rooms(plan)),
+        moves=tuple(map(_aborted, plan.move_statuses)),
+        rooms=tuple(map(_aborted_room, plan.spec.rooms, plan.room_statuses)),
     )
     try:
         client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
@@ -118,24 +117,12 @@ def release_reservations(client: KubeClient, plan: str) -> None:
             _LOG.warning(log_keys.RELEASE_FAILED, **keys)
 
 
-def _statuses(plan: MigrationPlan) -> Iterable[MoveStatus]:
-    recorded = plan.status.moves
-    for index, move in enumerate(plan.spec.moves):
-        yield recorded[index] if index < len(recorded) else MoveStatus(namespace=move.namespace, pod=move.pod)
-
-
 def _aborted(status: MoveStatus) -> MoveStatus:
     """Return the last state of a move whose plan is aborted; if its pod was evicted, nobody saw it land."""
     if status.state.terminal:
         return status
     state = MoveState.FAILED if status.state is MoveState.EVICTED else MoveState.SKIPPED
     return replace(status, state=state, reason=MoveReason.INTERRUPTED.value, message="the run was interrupted")
-
-
-def _rooms(plan: MigrationPlan) -> Iterable[tuple[Room, RoomStatus]]:
-    recorded = plan.status.rooms
-    for index, room in enumerate(plan.spec.rooms):
-        yield room, recorded[index] if index < len(recorded) else RoomStatus(name=room.name)
 
 
 def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:
@@ -149,4 +136,4 @@ def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:
 def status_of_new_run(clock: Clock, plan: MigrationPlan) -> MigrationPlanStatus:
     """Return the status with which a run begins; of a plan that is continued, what was recorded stays."""
     start = plan.status.start_time or format_timestamp(clock.now())
-    return replace(plan.status, phase=PlanPhase.RUNNING, start_time=start, moves=tuple(_statuses(plan)))
+    return replace(plan.status, phase=PlanPhase.RUNNING, start_time=start, moves=plan.move_statuses)

@@ -79,7 +79,7 @@ def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:
     arrivals: dict[PodName, _Arrival] = {}
     for plan in plans:
         at = _ended_at(plan)
-        for move, status in zip(plan.spec.moves, plan.status.moves, strict=False):
+        for move, status in zip(plan.spec.moves, plan.move_statuses, strict=True):
             if at is None or not _was_brought(status):
                 continue
             before = arrivals.pop((move.namespace, move.pod), None)

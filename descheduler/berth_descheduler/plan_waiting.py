@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from berth_core.clock import Clock
 from berth_core.errors import BerthError
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
-from berth_descheduler.stored_plans import move_statuses
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import MIGRATION_PLANS
@@ -91,7 +90,7 @@ class _PlanProgress:
 
     def show(self, plan: MigrationPlan) -> None:
         """Show where a plan stands."""
-        statuses = move_statuses(plan)
+        statuses = plan.move_statuses
         over = sum(status.state.terminal for status in statuses)
         said = plan.phase.value + (", aborting" if plan.spec.aborted and not plan.phase.terminal else "")
         task = self._bar.task_ids[0]

@@ -67,11 +67,9 @@ class RoomProgress:
 
 def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
     """Return the progress of all rooms of a plan; what was recorded as over stays over."""
-    recorded = plan.status.rooms
     served = moves_of_rooms(plan.spec.rooms, plan.spec.moves)
     rooms = []
-    for index, room in enumerate(plan.spec.rooms):
-        status = recorded[index] if index < len(recorded) else RoomStatus(name=room.name)
+    for index, (room, status) in enumerate(zip(plan.spec.rooms, plan.room_statuses, strict=True)):
         name = room_reservation_name(plan.metadata.name, index)
         rooms.append(RoomProgress(index, room, name, served[index], status, ended=status.has_ended(room)))
     return tuple(rooms)

@@ -39,9 +39,8 @@ def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
 
 def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
     """Return the nodes of the rooms that are still to be made or taken, sorted."""
-    ended = [status.has_ended(room) for status, room in zip(plan.status.rooms, plan.spec.rooms, strict=False)]
-    open_rooms = (room for index, room in enumerate(plan.spec.rooms) if index >= len(ended) or not ended[index])
-    return tuple(sorted({node for room in open_rooms for node in room.nodes}))
+    pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
+    return tuple(sorted({node for room, status in pairs if not status.has_ended(room) for node in room.nodes}))
 
 
 def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:

@@ -26,7 +26,7 @@ from berth_descheduler.report_page import (
     list_waves,
     settings_table,
 )
-from berth_descheduler.stored_plans import move_statuses, promises, room_statuses, what_to_do
+from berth_descheduler.stored_plans import promises, what_to_do
 from berth_descheduler.wording import count
 
 _TONES: Final = {
@@ -43,7 +43,7 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
     spec, over = plan.spec, plan.phase.terminal
     freed = plan.status.achieved.freed_nodes if plan.status.achieved else ()
     planned = spec.predicted.freed_nodes if spec.predicted else ()
-    statuses = move_statuses(plan)
+    statuses = plan.move_statuses
     states = _states(plan, snapshot)
     return Page(
         tone=_TONES.get(plan.phase, Tone.PLANNED),
@@ -121,7 +121,7 @@ def _origin(plan: MigrationPlan) -> str:
 
 def _figures(plan: MigrationPlan) -> Iterator[Figure]:
     planned, done = plan.spec.predicted, plan.status.achieved
-    landed = sum(status.state is MoveState.LANDED for status in move_statuses(plan))
+    landed = sum(status.state is MoveState.LANDED for status in plan.move_statuses)
     yield Figure("landed on target", str(landed), f"of {count(len(plan.spec.moves), 'pod')}")
     if planned is not None and planned.freed_nodes:
         freed = len(done.freed_nodes) if done else 0
@@ -132,7 +132,7 @@ def _figures(plan: MigrationPlan) -> Iterator[Figure]:
 
 
 def _room_table(plan: MigrationPlan) -> Table:
-    pairs = zip(plan.spec.rooms, room_statuses(plan), strict=True)
+    pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
     rows = ((room.name, ", ".join(room.nodes), how.state.value, how.reason, how.message) for room, how in pairs)
     return Table(("for", "on", "state", "reason", "message"), tuple(rows))
 

@@ -6,7 +6,6 @@ It does not own plans that were just made (`report`, `plan_tables`) nor what may
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import zip_longest
 from typing import Any, Final
 
 import msgspec
@@ -41,24 +40,12 @@ def newest_first(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
     return tuple(sorted(plans, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name))[::-1])
 
 
-def move_statuses(plan: MigrationPlan) -> tuple[MoveStatus, ...]:
-    """Return how each move of a plan goes; those of which nothing is said yet are pending."""
-    pairs = zip_longest(plan.spec.moves, plan.status.moves[: len(plan.spec.moves)])
-    return tuple(status or MoveStatus(namespace=move.namespace, pod=move.pod) for move, status in pairs if move)
-
-
-def room_statuses(plan: MigrationPlan) -> tuple[RoomStatus, ...]:
-    """Return what becomes of each room of a plan; those of which nothing is said yet are pending."""
-    pairs = zip_longest(plan.spec.rooms, plan.status.rooms[: len(plan.spec.rooms)])
-    return tuple(status or RoomStatus(name=room.name) for room, status in pairs if room)
-
-
 # --- for machines -----------------------------------------------------------------------------------------------------
 
 
 def describe_in_short(plan: MigrationPlan) -> dict[str, Any]:
     """Return what a list says of a plan, in builtins."""
-    spec, states = plan.spec, Counter(status.state for status in move_statuses(plan))
+    spec, states = plan.spec, Counter(status.state for status in plan.move_statuses)
     return {
         "name": plan.metadata.name,
         "created": plan.metadata.creation_timestamp,
@@ -81,7 +68,7 @@ def describe_in_short(plan: MigrationPlan) -> dict[str, Any]:
 def describe_stored_plan(plan: MigrationPlan) -> dict[str, Any]:
     """Return a plan in builtins: what was asked for, predicted and achieved, and each move with how it went."""
     spec, status = plan.spec, plan.status
-    pairs = zip(spec.moves, move_statuses(plan), strict=True)
+    pairs = zip(spec.moves, plan.move_statuses, strict=True)
     return {
         **describe_in_short(plan),
         "objective": msgspec.to_builtins(spec.objective),
@@ -89,7 +76,7 @@ def describe_stored_plan(plan: MigrationPlan) -> dict[str, Any]:
         "achieved": msgspec.to_builtins(status.achieved),
         "conditions": [msgspec.to_builtins(condition) for condition in status.conditions],
         "move_list": [_describe_move(move, how) for move, how in pairs],
-        "rooms": [_describe_room(*pair) for pair in zip(spec.rooms, room_statuses(plan), strict=True)],
+        "rooms": [_describe_room(*pair) for pair in zip(spec.rooms, plan.room_statuses, strict=True)],
     }
 
 
@@ -194,7 +181,7 @@ def promises(plan: MigrationPlan) -> Iterator[tuple[str, str, str]]:
     planned, done = plan.spec.predicted, plan.status.achieved
     if planned is None:
         return
-    states = Counter(status.state for status in move_statuses(plan))
+    states = Counter(status.state for status in plan.move_statuses)
     yield "pods landed on their target", str(planned.moves), str(states[MoveState.LANDED])
     if planned.freed_nodes or (done and done.freed_nodes):
         freed = "" if done is None else str(len(done.freed_nodes))
@@ -214,7 +201,7 @@ def _rooms_table(plan: MigrationPlan) -> Table:
     table = Table(title="Room", title_justify="left", title_style="bold")
     for heading in ("for", "on", "state", "reason", "message"):
         table.add_column(heading, overflow="fold")
-    for room, how in zip(plan.spec.rooms, room_statuses(plan), strict=True):
+    for room, how in zip(plan.spec.rooms, plan.room_statuses, strict=True):
         table.add_row(room.name, ", ".join(room.nodes), how.state.value, how.reason, how.message)
     return table
 
@@ -225,7 +212,7 @@ def _moves_table(plan: MigrationPlan) -> Table:
     table.add_column("wave", justify="right", no_wrap=True)
     for heading in ("pod", "from", "to", "state", "reason", "message"):
         table.add_column(heading, overflow="fold")
-    pairs = sorted(zip(moves, move_statuses(plan), strict=True), key=lambda pair: pair[0].wave)
+    pairs = sorted(zip(moves, plan.move_statuses, strict=True), key=lambda pair: pair[0].wave)
     for move, how in pairs[:_LISTED_MOVES]:
         state = Text(how.state.value, style=_STATE_STYLES.get(how.state, ""))
         elsewhere = f" (on {how.node})" if how.state is MoveState.ELSEWHERE and how.node else ""

@@ -16,7 +16,7 @@ from rich.text import Text
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_descheduler.node_map import PER_LINE, draw_nodes, nodes_per_sign
 from berth_descheduler.plan_figures import percent
-from berth_descheduler.stored_plans import move_statuses, phase_in_words, what_to_do
+from berth_descheduler.stored_plans import phase_in_words, what_to_do
 from berth_descheduler.top_view import SHOWN_RESOURCES, NodeLine, NodeMark, TopView
 from berth_descheduler.wording import count
 
@@ -126,7 +126,7 @@ def _bar(line: NodeLine, resource: str) -> Text:
 
 def _render_plan(plan: MigrationPlan) -> Sequence[RenderableType]:
     """Return the plan under way: how many of its moves are over, and those that are on their way."""
-    statuses = move_statuses(plan)
+    statuses = plan.move_statuses
     states = Counter(status.state for status in statuses)
     over = sum(status.state.terminal for status in statuses)
     of = f" of policy {plan.spec.policy}" if plan.spec.policy else ""

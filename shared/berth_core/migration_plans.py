@@ -198,6 +198,19 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         asked_for = self.spec.mode is not None and self.spec.predicted is None and not self.spec.moves
         return PlanPhase.REQUESTED if asked_for else PlanPhase.PROPOSED
 
+    @property
+    def move_statuses(self) -> tuple[MoveStatus, ...]:
+        """Return how each move goes, in the order of `spec.moves`; those of which nothing is said yet are pending."""
+        said = self.status.moves[: len(self.spec.moves)]
+        unsaid = self.spec.moves[len(said) :]
+        return (*said, *(MoveStatus(namespace=move.namespace, pod=move.pod) for move in unsaid))
+
+    @property
+    def room_statuses(self) -> tuple[RoomStatus, ...]:
+        """Return what becomes of each room, in the order of `spec.rooms`; nothing said yet is pending."""
+        said = self.status.rooms[: len(self.spec.rooms)]
+        return (*said, *(RoomStatus(name=room.name) for room in self.spec.rooms[len(said) :]))
+
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "MigrationPlan":
         """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""

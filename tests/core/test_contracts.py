@@ -165,6 +165,39 @@ def test_a_plan_that_nobody_has_taken_up_is_proposed() -> None:
     assert MigrationPlan.from_api({**PLAN, "status": {"phase": "Running"}}).phase is PlanPhase.RUNNING
 
 
+def plan_of_two(**status: Any) -> MigrationPlan:  # noqa: ANN401 - a raw status
+    (move,) = PLAN["spec"]["moves"]
+    rooms = [{"name": name, "namespace": "default"} for name in ("first", "second")]
+    moves = [move, {**move, "pod": "web-1"}]
+    return MigrationPlan.from_api({**PLAN, "spec": {**PLAN["spec"], "moves": moves, "rooms": rooms}, "status": status})
+
+
+LANDED = {"namespace": "default", "pod": "web-0", "state": "Landed"}
+HELD = {"name": "first", "state": "Held"}
+SAID: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
+    "nothing": ({}, ["web-0 Pending", "web-1 Pending"], ["first Pending", "second Pending"]),
+    "something of the first": (
+        {"moves": [LANDED], "rooms": [HELD]},
+        ["web-0 Landed", "web-1 Pending"],
+        ["first Held", "second Pending"],
+    ),
+    "more than there is": (
+        {"moves": [LANDED] * 3, "rooms": [HELD] * 3},
+        ["web-0 Landed", "web-0 Landed"],
+        ["first Held", "first Held"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "want_moves", "want_rooms"), SAID.values(), ids=SAID.keys())
+def test_every_move_and_room_has_a_status_whatever_is_said(
+    status: dict[str, Any], want_moves: list[str], want_rooms: list[str]
+) -> None:
+    plan = plan_of_two(**status)
+    assert [f"{one.pod} {one.state.value}" for one in plan.move_statuses] == want_moves
+    assert [f"{one.name} {one.state.value}" for one in plan.room_statuses] == want_rooms
+
+
 def test_plans_and_moves_are_over_in_these() -> None:
     assert {phase for phase in PlanPhase if phase.terminal} == {
         PlanPhase.SUCCEEDED,
