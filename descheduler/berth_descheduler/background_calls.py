@@ -6,9 +6,19 @@ It does not own the calls. Because answers are taken in only where the loop asks
 import queue
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Caller(Protocol):
+    """For whom a call is made: a move, or a room."""
+
+    in_flight: bool
+
+
+def _ignore(_: object) -> None:
+    """Take an answer that says nothing."""
 
 
 class BackgroundCalls:
@@ -33,6 +43,16 @@ class BackgroundCalls:
             self._wake()
 
         self.pool.submit(work)
+
+    def make_for(self, one: Caller, call: Callable[[], T], then: Callable[[T], None] = _ignore) -> None:
+        """Make a call for one that is marked as in flight until its answer is taken in."""
+
+        def answered(answer: T) -> None:
+            one.in_flight = False
+            then(answer)
+
+        one.in_flight = True
+        self.make(call, answered)
 
     def take_answers(self) -> None:
         """Take in the answers that have come; raises what a call raised."""

@@ -1,6 +1,6 @@
 """Owns the life of one move as a pure decision: what is seen of it now, what is to be done next.
 
-It does not look (`facts` derives what is seen) and does not act (`executor` does what is decided).
+It does not look (`facts` derives what is seen) and does not act (`move_keeper` does what is decided).
 
 A move has two halves that the API server holds apart: its pod leaves the source, and its place on the target is taken.
 Pods of one controller are alike, so a replacement may take the place that was made for its sibling. Nothing is lost by

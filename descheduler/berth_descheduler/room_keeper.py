@@ -6,10 +6,10 @@ Like the moves, the rooms are driven by what is: a run that is killed leaves Res
 on from what it sees. Only that a room has ended is read again from the plan's status.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
 import msgspec
 import structlog
@@ -33,8 +33,6 @@ from berth_kube.client import KubeClient
 
 _LOG = structlog.get_logger(__name__)
 _READY: Final = frozenset({Hold.WAITING, Hold.HELD, Hold.TAKEN})
-
-_Call: TypeAlias = Callable[[KubeClient], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +115,11 @@ class RoomKeeper:
         if one.retry_at is not None and self._tools.clock.monotonic() < one.retry_at:
             return
         client, ttl = self._tools.client, self._tools.settings.ttl
-
-        def asked(answer: RoomAnswer) -> None:
-            one.in_flight = False
-            self._asked(one, answer)
-
-        one.in_flight = True
-        self._tools.calls.make(lambda: ask_for_room(client, self._plan, one.index, one.room, ttl), asked)
+        self._tools.calls.make_for(
+            one,
+            lambda: ask_for_room(client, self._plan, one.index, one.room, ttl),
+            lambda answer: self._asked(one, answer),
+        )
 
     def _asked(self, one: RoomProgress, answer: RoomAnswer) -> None:
         if answer.created:
@@ -138,9 +134,9 @@ class RoomKeeper:
 
     def _renew(self, one: RoomProgress, seen: Reservation | None) -> None:
         """Let a Reservation live on while its room is waited for; if this run dies, it ends in time."""
-        ttl, now = self._tools.settings.ttl, self._tools.clock.now()
+        client, ttl, now = self._tools.client, self._tools.settings.ttl, self._tools.clock.now()
         if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
-            self._call(one, lambda client: keep_for_longer(client, seen, now, ttl))
+            self._tools.calls.make_for(one, lambda: keep_for_longer(client, seen, now, ttl))
 
     def _end(self, one: RoomProgress, step: EndRoom, seen: Reservation | None) -> None:
         """End a room; its nodes are open to everybody again, as far as no other room needs them."""
@@ -148,25 +144,16 @@ class RoomKeeper:
         self._set_status(one, step.state, step.reason, step.message, seen=seen)
         needed = {node for other in self._rooms if not other.ended for node in other.room.nodes}
         nodes = [node for node in one.room.nodes if node not in needed]
-        now, ttl = self._tools.clock.now(), self._tools.settings.reservation_ttl
+        client, now, ttl = self._tools.client, self._tools.clock.now(), self._tools.settings.reservation_ttl
 
-        def wind_up(client: KubeClient) -> None:
+        def wind_up() -> None:
             if step.release and (one.asked_at is not None or seen is not None):
                 give_back(client, one.room, one.reservation)
             elif step.state is RoomState.HELD and seen is not None:
                 keep_for_longer(client, seen, now, ttl)
             open_nodes(client, nodes)
 
-        self._call(one, wind_up)
-
-    def _call(self, one: RoomProgress, call: _Call) -> None:
-        """Make a call for a room, which is left alone until it is answered."""
-
-        def answered(_: None) -> None:
-            one.in_flight = False
-
-        one.in_flight = True
-        self._tools.calls.make(lambda: call(self._tools.client), answered)
+        self._tools.calls.make_for(one, wind_up)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
