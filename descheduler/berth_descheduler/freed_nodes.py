@@ -86,7 +86,7 @@ def sweep_freed_nodes(
     needed = _nodes_in_use(client, marked) | _nodes_waited_for(client, marked, read_snapshot)
     changed = []
     for name, node in sorted(marked.items()):
-        mark = read_mark(node)
+        mark = read_mark(node.metadata.annotations)
         keeps = FreedNodes() if mark is None or name in needed else _kept(node, mark, wanted)
         if _sweep_one(client, name, keeps):
             changed.append(name)
@@ -98,10 +98,10 @@ def is_marked(node: Node) -> bool:
     return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
 
 
-def read_mark(node: Node) -> FreedMark | None:
-    """Return the mark of a node, None if there is none that can be read."""
+def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
+    """Return the mark among a node's annotations, None if there is none that can be read."""
     try:
-        return msgspec.json.decode(node.metadata.annotations.get(FREED_ANNOTATION, ""), type=FreedMark)
+        return msgspec.json.decode(annotations.get(FREED_ANNOTATION, ""), type=FreedMark)
     except msgspec.DecodeError:
         return None
 
@@ -209,8 +209,6 @@ def _taints_of_others(raw: RawNode) -> list[dict[str, Any]]:
 
 
 def _annotations_of(there: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the annotations that the mark on a node names as put on with it."""
-    try:
-        return msgspec.json.decode(there.get(FREED_ANNOTATION, ""), type=FreedMark).annotations
-    except msgspec.DecodeError:
-        return {}
+    """Return the annotations that the mark among these names as put on with it."""
+    mark = read_mark(there)
+    return {} if mark is None else mark.annotations

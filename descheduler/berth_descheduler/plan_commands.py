@@ -109,11 +109,7 @@ def approve_command(
     """Let a plan be carried out that waits for approval. With --wait, exit code 1 if it did not all go as planned."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-approve") as client:
-        with known("PLAN", plan, "berth plans"):
-            found = plan_requests.approve(client, plan)
-        _say(f"plan {plan} is approved")
-        if wait:
-            found = waiter(client, seconds).wait_until_over(plan)
+        found = _ask(client, plan, plan_requests.approve, said="is approved", wait_seconds=seconds if wait else None)
     return tell(found, output, waited=wait)
 
 
@@ -128,11 +124,7 @@ def abort_command(
     """Have a plan brought to a safe end: nothing new is begun, what is reserved and not evicted is released."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-abort") as client:
-        with known("PLAN", plan, "berth plans"):
-            found = plan_requests.abort(client, plan)
-        _say(f"plan {plan} is being aborted")
-        if wait:
-            found = waiter(client, seconds).wait_until_over(plan)
+        found = _ask(client, plan, plan_requests.abort, said="is being aborted", wait_seconds=seconds if wait else None)
     tell(found, output, waited=wait)
     return 0
 
@@ -162,6 +154,21 @@ def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
         if advice := what_to_do(plan):
             _say(advice)
     return _FAILED if plan.phase in {PlanPhase.PARTIAL, PlanPhase.FAILED, PlanPhase.ABORTED} else 0
+
+
+def _ask(
+    client: KubeClient,
+    plan: str,
+    ask: Callable[[KubeClient, str], MigrationPlan],
+    *,
+    said: str,
+    wait_seconds: float | None,
+) -> MigrationPlan:
+    """Ask something of a plan, say so, and return it; with seconds to wait, as it is when it is over."""
+    with known("PLAN", plan, "berth plans"):
+        found = ask(client, plan)
+    _say(f"plan {plan} {said}")
+    return found if wait_seconds is None else waiter(client, wait_seconds).wait_until_over(plan)
 
 
 def _list(client: KubeClient) -> tuple[MigrationPlan, ...]:

@@ -10,18 +10,12 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Final
 
-from berth_core.labels import (
-    DRAINING_TAINT,
-    FREED_ANNOTATION,
-    FREED_TAINT,
-    HANDOVER_TAINT,
-    PLACEHOLDER_LABEL,
-    ROOM_TAINT,
-)
+from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT, PLACEHOLDER_LABEL, ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.objects import Node, Pod
 from berth_core.resources import CPU, MEMORY
 from berth_core.snapshot import Snapshot
+from berth_descheduler.freed_nodes import is_marked
 from berth_descheduler.plan_figures import requested_share
 from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.room_seekers import is_pending
@@ -103,14 +97,13 @@ def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan]) -> TopView:
 def mark_of(node: Node) -> NodeMark:
     """Return what is to be known of a node first."""
     keys = {taint.key for taint in node.taints}
-    freed = FREED_TAINT in keys or FREED_ANNOTATION in node.metadata.annotations
     truths = (
         (NodeMark.NOT_READY, not node.ready),
         (NodeMark.DRAINING, DRAINING_TAINT in keys),
         (NodeMark.ROOM, ROOM_TAINT in keys),
         (NodeMark.HANDOVER, HANDOVER_TAINT in keys),
         (NodeMark.CORDONED, node.spec.unschedulable),
-        (NodeMark.FREED, freed),
+        (NodeMark.FREED, is_marked(node)),
     )
     return next((mark for mark, is_true in truths if is_true), NodeMark.NONE)
 

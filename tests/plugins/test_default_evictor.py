@@ -23,6 +23,12 @@ STAY = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}
 SCRATCH = (Volume(name="scratch", empty_dir={}),)
 FILES = (Volume(name="files", host_path={"path": "/var"}),)
 DATA = (claimed("data"),)
+FAST_CLAIMS_STAY = {
+    "podProtections": {
+        "extraEnabled": ["PodsWithPVC"],
+        "config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": "fast"}]}},
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -104,35 +110,20 @@ CASES = {
     "a claim of a protected class keeps its pod": Case(
         upstream_evicts=False,
         pod=running(volumes=DATA),
-        args={
-            "podProtections": {
-                "extraEnabled": ["PodsWithPVC"],
-                "config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": "fast"}]}},
-            }
-        },
+        args=FAST_CLAIMS_STAY,
         more={"persistent_volume_claims": (stored("data", "fast"),)},
         want=(Reason.PERSISTENT_STORAGE,),
     ),
     "a claim of another class does not": Case(
         upstream_evicts=True,
         pod=running(volumes=DATA),
-        args={
-            "podProtections": {
-                "extraEnabled": ["PodsWithPVC"],
-                "config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": "fast"}]}},
-            }
-        },
+        args=FAST_CLAIMS_STAY,
         more={"persistent_volume_claims": (stored("data", "slow"),)},
     ),
     "a claim whose class is not known does": Case(
         upstream_evicts=False,
         pod=running(volumes=DATA),
-        args={
-            "podProtections": {
-                "extraEnabled": ["PodsWithPVC"],
-                "config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": "fast"}]}},
-            }
-        },
+        args=FAST_CLAIMS_STAY,
         want=(Reason.PERSISTENT_STORAGE,),
     ),
     # --- disruption budgets ---
