@@ -54,7 +54,7 @@ def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> F
 
     One that is aborted in its middle is continued, too: its end is to bring home the pods that it has evicted.
 
-    A policy's plan that nobody has begun is the service's (`dispatcher`), whoever looks here.
+    A policy's plan that nobody has begun is the service's (`policy_service`), whoever looks here.
     """
     if plan.phase.terminal:
         return Fate.LEAVE

@@ -1,6 +1,6 @@
 """Owns what people ask of the service through API objects: a run of a policy, an approval, an abort.
 
-It does not own what the service makes of it (`dispatcher`), nor who may ask: the API server decides that.
+It does not own what the service makes of it (`policy_service`), nor who may ask: the API server decides that.
 """
 
 import secrets
