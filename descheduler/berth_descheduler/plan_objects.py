@@ -64,7 +64,7 @@ def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
 def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
     """Return a merge patch that gives a plan that was asked for what was found, all of it at once."""
     body = build_plan("", spec)["spec"]
-    kept = ("approved", "approveBefore", "moves", "objective", "predicted", "rooms")
+    kept = ("approved", "approveBefore", "moves", "nodesBefore", "objective", "predicted", "rooms")
     return {"spec": {name: body[name] for name in kept if name in body}}
 
 

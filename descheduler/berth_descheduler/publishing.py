@@ -21,6 +21,7 @@ from berth_core.migration_plans import (
 )
 from berth_core.names import plan_name
 from berth_descheduler import log_keys
+from berth_descheduler.nodes_at_planning import note_nodes
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.plan_objects import build_plan, build_plan_filling, build_status_patch
 from berth_descheduler.planner import Plan
@@ -70,6 +71,7 @@ def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationP
         moves=found.moves,
         rooms=found.rooms,
         predicted=replace(found.predicted, nodes=len(found.before.nodes)),
+        nodes_before=note_nodes(found),
     )
 
 

@@ -84,9 +84,11 @@ class NodeMaps:
     nodes_per_cell: int
     maps: tuple[NodeMap, ...]
     bands: tuple[BandCount, ...]
+    left_out: int = 0
+    """How many more nodes there are of which nothing is drawn."""
 
 
-def draw_maps(states: Mapping[str, Fragmentation], resource: str) -> NodeMaps:
+def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: int = 0) -> NodeMaps:
     """Return the pictures of a cluster's states by their titles, the first of which orders the nodes: fullest first."""
     titles, fragmentations = list(states), list(states.values())
     names = _ordered_names(fragmentations, resource)
@@ -94,7 +96,7 @@ def draw_maps(states: Mapping[str, Fragmentation], resource: str) -> NodeMaps:
     groups = [names[first : first + each] for first in range(0, len(names), each)]
     had_pods = {node.name for node in fragmentations[0].nodes if node.pods}
     maps = [_draw(title, one, groups, had_pods, resource) for title, one in zip(titles, fragmentations, strict=True)]
-    return NodeMaps(resource, each, tuple(maps), _count_bands(fragmentations, resource))
+    return NodeMaps(resource, each, tuple(maps), _count_bands(fragmentations, resource), left_out)
 
 
 def _ordered_names(states: Sequence[Fragmentation], resource: str) -> list[str]:

@@ -4,16 +4,17 @@ It does not own the pages of plans and runs that a command has just made (`repor
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import MigrationPlan, MoveState, PlannedMove, PlanPhase
 from berth_core.resources import CPU, ResourceAmounts
 from berth_core.snapshot import Snapshot
+from berth_descheduler.nodes_at_planning import lay_out, still_lie_so
 from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.stranded_capacity import measure_nodes
-from berth_descheduler.report_map import draw_maps
+from berth_descheduler.report_map import NodeMaps, draw_maps
 from berth_descheduler.report_page import (
     LISTED_MOVES,
     Figure,
@@ -35,7 +36,9 @@ _TONES: Final = {
     PlanPhase.FAILED: Tone.BADLY,
     PlanPhase.ABORTED: Tone.BADLY,
 }
+_THEN: Final = "when planned"
 _NOW: Final = "now"
+_AFTER: Final = "after, as planned"
 
 
 def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion) -> Page:
@@ -44,7 +47,6 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
     freed = plan.status.achieved.freed_nodes if plan.status.achieved else ()
     planned = spec.predicted.freed_nodes if spec.predicted else ()
     statuses = plan.move_statuses
-    states = _states(plan, snapshot)
     return Page(
         tone=_TONES.get(plan.phase, Tone.PLANNED),
         kind=f"Plan {plan.metadata.name}, {plan.phase.value}",
@@ -56,7 +58,7 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
         promises=tuple(Promise(*row, kept=_is_kept(*row[1:])) for row in promises(plan)) if over else (),
         not_freed=tuple(sorted(set(planned) - set(freed))) if over else (),
         troubles=list_troubles(spec.moves, statuses) if over else (),
-        maps=draw_maps(states, _resource(plan)) if states[_NOW].nodes else None,
+        maps=_draw(plan, snapshot) if snapshot.nodes else None,
         freed_nodes=freed if over else planned,
         room=_room_table(plan) if spec.rooms else None,
         waves=tuple(list_waves(spec.moves, statuses if plan.status.moves else ())),
@@ -85,18 +87,36 @@ def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
     )
 
 
+def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
+    """Return the nodes when the plan was made, if they lie otherwise by now, as they are, and as they will be."""
+    states = _states(plan, snapshot)
+    before, resource = plan.spec.nodes_before, _resource(plan)
+    if before is None or still_lie_so(before, states[_NOW]):
+        return draw_maps(states, resource)
+    if before.left_out:
+        noted = {one.name for one in before.nodes}
+        states = {title: _only(state, noted) for title, state in states.items()}
+    return draw_maps({_THEN: lay_out(before), **states}, resource, left_out=before.left_out)
+
+
 def _states(plan: MigrationPlan, snapshot: Snapshot) -> dict[str, Fragmentation]:
-    """Return the states to show: as it is, and as it will be as far as the moves are still to come."""
+    """Return the states from now on: as it is, and as it will be as far as moves are still to come."""
     now = measure_nodes(snapshot)
     if plan.phase.terminal:
         return {_NOW: now}
     there = {(pod.metadata.uid, pod.spec.node_name) for pod in snapshot.pods if not pod.is_terminal}
     left = [move for move in plan.spec.moves if (move.pod_uid, move.source) in there]
-    return {_NOW: now, "after, as planned": forecast(now, left)} if left else {_NOW: now}
+    return {_NOW: now, _AFTER: forecast(now, left)} if left else {_NOW: now}
+
+
+def _only(state: Fragmentation, names: Collection[str]) -> Fragmentation:
+    return Fragmentation(tuple(one for one in state.nodes if one.name in names))
 
 
 def _resource(plan: MigrationPlan) -> str:
     """Return the resource that a plan goes by."""
+    if plan.spec.nodes_before is not None:
+        return plan.spec.nodes_before.resource
     found = plan.spec.objective.args.get("resourceType")
     return found if isinstance(found, str) and found else CPU
 

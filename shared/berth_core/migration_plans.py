@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from berth_core.nodes_before import NodesBefore
 from berth_core.objects import ObjectMeta
 from berth_core.plan_rooms import Room, RoomStatus
 from berth_core.reservations import Condition, ObjectReference
@@ -155,6 +156,8 @@ class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     rooms: tuple[Room, ...] = ()
     """For whom the moves make room, and where."""
     predicted: Predicted | None = None
+    nodes_before: NodesBefore | None = None
+    """How full the nodes were when the plan was made."""
 
 
 class MoveStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -205,6 +206,9 @@ def assert_the_page_is_whole(terminal: Terminal, name: str, target: Path) -> Non
     text = " ".join(page.itertext())
     assert f"Plan {name}, Succeeded" in text
     assert "4 of 4 pods landed on their targets" in text
+    assert [heading.text for heading in page.iter("h3")] == ["when planned", "now"]
+    drawn = Counter(cell.get("class") for cell in page.iter("i") if cell.get("title", "").endswith(", freed"))
+    assert drawn == {"empty l0 freed": 2}
 
 
 def read_metrics(address: str) -> str:

@@ -18,6 +18,7 @@ from berth_core.migration_plans import (
     Predicted,
     RunMode,
 )
+from berth_core.nodes_before import NodeBefore, NodesBefore
 from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import ObjectReference
 from plain_api import PlainApi
@@ -65,6 +66,14 @@ SPEC: Final = MigrationPlanSpec(
         ),
     ),
     predicted=Predicted(nodes=3, moves=1, waves=2, freed_nodes=("node-1",)),
+    nodes_before=NodesBefore(
+        resource="cpu",
+        nodes=(
+            NodeBefore(name="node-1", allocatable="15890m", requested="500m", pods=1),
+            NodeBefore(name="node-2", allocatable="15890m", requested="0", pods=0),
+        ),
+        left_out=1,
+    ),
 )
 MOVE: Final[dict[str, Any]] = msgspec.to_builtins(SPEC.moves[0])
 
@@ -148,6 +157,8 @@ IMMUTABLE: Final[dict[str, tuple[dict[str, Any], str]]] = {
     ),
     "no rooms": ({"rooms": REMOVED}, "a plan's rooms are immutable"),
     "another prediction": ({"predicted": {"moves": 2}}, "a plan's prediction is immutable"),
+    "other nodes before": ({"nodesBefore": {"leftOut": 2}}, "a plan's nodesBefore is immutable"),
+    "no nodes before": ({"nodesBefore": REMOVED}, "a plan's nodesBefore is immutable"),
     "no prediction": ({"predicted": REMOVED}, "a plan's prediction is immutable"),
 }
 
@@ -195,6 +206,7 @@ FOUND: Final[dict[str, Any]] = {
     "moves": [MOVE],
     "rooms": [msgspec.to_builtins(room) for room in SPEC.rooms],
     "predicted": msgspec.to_builtins(SPEC.predicted),
+    "nodesBefore": msgspec.to_builtins(SPEC.nodes_before),
     "approveBefore": "2030-01-01T00:00:00Z",
 }
 

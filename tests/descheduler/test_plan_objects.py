@@ -18,7 +18,9 @@ from berth_core.migration_plans import (
     Predicted,
 )
 from berth_core.names import reservation_name
+from berth_core.nodes_before import NodeBefore, NodesBefore
 from berth_core.reservations import ObjectReference, Reservation
+from berth_descheduler.nodes_at_planning import MOST_NODES
 from berth_descheduler.plan_objects import (
     MOST_MOVES,
     PlanIdentity,
@@ -163,7 +165,10 @@ def test_a_plan_of_the_most_moves_fits_into_an_object_of_etcd_with_long_names_an
     )
     freed = Predicted(nodes=5000, moves=MOST_MOVES, waves=100, freed_nodes=(node,) * MOST_MOVES)
 
-    spec = build_plan("plan", MigrationPlanSpec(moves=(move,) * MOST_MOVES, predicted=freed))
+    before = NodeBefore(name=node, allocatable="253908Mi", requested="189123456789", pods=100)
+    nodes = NodesBefore(resource="memory", nodes=(before,) * MOST_NODES, left_out=4600)
+
+    spec = build_plan("plan", MigrationPlanSpec(moves=(move,) * MOST_MOVES, predicted=freed, nodes_before=nodes))
     status = build_status_patch(MigrationPlanStatus(phase=PlanPhase.RUNNING, moves=(moved,) * MOST_MOVES))
 
     assert len(json.dumps(spec)) + len(json.dumps(status)) < 1.3 * 2**20

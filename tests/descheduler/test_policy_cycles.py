@@ -91,6 +91,20 @@ def test_a_plan_that_was_asked_for_is_filled_in(cluster: FakeCluster, mode: RunM
     assert plan.phase is (PlanPhase.SUCCEEDED if mode is RunMode.AUTO else PlanPhase.PROPOSED)
 
 
+@pytest.mark.parametrize("asked_for", [False, True], ids=["by itself", "on request"])
+def test_a_plan_keeps_how_the_nodes_lay_when_it_was_made(cluster: FakeCluster, *, asked_for: bool) -> None:
+    cycle(cluster, RunMode.AUTO).run(ask(cluster, RunMode.AUTO) if asked_for else None)
+    plan = stored(cluster)
+    assert plan.phase is PlanPhase.SUCCEEDED
+    assert plan.spec.nodes_before is not None
+    assert {one.name: (one.requested, one.pods) for one in plan.spec.nodes_before.nodes} == {
+        "high-1": ("7500m", 1),
+        "high-2": ("7500m", 1),
+        "low-1": ("2", 2),
+        "low-2": ("1", 1),
+    }
+
+
 def test_a_plan_that_was_asked_for_and_moves_nothing_is_over(cluster: FakeCluster) -> None:
     for key in list(cluster.objects[PODS.plural]):
         del cluster.objects[PODS.plural][key]

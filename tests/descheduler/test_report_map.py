@@ -64,6 +64,10 @@ def test_the_fullest_come_first_and_keep_their_places() -> None:
     assert drawn.maps[1].summary == "after: 5 nodes, 2 without pods, 38 % of cpu requested."
 
 
+def test_a_picture_of_some_nodes_says_how_many_there_are_more() -> None:
+    assert draw_maps({"before": state(usage("n", 1))}, "cpu", left_out=7).left_out == 7
+
+
 @pytest.mark.parametrize(("nodes", "want_cells", "want_each"), [(400, 400, 1), (401, 201, 2), (10_000, 400, 25)])
 def test_in_a_large_cluster_a_cell_is_several_nodes(nodes: int, want_cells: int, want_each: int) -> None:
     before = state(*(usage(f"n{i:05}", 50) for i in range(nodes)))

@@ -55,6 +55,78 @@ def test_a_plan_that_waits_is_shown_with_the_nodes_now_and_as_they_will_be() -> 
     assert "Made 2026-11-21T12:00:00Z by a Cron run of policy nightly in the mode Approve." in text
 
 
+BEFORE = {
+    "resource": "cpu",
+    "nodes": [
+        {"name": "high-1", "allocatable": "16", "requested": "8", "pods": 1},
+        {"name": "low-1", "allocatable": "16", "requested": "1", "pods": 1},
+    ],
+}
+"""The nodes of `SNAPSHOT`, as a plan notes them."""
+
+LANDED = Snapshot(
+    nodes=SNAPSHOT.nodes,
+    pods=(
+        pod("web-1~1", namespace="shop", node="high-1", cpu="1", memory="1Gi"),
+        pod("base", node="high-1", cpu="8", memory="1Gi", controller=owner(name="base")),
+    ),
+)
+DRAWN = {
+    "a plan that notes nothing": (LANDED, "Succeeded", None, ["now"]),
+    "a plan that is over": (LANDED, "Succeeded", BEFORE, ["when planned", "now"]),
+    "a plan that runs": (
+        Snapshot(nodes=SNAPSHOT.nodes, pods=tuple(one for one in SNAPSHOT.pods if one.metadata.name == "web-1")),
+        "Running",
+        BEFORE,
+        ["when planned", "now", "after, as planned"],
+    ),
+    "nothing has changed yet": (SNAPSHOT, "Proposed", BEFORE, ["now", "after, as planned"]),
+    "nothing has changed and all is over": (SNAPSHOT, "Failed", BEFORE, ["now"]),
+}
+
+
+@pytest.mark.parametrize(("now", "phase", "before", "want"), DRAWN.values(), ids=DRAWN.keys())
+def test_the_nodes_are_drawn_as_they_were_where_that_is_known_and_differs(
+    now: Snapshot, phase: str, before: dict[str, Any] | None, want: list[str]
+) -> None:
+    noted: dict[str, Any] = {} if before is None else {"nodesBefore": before}
+
+    made = page(plan("plan-1", phase, **noted), now)
+
+    assert made.maps is not None
+    assert [one.title for one in made.maps.maps] == want
+
+
+def test_a_node_that_was_freed_is_marked_beside_how_it_was() -> None:
+    made = page(plan("plan-1", "Succeeded", statuses=[how()], achieved=DONE, nodesBefore=BEFORE), LANDED)
+
+    assert made.maps is not None
+    then, now = made.maps.maps
+    assert [cell.title for cell in then.cells] == ["high-1: 50 % cpu, 1 pod", "low-1: 6 % cpu, 1 pod"]
+    assert [cell.title for cell in now.cells] == ["high-1: 56 % cpu, 2 pods", "low-1: 0 % cpu, 0 pods, freed"]
+    assert "not drawn" not in " ".join(read(made).itertext())
+
+
+def test_of_a_large_cluster_only_the_noted_nodes_are_drawn_and_the_page_says_so() -> None:
+    before = {**BEFORE, "nodes": BEFORE["nodes"][1:], "leftOut": 1}
+
+    made = page(plan("plan-1", "Succeeded", nodesBefore=before), LANDED)
+
+    assert made.maps is not None
+    assert [len(one.cells) for one in made.maps.maps] == [1, 1]
+    assert "1 more node is not drawn" in " ".join(read(made).itertext())
+
+
+def test_the_picture_goes_by_the_resource_that_was_noted() -> None:
+    before = {"resource": "memory", "nodes": [{"name": "low-1", "allocatable": "8Gi", "requested": "4Gi", "pods": 2}]}
+
+    made = page(plan("plan-1", "Succeeded", nodesBefore=before), LANDED)
+
+    assert made.maps is not None
+    assert made.maps.maps[0].cells[0].title == "low-1: 50 % memory, 2 pods"
+    assert [cell.title for cell in made.maps.maps[0].cells[1:]] == ["high-1: not there"]
+
+
 def test_what_has_landed_already_is_not_moved_again_in_the_forecast() -> None:
     landed = Snapshot(
         nodes=SNAPSHOT.nodes,
