@@ -43,15 +43,10 @@ def admin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeCli
 def namespace(admin: KubeClient) -> Iterator[str]:
     name = f"kube-{uuid4().hex[:8]}"
     admin.create(NAMESPACES, {"metadata": {"name": name}})
-    _wait_for_controllers(admin, name)
+    accounts = lambda: admin.list(SERVICE_ACCOUNTS, namespace=name).items  # noqa: E731
+    eventually("pods may be created", accounts, seconds=120)
     yield name
     admin.delete(NAMESPACES, name)
-
-
-def _wait_for_controllers(admin: KubeClient, namespace: str) -> None:
-    """Wait until pods may be created in a namespace; after an outage the controllers come back half a minute later."""
-    accounts = lambda: admin.list(SERVICE_ACCOUNTS, namespace=namespace).items  # noqa: E731
-    eventually("pods may be created", accounts, seconds=120)
 
 
 def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
@@ -200,26 +195,6 @@ def test_a_watch_sees_what_happens_and_ends_when_told(admin: KubeClient, namespa
     stop.set()
     assert list(items) == []
     assert time.monotonic() - started < 10  # the server would say nothing for a minute
-
-
-def test_a_watch_outlasts_the_api_servers_restart(sandbox: Sandbox, admin: KubeClient, namespace: str) -> None:
-    stop = threading.Event()
-    items = admin.watch(CONFIG_MAPS, namespace=namespace, stop=stop)
-    assert isinstance(next(items), Listed)
-    sandbox.restart("kube-apiserver")
-    admin.create(CONFIG_MAPS, config_map(namespace, "after"))
-    giving_up = threading.Timer(120, stop.set)
-    giving_up.start()
-    try:
-        # The server may have forgotten our place; then all is listed anew.
-        assert any("'after'" in str(item) for item in items)
-    finally:
-        giving_up.cancel()
-        stop.set()
-    afterwards = f"{namespace}-after"
-    admin.create(NAMESPACES, {"metadata": {"name": afterwards}})
-    _wait_for_controllers(admin, afterwards)  # the tests that follow rely on them
-    admin.delete(NAMESPACES, afterwards)
 
 
 # --- leases and events ----------------------------------------------------------------------------------------------

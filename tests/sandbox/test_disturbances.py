@@ -1,6 +1,7 @@
 """Components of a sandbox can be killed, suspended and started again, and the cluster goes on."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from uuid import uuid4
@@ -8,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from berth_kube.client import KubeClient
-from berth_kube.resources import NAMESPACES
+from berth_kube.resources import CONFIG_MAPS, NAMESPACES
+from berth_kube.watching import Listed
 from berth_sandbox.components import Component
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.sandbox import Sandbox
@@ -67,6 +69,22 @@ def test_a_suspended_scheduler_places_nothing_until_it_goes_on(
     finally:
         disturbed.resume("kube-scheduler")
     wait_until(admin, namespace, "waiting", "Running")
+
+
+def test_a_watch_outlasts_the_restart_of_the_api_server(disturbed: Sandbox, admin: KubeClient, namespace: str) -> None:
+    stop = threading.Event()
+    items = admin.watch(CONFIG_MAPS, namespace=namespace, stop=stop)
+    assert isinstance(next(items), Listed)
+    disturbed.restart("kube-apiserver")
+    admin.create(CONFIG_MAPS, {"metadata": {"name": "after", "namespace": namespace}})
+    giving_up = threading.Timer(SOON, stop.set)
+    giving_up.start()
+    try:
+        # The server may have forgotten our place; then all is listed anew.
+        assert any("'after'" in str(item) for item in items)
+    finally:
+        giving_up.cancel()
+        stop.set()
 
 
 def test_a_component_can_be_sent_any_signal(disturbed: Sandbox) -> None:
