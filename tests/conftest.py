@@ -18,10 +18,12 @@ __all__ = ["pytest_collection_finish", "sandbox"]
 def pytest_configure() -> None:
     """Let Ctrl-C reach what is started, also where this run was told to ignore it, as in the background of a shell.
 
-    A generated example may take as long as a busy machine needs: time is measured by benchmarks, not by tests. What
-    the tests start on this machine is asked without the environment's proxy, which is for what they fetch.
+    A generated example may take as long as a busy machine needs: time is measured by benchmarks, not by tests. Each run
+    generates the same ones; `--hypothesis-profile=search` looks for new ones. What the tests start on this machine is
+    asked without the environment's proxy, which is for what they fetch.
     """
-    settings.register_profile("berth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("berth", settings.get_profile("search"), derandomize=True)
     settings.load_profile("berth")
     keep_quiet()
     for name in ("no_proxy", "NO_PROXY"):
