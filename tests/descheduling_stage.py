@@ -152,8 +152,8 @@ class Scene:
         return [move.state for plan in self.plans() for move in plan.status.moves]
 
     def has_begun(self) -> bool:
-        """Tell whether a run has reserved a place."""
-        return bool(self.client.list(RESERVATIONS).items)
+        """Tell whether a run has reserved a place; there may be Reservations of earlier ones."""
+        return any(plan.spec.moves for plan in self.plans()) and bool(self.client.list(RESERVATIONS).items)
 
     def has_evicted(self) -> bool:
         """Tell whether a run has evicted a pod."""

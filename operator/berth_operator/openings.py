@@ -12,6 +12,14 @@ from berth_operator.cache import Cache
 from berth_operator.fitting import choose_task
 
 
+def _was_for_its_name(slot: Slot, pod: Pod) -> bool:
+    """Tell whether a slot is on its way to a pod that this one, as of a StatefulSet, has come after."""
+    if slot.state is not SlotState.HANDING_OVER or slot.owner is None:
+        return False
+    earlier, meta = slot.owner, pod.metadata
+    return (earlier.namespace, earlier.name) == (meta.namespace, meta.name) and earlier.uid != meta.uid
+
+
 def _no_promises(_uid: str) -> Iterable[Pod]:
     return ()
 
@@ -30,9 +38,12 @@ class Openings:
         return next((one for one in candidates if self.has_slot_for(one, pod)), None)
 
     def has_slot_for(self, reservation: Reservation, pod: Pod) -> bool:
-        """Tell whether a slot that the pod may take is held, and left over by those that were gated before it."""
+        """Tell whether a slot that the pod may take is held, and left over by those that were gated before it.
+
+        So is one on its way to an earlier pod of the same name: that one is gone, for a name belongs to one pod at a time.
+        """
         slots = self._cache.told_status(reservation).slots
-        free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD)
+        free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
         if not free or choose_task(reservation, pod, free) is None:
             return False
         waiting = self._waiting(reservation, slots)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.matching import owner_matches
 from berth_core.objects import LabelSelector, LabelSelectorRequirement, Pod, PodCondition
-from berth_core.reservations import Reservation, ReservationOwner, ReservationPhase, SlotState
+from berth_core.reservations import ObjectReference, Reservation, ReservationOwner, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
 from berth_operator.actions import Release
@@ -286,6 +286,12 @@ def sent_to(name: str, pod_name: str = "earlier") -> Pod:
     return owner_pod(pod_name, labels={**LABELS, RESERVATION_LABEL: f"uid-default-{name}"})
 
 
+def handing_over_to(name: str, uid: str) -> Reservation:
+    earlier = ObjectReference(api_version="v1", kind="Pod", namespace="default", name=name, uid=uid)
+    slots = (slot(SlotState.HANDING_OVER, owner=earlier),)
+    return msgspec.structs.replace(FIRST, status=msgspec.structs.replace(FIRST.status, slots=slots))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Opening:
     known: Sequence[Reservation] = ()
@@ -301,6 +307,13 @@ OPENINGS = {
     "not one whose slot a gated pod waits for": Opening(
         known=[FIRST, SECOND], waiting=[sent_to("first")], want="second"
     ),
+    "one whose slot is on its way to an earlier pod of the same name, which must be gone": Opening(
+        known=[handing_over_to("late", "uid-of-the-earlier")], want="first"
+    ),
+    "not one whose slot is on its way to a pod of another name": Opening(
+        known=[handing_over_to("another", "uid-of-another")]
+    ),
+    "not one whose slot is on its way to the pod itself": Opening(known=[handing_over_to("late", "uid-late")]),
     "not one that is over": Opening(known=[OVER]),
     "not one in another namespace": Opening(known=[holding(1, namespace="other")]),
     "not one of other owners": Opening(known=[holding(1, owners=[label_owner(app="db")])]),
