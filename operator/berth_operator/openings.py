@@ -40,7 +40,7 @@ class Openings:
     def has_slot_for(self, reservation: Reservation, pod: Pod) -> bool:
         """Tell whether a slot that the pod may take is held, and left over by those that were gated before it.
 
-        So is one on its way to an earlier pod of the same name: that one is gone, for a name belongs to one pod at a time.
+        So is one on its way to an earlier pod of the same name: that one is gone, as no two pods have one name at once.
         """
         slots = self._cache.told_status(reservation).slots
         free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
