@@ -30,7 +30,7 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_operator.actions import (
+from berth_operator.decisions.actions import (
     Action,
     AssignSlot,
     Collect,
@@ -47,12 +47,12 @@ from berth_operator.actions import (
     Ungate,
     Validate,
 )
-from berth_operator.assignments import Assignment
-from berth_operator.manifests import handover_toleration
-from berth_operator.observation import Guard, Observation, ProbeResult
-from berth_operator.reconcile import Decision, decide
+from berth_operator.decisions.assignments import Assignment
+from berth_operator.decisions.manifests import handover_toleration
+from berth_operator.decisions.observation import Guard, Observation, ProbeResult
+from berth_operator.decisions.reconcile import Decision, decide
+from berth_operator.decisions.surveys import Survey, build_survey
 from berth_operator.settings import OperatorSettings
-from berth_operator.surveys import Survey, build_survey
 from builders import NOON, NOON_TEXT, label_owner, pod, reservation, task
 
 PLACE_UID = "uid-default-place"

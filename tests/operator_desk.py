@@ -17,19 +17,19 @@ from berth_core.reservations import (
     Reservation,
 )
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
-from berth_operator.actions import (
+from berth_operator.acting.allowances import Allowances
+from berth_operator.acting.announcements import Announcer
+from berth_operator.acting.performer import Crew, Performer
+from berth_operator.acting.priorities import Priorities
+from berth_operator.acting.proofs import Prover
+from berth_operator.acting.validation import Validator
+from berth_operator.acting.webhook_scope import WebhookScope
+from berth_operator.decisions.actions import (
     Action,
 )
-from berth_operator.allowances import Allowances
-from berth_operator.announcements import Announcer
-from berth_operator.cache import Cache
-from berth_operator.cluster_rules import ClusterRules
-from berth_operator.performer import Crew, Performer
-from berth_operator.priorities import Priorities
-from berth_operator.proofs import Prover
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.cluster_rules import ClusterRules
 from berth_operator.settings import OperatorSettings
-from berth_operator.validation import Validator
-from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import Key
 from builders import FakeClock, as_api
 from fake_api import FakeApi

@@ -14,11 +14,11 @@ import aiohttp
 import msgspec
 
 from berth_core.reservations import SlotState
-from berth_operator.admission import Admission
-from berth_operator.cache import Cache
-from berth_operator.certificate_keeper import CertificateKeeper
+from berth_operator.picture.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
-from berth_operator.webhook import WebhookServer
+from berth_operator.webhook.admission import Admission
+from berth_operator.webhook.certificate_keeper import CertificateKeeper
+from berth_operator.webhook.server import WebhookServer
 from builders import as_api, pod
 from fake_api import FakeApi
 from handover_builders import place, slot

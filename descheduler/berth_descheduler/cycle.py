@@ -16,27 +16,27 @@ from berth_core.clock import Clock
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.snapshot import Snapshot
 from berth_descheduler import log_keys
-from berth_descheduler.beginnings import (
+from berth_descheduler.display.report import summarise_plan
+from berth_descheduler.execution.beginnings import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     NotBegun,
     why_not_worth_it,
     why_others_come_first,
 )
-from berth_descheduler.carrying_out import PlanDeletedError, Workshop, carry_out
-from berth_descheduler.freed_nodes import sweep_freed_nodes
-from berth_descheduler.last_word import LastWord
-from berth_descheduler.leases import run_lease
-from berth_descheduler.leftovers import abort_plan, clear_leftovers
+from berth_descheduler.execution.carrying_out import PlanDeletedError, Workshop, carry_out
+from berth_descheduler.execution.freed_nodes import sweep_freed_nodes
+from berth_descheduler.execution.last_word import LastWord
+from berth_descheduler.execution.leases import run_lease
+from berth_descheduler.execution.leftovers import abort_plan, clear_leftovers
+from berth_descheduler.execution.operator_watch import release_stale_handovers, watch_operator
+from berth_descheduler.execution.plan_objects import MOST_MOVES
+from berth_descheduler.execution.plan_review import PlanReview
+from berth_descheduler.execution.publishing import conclude_request, publish_plan
 from berth_descheduler.observers import CycleObserver
-from berth_descheduler.operator_watch import release_stale_handovers, watch_operator
 from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.plan_history import find_resting
-from berth_descheduler.plan_objects import MOST_MOVES
-from berth_descheduler.plan_review import PlanReview
 from berth_descheduler.planner import ClockDeadline, Plan, PlannerSettings, plan
-from berth_descheduler.publishing import conclude_request, publish_plan
-from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient

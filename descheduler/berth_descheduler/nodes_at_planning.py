@@ -7,7 +7,7 @@ from typing import Final
 
 from berth_core.nodes_before import NodeBefore, NodesBefore
 from berth_core.resources import ResourceAmounts, format_amount
-from berth_descheduler.plan_figures import requested_share
+from berth_descheduler.display.plan_figures import requested_share
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan
 
 MOST_NODES: Final = 400

@@ -13,7 +13,7 @@ from berth_core.errors import PermanentError
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, RunMode
 from berth_core.names import plan_name, requested_plan_name
 from berth_core.policies import DeschedulerPolicy
-from berth_descheduler.plan_objects import plan_labels
+from berth_descheduler.execution.plan_objects import plan_labels
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS

@@ -18,23 +18,23 @@ from berth_core.errors import BerthError, InputError
 from berth_descheduler import log_keys
 from berth_descheduler.api.options import rest_options, rest_settings, serve_rest
 from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
-from berth_descheduler.capacity_options import capacity_options, capacity_settings
-from berth_descheduler.command_options import cluster_options, planner_options
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.duration_options import duration_option
+from berth_descheduler.execution.operator_watch import watch_operator
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CycleMetrics
-from berth_descheduler.operator_watch import watch_operator
-from berth_descheduler.option_errors import naming_options
+from berth_descheduler.options.capacity_options import capacity_options, capacity_settings
+from berth_descheduler.options.command_options import cluster_options, planner_options
+from berth_descheduler.options.duration_options import duration_option
+from berth_descheduler.options.option_errors import naming_options
+from berth_descheduler.options.policy_option import settings_to_serve
+from berth_descheduler.options.run_options import cycle_settings, run_options, run_planner_settings
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.builtin import installed_plugins
 from berth_descheduler.policies.reading import RunDefaults
-from berth_descheduler.policy_option import settings_to_serve
 from berth_descheduler.policy_service.book import Office
 from berth_descheduler.policy_service.leading import PolicyServer
 from berth_descheduler.policy_service.tally import RunTally
-from berth_descheduler.run_options import cycle_settings, run_options, run_planner_settings
 from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.client import KubeClient, connect

@@ -19,8 +19,8 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import ConfigurationSource, find_source
 from berth_kube.retries import RetryPolicy
+from berth_operator.bounds.limits import LimitSettings, parse_limit, parse_namespace_limits
 from berth_operator.handlers import declare
-from berth_operator.limits import LimitSettings, parse_limit, parse_namespace_limits
 from berth_operator.program import Program
 from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
 from berth_service.addresses import parse_address

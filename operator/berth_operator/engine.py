@@ -1,7 +1,7 @@
 """Owns the running operator: its threads, workers that reconcile, the lease, the regular sweep.
 
-It decides nothing (`berth_operator.reconcile`) and does nothing itself (`berth_operator.performer`); what it goes by
-comes from `berth_operator.watches`.
+It decides nothing (`decisions.reconcile`) and does nothing itself (`acting.performer`); what it goes by
+comes from `picture.watches`.
 """
 
 import itertools
@@ -23,29 +23,29 @@ from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
 from berth_kube.resources import NODES, PODS
 from berth_operator import log_keys, metrics
-from berth_operator.actions import Action, AssignSlot, DeletePlaceholder, Probe
-from berth_operator.allowances import Allowances
-from berth_operator.announcements import Announcer
-from berth_operator.cache import Cache
+from berth_operator.acting.allowances import Allowances
+from berth_operator.acting.announcements import Announcer
+from berth_operator.acting.guards import GuardKeeper
+from berth_operator.acting.orphans import OrphanKeeper
+from berth_operator.acting.performer import Crew, Performer
+from berth_operator.acting.priorities import Priorities
+from berth_operator.acting.proofs import Prover
+from berth_operator.acting.seeker import Seeker
+from berth_operator.acting.sweep import Sweep, list_reservations
+from berth_operator.acting.validation import Validator
+from berth_operator.acting.webhook_scope import WebhookScope
 from berth_operator.clock_watch import ClockWatch
-from berth_operator.cluster_rules import ClusterRules
-from berth_operator.forged_claims import without_forged_claims
-from berth_operator.guards import GuardKeeper
-from berth_operator.node_book import GuardableNode
-from berth_operator.observation import Observation
-from berth_operator.orphans import OrphanKeeper
+from berth_operator.decisions.actions import Action, AssignSlot, DeletePlaceholder, Probe
+from berth_operator.decisions.forged_claims import without_forged_claims
+from berth_operator.decisions.observation import Observation
+from berth_operator.decisions.reconcile import Decision, decide
+from berth_operator.decisions.statuses import has_just_expired
 from berth_operator.pacing import Pacing, only_starts
-from berth_operator.performer import Crew, Performer
-from berth_operator.priorities import Priorities
-from berth_operator.proofs import Prover
-from berth_operator.reconcile import Decision, decide
-from berth_operator.seeker import Seeker
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.cluster_rules import ClusterRules
+from berth_operator.picture.node_book import GuardableNode
+from berth_operator.picture.watches import Watches
 from berth_operator.settings import OperatorSettings
-from berth_operator.statuses import has_just_expired
-from berth_operator.sweep import Sweep, list_reservations
-from berth_operator.validation import Validator
-from berth_operator.watches import Watches
-from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import Key, KeyKind, WorkQueue
 
 _FIRST_RETRY_SECONDS: Final = 0.2

@@ -1,6 +1,6 @@
 """Owns the declarations by which kopf calls the operator; their bodies are elsewhere.
 
-kopf runs the process: its start, its credentials, its end. It is given no objects to watch (`berth_operator.watches`)
+kopf runs the process: its start, its credentials, its end. It is given no objects to watch (`picture.watches`)
 and writes nothing: no finalizer, no annotation, no status, no event.
 """
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationStatus, SlotState
-from berth_operator.observation import has_started
+from berth_operator.decisions.observation import has_started
 
 PATIENCE_SECONDS: Final = 0.5
 """How long a status of a Reservation that is not Available yet may at least be behind."""

@@ -11,15 +11,15 @@ from berth_core.clock import Clock
 from berth_core.errors import BerthError
 from berth_kube.client import KubeClient
 from berth_operator import log_keys
-from berth_operator.admission import Admission
-from berth_operator.cache import Cache
-from berth_operator.certificate_keeper import CertificateKeeper
+from berth_operator.acting.webhook_scope import WebhookScope
 from berth_operator.engine import Engine
 from berth_operator.health import HealthServer
 from berth_operator.loop_threads import LoopThread
+from berth_operator.picture.cache import Cache
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook import WebhookServer
-from berth_operator.webhook_scope import WebhookScope
+from berth_operator.webhook.admission import Admission
+from berth_operator.webhook.certificate_keeper import CertificateKeeper
+from berth_operator.webhook.server import WebhookServer
 from berth_operator.work_queue import SCOPE_KEY, WorkQueue
 
 log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ from typing import Final
 
 from berth_core.errors import InputError, require_positive
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_operator.limits import LimitSettings
+from berth_operator.bounds.limits import LimitSettings
 from berth_service.identity import unique_identity
 
 _SHORTEST_SETTLE_SECONDS: Final = 0.3

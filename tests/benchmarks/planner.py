@@ -43,7 +43,7 @@ SIZES = (1_000, 5_000, 10_000)
 FIVE_SIZES = (625, 1_250, 2_500, 5_000, 10_000)
 BUDGET_SHARE = 0.05
 LARGE_SHAPE = "cpu=12,memory=48Gi"
-BERTH = "from berth_descheduler.cli import main; main()"
+BERTH = "from berth_descheduler.commands.cli import main; main()"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from berth_core.policies import (
 )
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_descheduler.api.records import RequestMetrics
-from berth_descheduler.cli import berth
+from berth_descheduler.commands.cli import berth
 from berth_descheduler.event_reasons import PolicyEventReason
 from berth_descheduler.outcome import Verdict
 from berth_descheduler.policy_service.statuses import FAILED

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.cli import run
+from berth_descheduler.commands.cli import run
 from builders import disruption_budget, node, owner, pod
 from conventions.tracked import ROOT
 from planner.clusters import api_items

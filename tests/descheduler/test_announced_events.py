@@ -7,8 +7,8 @@ import pytest
 from berth_core.migration_plans import MigrationPlan
 from berth_core.objects import ObjectMeta
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
-from berth_descheduler.announcements import announce
 from berth_descheduler.event_reasons import EventReason, PolicyEventReason
+from berth_descheduler.execution.announcements import announce
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import EVENTS
 from builders import NOON_TEXT, FakeClock

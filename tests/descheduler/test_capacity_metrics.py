@@ -11,7 +11,6 @@ from berth_core.errors import InputError
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
 from berth_core.snapshot import Snapshot
 from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
-from berth_descheduler.capacity_options import capacity_settings
 from berth_descheduler.metrics import (
     CAPACITY_SECONDS,
     EMPTY_NODES,
@@ -25,6 +24,7 @@ from berth_descheduler.metrics import (
     CapacityMetrics,
     CycleMetrics,
 )
+from berth_descheduler.options.capacity_options import capacity_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner.asked_shapes import AskedShape, read_shape
 from berth_descheduler.planner.stranded_capacity import report_capacity

@@ -8,8 +8,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from berth_core.errors import InputError
-from berth_descheduler import completion
-from berth_descheduler.cli import berth
+from berth_descheduler.commands import completion
+from berth_descheduler.commands.cli import berth
 from descheduler.stored_bodies import plan, policy
 from scripted_server import ScriptedServer, Silence, page, refusal, write_kubeconfig
 

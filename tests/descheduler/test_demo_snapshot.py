@@ -4,10 +4,10 @@ import gzip
 from dataclasses import replace
 from importlib.resources import files
 
+from berth_descheduler.demo.demo_snapshots import make_demo_snapshot
 from berth_descheduler.demo.run import PLANNER_OPTIONS, PLANNER_SETTINGS
-from berth_descheduler.demo_snapshots import make_demo_snapshot
+from berth_descheduler.options.run_options import run_planner_settings
 from berth_descheduler.planner import plan
-from berth_descheduler.run_options import run_planner_settings
 from berth_descheduler.service import serve
 
 

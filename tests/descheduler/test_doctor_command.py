@@ -12,9 +12,9 @@ import pytest
 from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_core.snapshot import Snapshot
-from berth_descheduler import doctor_command
-from berth_descheduler.cli import run
-from berth_descheduler.doctor_advice import ADVICE
+from berth_descheduler.commands import doctor_command
+from berth_descheduler.commands.cli import run
+from berth_descheduler.commands.doctor_advice import ADVICE
 from berth_sandbox.invariants import BOUND_SECONDS, Invariant, Violation
 from builders import NOON_TEXT, FakeClock, meta, node, pod
 from conventions.tracked import ROOT

@@ -12,7 +12,7 @@ from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, FREED_TAINT
 from berth_core.migration_plans import PlanPhase
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.freed_nodes import sweep_freed_nodes
+from berth_descheduler.execution.freed_nodes import sweep_freed_nodes
 from berth_descheduler.metrics import PING_PONG, CycleMetrics
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Verdict

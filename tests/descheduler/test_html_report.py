@@ -24,16 +24,17 @@ from berth_core.migration_plans import (
 )
 from berth_core.objects import ObjectMeta
 from berth_core.snapshot import Snapshot
-from berth_descheduler import html_report, run_command
-from berth_descheduler.cli import run
+from berth_descheduler.commands import run_command
+from berth_descheduler.commands.cli import run
+from berth_descheduler.commands.demo_command import build_demo_page
 from berth_descheduler.demo.run import DemoResult, DemoRun
-from berth_descheduler.demo_command import build_demo_page
-from berth_descheduler.html_report import ReportFile, render_page
+from berth_descheduler.display import html_report
+from berth_descheduler.display.html_report import ReportFile, render_page
+from berth_descheduler.display.report_page import LISTED_PER_REASON, Occasion, Page, Tone, plan_page, run_page
 from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.refusals import RefusalReason, Refused, RefusedKind
-from berth_descheduler.report_page import LISTED_PER_REASON, Occasion, Page, Tone, plan_page, run_page
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES

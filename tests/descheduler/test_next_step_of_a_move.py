@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState
-from berth_descheduler.moves import (
+from berth_descheduler.execution.moves import (
     Evict,
     Eviction,
     Finish,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from berth_core.plan_rooms import RoomReason, RoomState
-from berth_descheduler.rooms import (
+from berth_descheduler.execution.rooms import (
     AskForRoom,
     EndRoom,
     Hold,

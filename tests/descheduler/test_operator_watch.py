@@ -6,7 +6,7 @@ import pytest
 
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
-from berth_descheduler.operator_watch import OperatorWatch, is_past, release_stale_handovers
+from berth_descheduler.execution.operator_watch import OperatorWatch, is_past, release_stale_handovers
 from berth_kube.errors import ServerError
 from berth_kube.resources import LEASES, NODES, PODS
 from builders import NOON, FakeClock

@@ -20,8 +20,7 @@ from berth_core.migration_plans import (
 from berth_core.names import reservation_name
 from berth_core.nodes_before import NodeBefore, NodesBefore
 from berth_core.reservations import ObjectReference, Reservation
-from berth_descheduler.nodes_at_planning import MOST_NODES
-from berth_descheduler.plan_objects import (
+from berth_descheduler.execution.plan_objects import (
     MOST_MOVES,
     PlanIdentity,
     build_defragmented_patch,
@@ -30,6 +29,7 @@ from berth_descheduler.plan_objects import (
     build_status_patch,
     build_ungate_operations,
 )
+from berth_descheduler.nodes_at_planning import MOST_NODES
 from builders import NOON
 from descheduler.fake_cluster import pod
 

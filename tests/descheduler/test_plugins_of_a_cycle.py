@@ -12,7 +12,7 @@ from berth_core.errors import RetryableError
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.last_word import LastWord
+from berth_descheduler.execution.last_word import LastWord
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from berth_core.policies import Trigger
-from berth_descheduler import plan_commands, policies_command
-from berth_descheduler.cli import run
-from berth_descheduler.policy_tables import trigger_in_words
+from berth_descheduler.commands import plan_commands, policies_command
+from berth_descheduler.commands.cli import run
+from berth_descheduler.display.policy_tables import trigger_in_words
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
 from builders import FakeClock

@@ -19,7 +19,7 @@ from berth_core.objects import Node, OwnerReference, Pod, Taint
 from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plan_review import PlanReview, Review
+from berth_descheduler.execution.plan_review import PlanReview, Review
 from berth_descheduler.planner import PlannerSettings
 from builders import bare_pod, meta, namespace, node, owner, pod, reservation, task
 

@@ -19,10 +19,10 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_descheduler.observation import Observed
-from berth_descheduler.room_facts import RoomProgress, see_room, start_rooms
-from berth_descheduler.room_moves import moves_of_rooms
-from berth_descheduler.rooms import Hold, RoomFacts, Waiters
+from berth_descheduler.execution.observation import Observed
+from berth_descheduler.execution.room_facts import RoomProgress, see_room, start_rooms
+from berth_descheduler.execution.room_moves import moves_of_rooms
+from berth_descheduler.execution.rooms import Hold, RoomFacts, Waiters
 from builders import NOON_TEXT, meta, pod, reservation
 
 NOW, GAP = 1000.0, 5.0

@@ -20,15 +20,16 @@ import log_lines
 from berth_core.clock import SystemClock
 from berth_core.errors import InputError
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
-from berth_descheduler import run_command, service
-from berth_descheduler.cli import run
+from berth_descheduler import service
+from berth_descheduler.commands import run_command
+from berth_descheduler.commands.cli import run
+from berth_descheduler.execution.plan_objects import build_defragmented_patch
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.observers import Unobserved
+from berth_descheduler.options.run_options import cycle_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.plan_objects import build_defragmented_patch
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.run_options import cycle_settings
 from berth_descheduler.service import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts, Service
 from berth_descheduler.stopping import stop_on_signals

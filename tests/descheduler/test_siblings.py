@@ -8,10 +8,10 @@ import pytest
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
-from berth_descheduler.facts import MoveProgress, start_progress
-from berth_descheduler.moves import Eviction
-from berth_descheduler.observation import Observed
-from berth_descheduler.siblings import Siblings, find_unready
+from berth_descheduler.execution.facts import MoveProgress, start_progress
+from berth_descheduler.execution.moves import Eviction
+from berth_descheduler.execution.observation import Observed
+from berth_descheduler.execution.siblings import Siblings, find_unready
 from builders import pod
 
 SINCE = "2026-11-21T12:00:00Z"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.cli import run
+from berth_descheduler.commands.cli import run
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
 from builders import (

@@ -7,7 +7,7 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, Migrati
 from berth_core.names import room_taint_value
 from berth_core.objects import Taint
 from berth_core.plan_rooms import Room, RoomSlot, RoomState, RoomStatus
-from berth_descheduler.source_taints import is_taint_of, nodes_of_open_rooms, nodes_to_empty
+from berth_descheduler.execution.source_taints import is_taint_of, nodes_of_open_rooms, nodes_to_empty
 from builders import meta
 
 

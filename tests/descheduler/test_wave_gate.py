@@ -7,9 +7,9 @@ import pytest
 
 from berth_core.errors import RetryableError
 from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_descheduler.plan_review import Review
+from berth_descheduler.execution.plan_review import Review
+from berth_descheduler.execution.wave_gate import Passage, WaveGate
 from berth_descheduler.planner import Invalid
-from berth_descheduler.wave_gate import Passage, WaveGate
 from builders import FakeClock
 
 MOVES = {0: PlannedMove(namespace="shop", pod="web-1", source="a", target="b")}

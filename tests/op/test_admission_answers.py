@@ -16,8 +16,8 @@ from berth_core.errors import InputError
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, Slot, SlotState
-from berth_operator.admission import Admission, Answer, read_review
-from berth_operator.cache import Cache
+from berth_operator.picture.cache import Cache
+from berth_operator.webhook.admission import Admission, Answer, read_review
 from builders import as_api, pod
 from handover_builders import PLACE_UID, note, owner_pod, place, reference, slot
 from json_patches import apply
@@ -32,7 +32,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Stop the clock by which promises lapse, and return what sets it: a slow machine makes none of them old."""
 
     def set_to(seconds: float) -> None:
-        monkeypatch.setattr("berth_operator.admission.time", SimpleNamespace(monotonic=lambda: seconds))
+        monkeypatch.setattr("berth_operator.webhook.admission.time", SimpleNamespace(monotonic=lambda: seconds))
 
     set_to(100.0)
     return set_to

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.labels import SLOT_ANNOTATION
-from berth_operator.assignments import Assignment
+from berth_operator.decisions.assignments import Assignment
 from builders import NOON, pod
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True)

@@ -20,7 +20,9 @@ from berth_core.reservations import (
 )
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, ServerError
 from berth_kube.resources import PODS, RESERVATIONS
-from berth_operator.actions import (
+from berth_operator.acting.performer import LeaseLostError
+from berth_operator.bounds.limits import LimitSettings
+from berth_operator.decisions.actions import (
     Collect,
     CreatePlaceholder,
     DeletePlaceholder,
@@ -31,9 +33,7 @@ from berth_operator.actions import (
     Ungate,
     Validate,
 )
-from berth_operator.limits import LimitSettings
 from berth_operator.metrics import REGISTRY
-from berth_operator.performer import LeaseLostError
 from builders import as_api, task
 from fake_api import error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot

@@ -17,15 +17,15 @@ from berth_core.reservations import (
 )
 from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
-from berth_operator.actions import (
+from berth_operator.acting.guards import GuardKeeper
+from berth_operator.acting.orphans import OrphanKeeper
+from berth_operator.acting.sweep import Sweep
+from berth_operator.decisions.actions import (
     CreatePlaceholder,
 )
-from berth_operator.cache import Cache
-from berth_operator.guards import GuardKeeper
-from berth_operator.node_book import GuardableNode
-from berth_operator.orphans import OrphanKeeper
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.node_book import GuardableNode
 from berth_operator.settings import HandoverSettings
-from berth_operator.sweep import Sweep
 from berth_operator.work_queue import STRAYS_KEY, KeyKind
 from builders import NOON, as_api, pod, task
 from fake_api import error

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from berth_core.labels import HANDOVER_GATE
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
-from berth_operator.actions import (
+from berth_operator.decisions.actions import (
     AssignSlot,
     Collect,
     DeletePlaceholder,
@@ -18,10 +18,10 @@ from berth_operator.actions import (
     Probe,
     Release,
 )
-from berth_operator.observation import Guard, Observation, ProbeResult
-from berth_operator.reconcile import Decision, decide
+from berth_operator.decisions.observation import Guard, Observation, ProbeResult
+from berth_operator.decisions.reconcile import Decision, decide
+from berth_operator.decisions.surveys import Survey
 from berth_operator.settings import OperatorSettings
-from berth_operator.surveys import Survey
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (
     DEADLINE,

@@ -14,10 +14,10 @@ from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Changed, Listed
-from berth_operator.allowances import Allowances
-from berth_operator.cluster_rules import ClusterRules, NodeOffer
-from berth_operator.limits import LimitSettings, NamespaceLimit, open_slots, parse_limit, parse_namespace_limits
-from berth_operator.quotas import PodTraits, ResourceQuota, counts, traits_of, usage_of
+from berth_operator.acting.allowances import Allowances
+from berth_operator.bounds.limits import LimitSettings, NamespaceLimit, open_slots, parse_limit, parse_namespace_limits
+from berth_operator.bounds.quotas import PodTraits, ResourceQuota, counts, traits_of, usage_of
+from berth_operator.picture.cluster_rules import ClusterRules, NodeOffer
 from handover_builders import place, slot
 
 UNLIMITED = NamespaceLimit(slots=None, share_percent=None)

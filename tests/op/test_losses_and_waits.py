@@ -6,9 +6,9 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
-from berth_operator.observation import Observation
-from berth_operator.reconcile import decide
-from berth_operator.surveys import Survey
+from berth_operator.decisions.observation import Observation
+from berth_operator.decisions.reconcile import decide
+from berth_operator.decisions.surveys import Survey
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (
     HANDING_OVER,

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.objects import NodeSpec, ObjectMeta, Pod, Taint
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, SlotState
-from berth_operator.cache import Cache
-from berth_operator.node_book import GuardableNode
-from berth_operator.observation import ProbeResult, Verdict
-from berth_operator.readable import UNREADABLE_ANNOTATION
+from berth_operator.decisions.observation import ProbeResult, Verdict
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.node_book import GuardableNode
+from berth_operator.picture.readable import UNREADABLE_ANNOTATION
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind
 from handover_builders import DEADLINE, PLACE_UID, note, owner_pod, place, placeholder, slot
 
@@ -268,7 +268,7 @@ def test_a_guard_is_observed_with_its_deadline_for_the_nodes_of_the_hand_overs_o
 
 def test_the_age_of_a_guard_begins_anew_when_it_was_off(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("berth_operator.cache.time.monotonic", lambda: now)
+    monkeypatch.setattr("berth_operator.picture.cache.time.monotonic", lambda: now)
     cache.put_reservation(place(slot(SlotState.HELD)))
     cache.put_owner(owner_pod(given=note()))
     ages = []

@@ -10,12 +10,12 @@ from berth_core.objects import ObjectMeta
 from berth_core.reservations import API_VERSION, KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
-from berth_operator.actions import AssignSlot
-from berth_operator.cache import Cache
+from berth_operator.acting.webhook_scope import WebhookScope
+from berth_operator.decisions.actions import AssignSlot
 from berth_operator.engine import Engine
-from berth_operator.node_book import GuardableNode
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.node_book import GuardableNode
 from berth_operator.settings import HandoverSettings, OperatorSettings
-from berth_operator.webhook_scope import WebhookScope
 from berth_operator.work_queue import Key, KeyKind, WorkQueue
 from builders import FakeClock, as_api
 from fake_api import FakeApi, error

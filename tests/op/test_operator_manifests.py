@@ -25,7 +25,7 @@ from berth_core.objects import (
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ReservationTask
 from berth_core.selectors import matches_node_affinity
-from berth_operator.manifests import (
+from berth_operator.decisions.manifests import (
     build_placeholder,
     build_priority_class,
     build_probe,

@@ -16,13 +16,13 @@ from berth_core.errors import InputError
 from berth_core.names import WEBHOOK_SECRET
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import SECRETS
-from berth_operator import webhook_limits
-from berth_operator.admission import Admission
-from berth_operator.cache import Cache
-from berth_operator.certificate_keeper import CertificateKeeper
+from berth_operator.picture.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
-from berth_operator.webhook import WebhookServer
-from berth_operator.webhook_limits import LARGEST_BODY_BYTES
+from berth_operator.webhook import webhook_limits
+from berth_operator.webhook.admission import Admission
+from berth_operator.webhook.certificate_keeper import CertificateKeeper
+from berth_operator.webhook.server import WebhookServer
+from berth_operator.webhook.webhook_limits import LARGEST_BODY_BYTES
 from builders import NOON
 from fake_api import FakeApi, error
 from webhook_calls import OWNER, SETTINGS, post, review, running_server, trusting

@@ -14,7 +14,8 @@ from berth_core.migration_plans import MoveReason
 from berth_core.objects import LabelSelector, Pod
 from berth_core.selector_texts import parse_selector
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plan_tables import render_plan
+from berth_descheduler.display.plan_tables import render_plan
+from berth_descheduler.display.report import describe_plan, summarise_plan
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
 from berth_descheduler.planner.balance import NoBalance
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
@@ -22,7 +23,6 @@ from berth_descheduler.plugins.plugin_set import Enabled, PluginSet
 from berth_descheduler.plugins.protocols import Candidate, ClusterView
 from berth_descheduler.refusals import RefusalReason as Reason
 from berth_descheduler.refusals import RefusedKind
-from berth_descheduler.report import describe_plan, summarise_plan
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, tight_clusters

@@ -15,7 +15,7 @@ from berth_descheduler.plugins.builtin import installed_plugins
 from builders import namespace, node, owner, pod, workload
 from third_party import install_plugins, write_policy
 
-PROGRAM = (sys.executable, "-c", "from berth_descheduler.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from berth_descheduler.commands.cli import main; main()")
 
 
 @pytest.fixture(scope="module")

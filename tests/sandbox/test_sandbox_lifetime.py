@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from berth_descheduler.sandbox_commands import sandbox as sandbox_commands
+from berth_descheduler.commands.sandbox_commands import sandbox as sandbox_commands
 from berth_kube.client import connect
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import NAMESPACES, NODES

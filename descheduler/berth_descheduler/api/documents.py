@@ -26,7 +26,7 @@ from berth_core.migration_plans import (
 from berth_core.objects import ObjectMeta
 from berth_core.policies import VALID, DeschedulerPolicy, FragmentationStatus, Trigger
 from berth_core.reservations import Condition, ObjectReference
-from berth_descheduler.capacity_report import describe_capacity
+from berth_descheduler.display.capacity_report import describe_capacity
 from berth_descheduler.planner.stranded_capacity import CapacityReport
 
 _UNDERSCORE: Final = re.compile("_([a-z])")

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.errors import InputError
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.command_options import with_options
+from berth_descheduler.options.command_options import with_options
 from berth_kube.client import ClientSettings, connect
 from berth_service.addresses import parse_address
 

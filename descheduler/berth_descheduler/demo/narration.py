@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from berth_core.migration_plans import MigrationPlan, MoveState
-from berth_descheduler.node_map import draw_nodes
+from berth_descheduler.display.node_map import draw_nodes
 from berth_descheduler.planner import Fragmentation
 
 _RESOURCE = "cpu"

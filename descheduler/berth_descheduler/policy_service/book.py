@@ -13,8 +13,8 @@ from berth_core.clock import Clock
 from berth_core.errors import InputError
 from berth_core.migration_plans import MigrationPlan
 from berth_core.policies import DeschedulerPolicy
-from berth_descheduler.announcements import announce
 from berth_descheduler.event_reasons import PolicyEventReason
+from berth_descheduler.execution.announcements import announce
 from berth_descheduler.plugins.registry import PluginRegistry
 from berth_descheduler.policies.reading import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.policy_service.mirror import Mirror

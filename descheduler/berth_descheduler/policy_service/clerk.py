@@ -16,7 +16,7 @@ from berth_core.migration_plans import MigrationPlan
 from berth_core.policies import VALID
 from berth_descheduler import log_keys
 from berth_descheduler.event_reasons import PolicyEventReason
-from berth_descheduler.leftovers import abort_plan
+from berth_descheduler.execution.leftovers import abort_plan
 from berth_descheduler.policy_service.book import Book, Office
 from berth_descheduler.policy_service.statuses import build_observed_patch, observed_status
 from berth_descheduler.policy_service.tally import RunTally

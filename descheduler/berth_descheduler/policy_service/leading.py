@@ -12,8 +12,8 @@ import structlog
 
 from berth_core.errors import BerthError
 from berth_descheduler import log_keys
-from berth_descheduler.leases import leader_lease, run_lease
-from berth_descheduler.operator_watch import watch_operator
+from berth_descheduler.execution.leases import leader_lease, run_lease
+from berth_descheduler.execution.operator_watch import watch_operator
 from berth_descheduler.policy_service.book import Bells, Book, Office
 from berth_descheduler.policy_service.clerk import Clerk
 from berth_descheduler.policy_service.runner import Runner

@@ -20,8 +20,10 @@ from berth_core.policies import DeschedulerPolicy
 from berth_descheduler import log_keys
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.event_reasons import PolicyEventReason
-from berth_descheduler.freed_nodes import FreedMark, sweep_freed_nodes
-from berth_descheduler.leftovers import clear_leftovers
+from berth_descheduler.execution.freed_nodes import FreedMark, sweep_freed_nodes
+from berth_descheduler.execution.leftovers import clear_leftovers
+from berth_descheduler.execution.publishing import end_plan
+from berth_descheduler.execution.source_taints import left_over_nodes
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policies.reading import PolicyError
@@ -40,10 +42,8 @@ from berth_descheduler.policy_service.work import (
     read_due,
     was_made,
 )
-from berth_descheduler.publishing import end_plan
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
-from berth_descheduler.source_taints import left_over_nodes
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS

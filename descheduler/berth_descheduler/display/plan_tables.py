@@ -1,0 +1,131 @@
+"""Owns how a plan is shown to people: sentences, tables and a picture of the nodes, at any width and without colour.
+
+It does not own the numbers, nor what machines get (`report`).
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from io import TextIOWrapper
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from berth_core.migration_plans import PlannedMove
+from berth_descheduler.display.node_map import draw_nodes, nodes_per_sign
+from berth_descheduler.display.plan_figures import compare_states, compare_unused, group_refusals, name_refused
+from berth_descheduler.display.report import summarise_plan
+from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, room_table
+from berth_descheduler.planner import Plan
+from berth_descheduler.refusals import Refused
+from berth_descheduler.wording import ALL_IN_JSON, count, first_few
+
+_WIDTH_OF_PIPES: Final = 160
+_LISTED_MOVES: Final = 40
+_LISTED_FREED: Final = 12
+_LISTED_REFUSALS: Final = 12
+
+
+def output_console() -> Console:
+    """Return the console for standard output: as wide as the terminal; wide and plain where there is none."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # some encodings have no box or bar characters
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if has_width else _WIDTH_OF_PIPES)
+
+
+def working(at: str) -> AbstractContextManager[object]:
+    """Return what shows on standard error, if that is a terminal, that something takes its time."""
+    console = Console(stderr=True)
+    return console.status(at) if console.is_terminal else nullcontext()
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """Show a plan to people."""
+    console.print(render_plan(plan))
+
+
+def render_plan(plan: Plan) -> RenderableType:
+    """Return what a plan does, how good it is, what it costs and brings, its moves, and why not more."""
+    parts: list[RenderableType] = [
+        Text(summarise_plan(plan), style="bold"),
+        *_judgement(plan),
+        Text(),
+        _fragmentation_table(plan),
+        Text(),
+        *_node_maps(plan),
+    ]
+    if plan.room:
+        parts += [Text(), room_table(plan)]
+    if plan.moves:
+        parts += [Text(), _moves_table(plan.moves)]
+    if plan.refused:
+        parts += [Text(), _refusals_table(plan.refused)]
+    return Group(*parts)
+
+
+def _judgement(plan: Plan) -> list[Text]:
+    """Return how good a plan is, if the strategy says so, what it costs, and which nodes it frees."""
+    said = [] if plan.quality is None else [judge(plan.quality, what=counted_by(plan))]
+    if plan.moves:
+        said.append(cost_in_words(plan))
+    if plan.freed_nodes:
+        said.append(f"Freed: {first_few(plan.freed_nodes, _LISTED_FREED)}.")
+    return [Text(one) for one in said]
+
+
+def _node_maps(plan: Plan) -> list[Text]:
+    resource = plan.settings.args.resource_type
+    each = nodes_per_sign(len(plan.before.nodes))
+    scale = "" if each == 1 else f", {each} nodes to a sign"
+    return [
+        Text(f"Nodes by {resource} requested (· is empty{scale})"),
+        Text("before"),
+        draw_nodes(plan.before, resource),
+        Text("after"),
+        draw_nodes(plan.after, resource),
+    ]
+
+
+def _fragmentation_table(plan: Plan) -> Table:
+    table = Table(title="Fragmentation", title_justify="left", title_style="bold")
+    table.add_column("", overflow="fold")
+    table.add_column("before", justify="right", no_wrap=True)
+    table.add_column("after", justify="right", no_wrap=True)
+    for label, texts in (*compare_states(plan, (plan.before, plan.after)), *compare_unused(plan)):
+        table.add_row(label, *texts)
+    return table
+
+
+def _moves_table(moves: Sequence[PlannedMove]) -> Table:
+    """Return the moves in the order of their waves."""
+    table = Table(title=count(len(moves), "move"), title_justify="left", title_style="bold")
+    table.add_column("wave", justify="right", no_wrap=True)
+    why = ("why",) if any(move.reason for move in moves) else ()
+    for heading in ("pod", "requests", "from", "to", *why):
+        table.add_column(heading, overflow="fold")
+    for move in sorted(moves, key=lambda one: one.wave)[:_LISTED_MOVES]:
+        requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
+        reason = (move.reason,) if why else ()
+        table.add_row(str(move.wave + 1), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
+    if len(moves) > _LISTED_MOVES:
+        table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
+    return table
+
+
+def _refusals_table(refused: Sequence[Refused]) -> Table:
+    """Return why not more, by reason; one example each, for there may be as many as nodes."""
+    groups = group_refusals(refused)
+    table = Table(title="Why not more", title_justify="left", title_style="bold")
+    for heading in ("", "reason", "for example"):
+        table.add_column(heading, overflow="fold")
+    for group in groups[:_LISTED_REFUSALS]:
+        example = group.refused[0]
+        said = f"{name_refused(example)}: {example.sentences}"
+        table.add_row(count(len(group.refused), group.kind.value.lower()), group.reason.value, said)
+    if len(groups) > _LISTED_REFUSALS:
+        table.caption = f"and {len(groups) - _LISTED_REFUSALS} more reasons; {ALL_IN_JSON}"
+    return table

@@ -1,0 +1,181 @@
+"""Owns a plan in JSON, the same bytes for the same plan, and in a sentence.
+
+It does not own what is in it, which is the planner's, nor the tables for people (`plan_tables`).
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.migration_plans import PlannedMove
+from berth_core.resources import format_amount
+from berth_core.selector_texts import format_selector
+from berth_descheduler.options.described_output import to_json
+from berth_descheduler.plan_quality import describe_cost, describe_quality, describe_room, describe_shapes
+from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
+from berth_descheduler.planner.balance import SINGLE_PODS
+from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, StrategyName
+from berth_descheduler.plugins.protocols import PluginKind
+from berth_descheduler.refusals import Refusal, Refused, RefusedKind
+from berth_descheduler.wording import count
+
+_DECIMALS: Final = 4
+
+
+def plan_to_json(plan: Plan, staying: Sequence[Refused] | None = None) -> str:
+    """Return a plan as JSON text, with the pods that stay if they are given; the same plan gives the same bytes."""
+    return to_json(describe_plan(plan, staying))
+
+
+def describe_plan(plan: Plan, staying: Sequence[Refused] | None = None) -> dict[str, Any]:
+    """Return a plan in builtins, in a fixed order, with the pods that stay if they are given."""
+    described = {
+        "strategy": plan.objective.strategy,
+        "settings": describe_settings(plan.settings),
+        "summary": summarise_plan(plan),
+        **describe_quality(plan),
+        "cost": describe_cost(plan),
+        "waves": plan.waves,
+        "moves": [_describe_move(move) for move in plan.moves],
+        "freed_nodes": list(plan.freed_nodes),
+        "room": [describe_room(room) for room in plan.room],
+        "shapes": describe_shapes(plan),
+        "before": _describe_fragmentation(plan.before),
+        "after": _describe_fragmentation(plan.after),
+        "refused": [_describe_refused(refused) for refused in plan.refused],
+    }
+    if staying is not None:
+        described["staying_pods"] = [_describe_refused(refused) for refused in staying]
+    return described
+
+
+def summarise_plan(plan: Plan) -> str:
+    """Return what a plan does, in a sentence."""
+    if plan.objective.strategy == SINGLE_PODS:
+        return _summarise_single(plan)
+    nodes = len(plan.before.nodes)
+    if plan.settings.args.strategy is StrategyName.MAKE_ROOM:
+        return _summarise_room(plan)
+    if not plan.moves:
+        limit = plan.settings.max_moves
+        within = "" if limit is None else f" within {count(limit, 'move')}"
+        return f"Nothing to move: none of the {nodes} nodes can be emptied by these rules{within}."
+    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
+    freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
+    alone = sum(move.stands_alone for move in plan.moves)
+    named = f" {alone} of the moves {'is' if alone == 1 else 'are'} for pods that plugins name." if alone else ""
+    return f"{moves} in {waves} free {freed}; {len(plan.after.empty_nodes)} are empty then.{named}"
+
+
+def _summarise_single(plan: Plan) -> str:
+    """Return what becomes of the pods that plugins name, in a sentence."""
+    stay = sum(one.kind is RefusedKind.POD for one in plan.refused)
+    staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
+    if not plan.moves:
+        return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
+    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
+    return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
+
+
+def _summarise_room(plan: Plan) -> str:
+    """Return what a plan makes room for, in a sentence."""
+    if not plan.room:
+        return "Nothing waits for room."
+    fitted, wanted = sum(room.fitted for room in plan.room), [room.wanted for room in plan.room]
+    what = plan.room[0].name if len(plan.room) == 1 else count(len(plan.room), "kind") + " of pods"
+    of = "" if None in wanted else f" of {sum(count or 0 for count in wanted)}"
+    if not plan.moves:
+        return f"Nothing to move: {fitted}{of} fit as it is ({what})."
+    waves = count(plan.waves, "wave")
+    return f"{count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
+
+
+def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
+    """Return what a plan was asked for, by the names of a policy."""
+    return {
+        **settings.args.to_mapping(),
+        **_describe_plugins(settings),
+        "maxMoves": settings.max_moves,
+        "maxMovesPerNode": settings.max_moves_per_node,
+        "maxMovesPerNamespace": settings.max_moves_per_namespace,
+        "perController": settings.waves.per_controller,
+        "perWave": settings.waves.per_wave,
+        "exact": settings.exact,
+        "seed": settings.seed,
+    }
+
+
+def _describe_plugins(settings: PlannerSettings) -> dict[str, Any]:
+    """Return which nodes and which plugins a plan is made with."""
+    plugins, selectors = settings.plugins, settings.node_selectors
+    balance = PLUGIN_NAME if plugins.balance is None else plugins.balance.name
+    return {
+        "nodeSelector": ",".join(format_selector(one) for one in selectors),
+        "plugins": {
+            PluginKind.DESCHEDULE.value: [one.name for one in plugins.deschedule],
+            PluginKind.BALANCE.value: [balance] if balance else [],
+            PluginKind.FILTER.value: [one.name for one in plugins.filters],
+            PluginKind.PRE_EVICTION_FILTER.value: [one.name for one in plugins.pre_eviction_filters],
+        },
+    }
+
+
+def _describe_move(move: PlannedMove) -> dict[str, Any]:
+    return {
+        "namespace": move.namespace,
+        "pod": move.pod,
+        "podUID": move.pod_uid,
+        "source": move.source,
+        "target": move.target,
+        "wave": move.wave,
+        "requests": move.requests,
+        "owner": msgspec.to_builtins(move.owner),
+        **({"reason": move.reason} if move.reason else {}),
+    }
+
+
+def _describe_fragmentation(fragmentation: Fragmentation) -> dict[str, Any]:
+    return {
+        "nodes": len(fragmentation.nodes),
+        "empty_nodes": len(fragmentation.empty_nodes),
+        "pods": sum(node.pods for node in fragmentation.nodes),
+        "resources": {name: _describe_resource(fragmentation, name) for name in fragmentation.resources},
+    }
+
+
+def _describe_resource(fragmentation: Fragmentation, name: str) -> dict[str, Any]:
+    return {
+        "allocatable": format_amount(name, fragmentation.allocatable.get(name)),
+        "requested": format_amount(name, fragmentation.requested.get(name)),
+        "utilisation": _rounded(fragmentation.utilisation(name)),
+        "free": format_amount(name, fragmentation.free(name)),
+        "largest_free": format_amount(name, max(0, fragmentation.largest_free(name))),
+    }
+
+
+def _describe_refused(refused: Refused) -> dict[str, Any]:
+    named = (
+        ("constraint", refused.constraint),
+        ("resource", refused.resource),
+        ("blocking_pod", refused.blocking_pod),
+    )
+    about_pod = {"namespace": refused.namespace, "pod": refused.name} if refused.kind is RefusedKind.POD else {}
+    return {
+        "kind": refused.kind.value,
+        "node": refused.node,
+        **about_pod,
+        "reason": refused.reason.value,
+        **{name: str(value) for name, value in named if value},
+        "message": refused.message,
+        **({"also": [_describe_further(one) for one in refused.also]} if refused.also else {}),
+    }
+
+
+def _describe_further(refusal: Refusal) -> dict[str, str]:
+    return {"reason": refusal.reason.value, "message": refusal.message}
+
+
+def _rounded(share: Fraction) -> float:
+    return float(round(share, _DECIMALS))

@@ -1,0 +1,168 @@
+"""Owns what a report says of a MigrationPlan that is in the cluster, as a page's values.
+
+It does not own the pages of plans and runs that a command has just made (`report_page`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+from berth_core.clock import format_timestamp
+from berth_core.migration_plans import MigrationPlan, MoveState, PlannedMove, PlanPhase
+from berth_core.resources import CPU, ResourceAmounts
+from berth_core.snapshot import Snapshot
+from berth_descheduler.display.report_map import NodeMaps, draw_maps
+from berth_descheduler.display.report_page import (
+    LISTED_MOVES,
+    Figure,
+    Occasion,
+    Page,
+    Promise,
+    Table,
+    Tone,
+    list_troubles,
+    list_waves,
+    settings_table,
+)
+from berth_descheduler.display.stored_plans import promises, what_to_do
+from berth_descheduler.nodes_at_planning import lay_out, still_lie_so
+from berth_descheduler.planner import Fragmentation, NodeUsage
+from berth_descheduler.planner.stranded_capacity import measure_nodes
+from berth_descheduler.wording import count
+
+_TONES: Final = {
+    PlanPhase.SUCCEEDED: Tone.WELL,
+    PlanPhase.PARTIAL: Tone.BADLY,
+    PlanPhase.FAILED: Tone.BADLY,
+    PlanPhase.ABORTED: Tone.BADLY,
+}
+_THEN: Final = "when planned"
+_NOW: Final = "now"
+_AFTER: Final = "after, as planned"
+
+
+def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion) -> Page:
+    """Return the page of a plan; `snapshot` is the cluster as it is now, nodes and pods at least."""
+    spec, over = plan.spec, plan.phase.terminal
+    freed = plan.status.achieved.freed_nodes if plan.status.achieved else ()
+    planned = spec.predicted.freed_nodes if spec.predicted else ()
+    statuses = plan.move_statuses
+    return Page(
+        tone=_TONES.get(plan.phase, Tone.PLANNED),
+        kind=f"Plan {plan.metadata.name}, {plan.phase.value}",
+        headline=plan.status.message or _headline(plan),
+        notes=tuple(filter(None, (what_to_do(plan), _origin(plan)))),
+        cluster=occasion.cluster,
+        made_at=format_timestamp(occasion.made_at),
+        figures=tuple(_figures(plan)),
+        promises=tuple(Promise(*row, kept=_is_kept(*row[1:])) for row in promises(plan)) if over else (),
+        not_freed=tuple(sorted(set(planned) - set(freed))) if over else (),
+        troubles=list_troubles(spec.moves, statuses) if over else (),
+        maps=_draw(plan, snapshot) if snapshot.nodes else None,
+        freed_nodes=freed if over else planned,
+        room=_room_table(plan) if spec.rooms else None,
+        waves=tuple(list_waves(spec.moves, statuses if plan.status.moves else ())),
+        more_moves=max(0, len(spec.moves) - LISTED_MOVES),
+        settings=settings_table(_settings(plan)),
+    )
+
+
+def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
+    """Return how the pods will lie when some moves have landed."""
+    changes: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
+    pods: Counter[str] = Counter()
+    for move in moves:
+        amounts = ResourceAmounts.from_quantities(move.requests).plus(ResourceAmounts({"pods": 1}))
+        changes[move.source] = changes[move.source].minus(amounts)
+        changes[move.target] = changes[move.target].plus(amounts)
+        pods[move.source] -= 1
+        pods[move.target] += 1
+    return Fragmentation(
+        tuple(
+            NodeUsage(
+                one.name, one.allocatable, one.requested.plus(changes[one.name]), max(0, one.pods + pods[one.name])
+            )
+            for one in now.nodes
+        )
+    )
+
+
+def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
+    """Return the nodes when the plan was made, if they lie otherwise by now, as they are, and as they will be."""
+    states = _states(plan, snapshot)
+    before, resource = plan.spec.nodes_before, _resource(plan)
+    if before is None or still_lie_so(before, states[_NOW]):
+        return draw_maps(states, resource)
+    if before.left_out:
+        noted = {one.name for one in before.nodes}
+        states = {title: _only(state, noted) for title, state in states.items()}
+    return draw_maps({_THEN: lay_out(before), **states}, resource, left_out=before.left_out)
+
+
+def _states(plan: MigrationPlan, snapshot: Snapshot) -> dict[str, Fragmentation]:
+    """Return the states from now on: as it is, and as it will be as far as moves are still to come."""
+    now = measure_nodes(snapshot)
+    if plan.phase.terminal:
+        return {_NOW: now}
+    there = {(pod.metadata.uid, pod.spec.node_name) for pod in snapshot.pods if not pod.is_terminal}
+    left = [move for move in plan.spec.moves if (move.pod_uid, move.source) in there]
+    return {_NOW: now, _AFTER: forecast(now, left)} if left else {_NOW: now}
+
+
+def _only(state: Fragmentation, names: Collection[str]) -> Fragmentation:
+    return Fragmentation(tuple(one for one in state.nodes if one.name in names))
+
+
+def _resource(plan: MigrationPlan) -> str:
+    """Return the resource that a plan goes by."""
+    if plan.spec.nodes_before is not None:
+        return plan.spec.nodes_before.resource
+    found = plan.spec.objective.args.get("resourceType")
+    return found if isinstance(found, str) and found else CPU
+
+
+def _headline(plan: MigrationPlan) -> str:
+    if plan.phase is PlanPhase.REQUESTED:
+        return f"A run of policy {plan.spec.policy} was asked for; it is not planned yet."
+    planned = plan.spec.predicted
+    if planned is None:
+        return f"{count(len(plan.spec.moves), 'move')}."
+    freed = f" free {len(planned.freed_nodes)} of {count(planned.nodes, 'node')}" if planned.freed_nodes else ""
+    return f"{count(planned.moves, 'move')} in {count(planned.waves, 'wave')}{freed}."
+
+
+def _origin(plan: MigrationPlan) -> str:
+    spec = plan.spec
+    policy = f" of policy {spec.policy}" if spec.policy else ""
+    mode = f" in the mode {spec.mode.value}" if spec.mode else ""
+    by = f", asked for by {spec.requested_by}" if spec.requested_by else ""
+    return f"Made {plan.metadata.creation_timestamp or ''} by a {spec.trigger} run{policy}{mode}{by}."
+
+
+def _figures(plan: MigrationPlan) -> Iterator[Figure]:
+    planned, done = plan.spec.predicted, plan.status.achieved
+    landed = sum(status.state is MoveState.LANDED for status in plan.move_statuses)
+    yield Figure("landed on target", str(landed), f"of {count(len(plan.spec.moves), 'pod')}")
+    if planned is not None and planned.freed_nodes:
+        freed = len(done.freed_nodes) if done else 0
+        yield Figure("nodes freed", str(freed), f"of {len(planned.freed_nodes)} planned")
+    if done is not None:
+        yield Figure("pods without a node", str(done.pending_pods), "at the end")
+        yield Figure("took", f"{done.seconds:.1f} s", f"in {count(planned.waves, 'wave')}" if planned else "")
+
+
+def _room_table(plan: MigrationPlan) -> Table:
+    pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
+    rows = ((room.name, ", ".join(room.nodes), how.state.value, how.reason, how.message) for room, how in pairs)
+    return Table(("for", "on", "state", "reason", "message"), tuple(rows))
+
+
+def _is_kept(planned: str, achieved: str) -> bool:
+    """Tell whether as much was achieved as was planned, and nothing that was not; the texts begin with numbers."""
+    wanted, found = (int(text.split()[0]) if text else 0 for text in (planned, achieved))
+    return found == 0 if wanted == 0 else found >= wanted
+
+
+def _settings(plan: MigrationPlan) -> dict[str, Any]:
+    objective = plan.spec.objective
+    return {"plugin": objective.plugin, "strategy": objective.strategy, **objective.args}

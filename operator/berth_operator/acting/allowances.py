@@ -1,0 +1,177 @@
+"""Owns who may reserve how much: each new Reservation is held against limits and quotas, with all that others hold.
+
+It does not own the rules themselves (`limits`, `quotas`), nor what a refusal does to the Reservation (`performer`).
+"""
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_core.objects import PodSpec
+from berth_core.reservations import Reservation, SlotState
+from berth_operator.bounds.limit_ranges import why_out_of_range
+from berth_operator.bounds.limits import Holding, LimitSettings, holding_of, open_slots, why_over_limit
+from berth_operator.bounds.quotas import PodTraits, ResourceQuota, counts, names_class, traits_of, usage_of, why_refused
+from berth_operator.picture.cluster_rules import ClusterRules
+
+_SYSTEM_NAMESPACE: Final = "kube-system"
+
+Specs = tuple[tuple[PodSpec, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What an admitted Reservation holds."""
+
+    namespace: str
+    counts: tuple[int, ...]
+    """The open slots of each task; as the spec is immutable, the rest follows from them."""
+    holding: Holding
+    usage: Mapping[PodTraits, Mapping[str, int]]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What all admitted Reservations of one namespace hold."""
+
+    holding: Holding = field(default_factory=Holding)
+    usage: dict[PodTraits, dict[str, int]] = field(default_factory=dict)
+
+
+class Allowances:
+    """A thread-safe account by namespace; of Reservations that are judged at once, each counts for the next.
+
+    Once admitted, a Reservation stays so: a limit that is lowered later takes no place away, as quotas take no pods
+    away. After a restart those that hold anything are known from their status.
+    """
+
+    def __init__(self, settings: LimitSettings, rules: ClusterRules) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._sums: dict[str, _Sums] = {}
+
+    def note(self, reservation: Reservation) -> None:
+        """Take in a version of a Reservation: what it holds may be less by now, or nothing any more."""
+        uid = reservation.metadata.uid
+        with self._lock:
+            known = self._entries.get(uid)
+            if not reservation.is_live:
+                self._put(uid, None)
+            elif known is None:
+                self._put(uid, self._measure(reservation) if _holds_anything(reservation) else None)
+            elif known.counts != _counts(_open_specs(reservation)):
+                self._put(uid, self._measure(reservation))
+
+    def forget(self, uid: str) -> None:
+        """Forget a Reservation that is gone."""
+        with self._lock:
+            self._put(uid, None)
+
+    def admit(self, reservation: Reservation) -> str:
+        """Count a Reservation in and return "", or return why its namespace may not hold so much."""
+        entry = self._measure(reservation)
+        with self._lock:
+            if reservation.metadata.uid in self._entries:
+                return ""
+            refusal = self._refusal(reservation, entry)
+            if not refusal:
+                self._put(reservation.metadata.uid, entry)
+            return refusal
+
+    def _refusal(self, reservation: Reservation, asked: _Entry) -> str:
+        namespace = asked.namespace
+        quotas = self._rules.quotas.all_in(namespace)
+        sums = self._sums.get(namespace, _Sums())
+        specs = _open_specs(reservation)
+        return (
+            self._why_class_is_guarded(namespace, asked.usage, quotas)
+            or self._why_out_of_range(namespace, specs)
+            or why_over_limit(
+                namespace, self._settings.of(namespace), sums.holding, asked.holding, self._rules.nodes.total()
+            )
+            or next(filter(None, (self._why_quota_refuses(quota, specs, asked, sums) for quota in quotas)), "")
+        )
+
+    def _why_class_is_guarded(
+        self, namespace: str, usage: Iterable[PodTraits], quotas: tuple[ResourceQuota, ...]
+    ) -> str:
+        """Return why a namespace may not use a guarded PriorityClass."""
+        for traits in usage:
+            guarded = traits.priority_class in self._settings.guarded_classes and namespace != _SYSTEM_NAMESPACE
+            if guarded and not any(names_class(quota, traits) for quota in quotas):
+                return (
+                    f"namespace {namespace} may not reserve with PriorityClass {traits.priority_class}: "
+                    "it has no ResourceQuota that is scoped to it"
+                )
+        return ""
+
+    def _why_out_of_range(self, namespace: str, specs: Specs) -> str:
+        ranges = self._rules.limit_ranges.all_in(namespace)
+        return next(filter(None, (why_out_of_range(ranges, spec) for spec, _ in specs)), "") if ranges else ""
+
+    def _why_quota_refuses(self, quota: ResourceQuota, specs: Specs, asked: _Entry, sums: _Sums) -> str:
+        wanted = _total(usage for traits, usage in asked.usage.items() if counts(quota, traits))
+        held = _total(usage for traits, usage in sums.usage.items() if counts(quota, traits))
+        concerned = [spec for spec, _ in specs if counts(quota, self._traits(spec))]
+        return next(filter(None, (why_refused(quota, spec, wanted, held) for spec in concerned)), "")
+
+    def _traits(self, spec: PodSpec) -> PodTraits:
+        default = None if spec.priority_class_name else self._rules.default_class()
+        return traits_of(spec, default.metadata.name if default else "")
+
+    def _measure(self, reservation: Reservation) -> _Entry:
+        """Return what a Reservation holds or will hold; raises InputError for quantities that cannot be read."""
+        specs = _open_specs(reservation)
+        usage: dict[PodTraits, dict[str, int]] = {}
+        for spec, count in specs:
+            group = usage.setdefault(self._traits(spec), {})
+            for name, amount in usage_of(spec).items():
+                group[name] = group.get(name, 0) + amount * count
+        return _Entry(reservation.metadata.namespace, _counts(specs), holding_of(specs), usage)
+
+    def _put(self, uid: str, entry: _Entry | None) -> None:
+        """Keep the sums in line with the entries."""
+        known = self._entries.pop(uid, None)
+        if known is not None:
+            self._add(known, sign=-1)
+        if entry is not None:
+            self._entries[uid] = entry
+            self._add(entry, sign=1)
+
+    def _add(self, entry: _Entry, *, sign: int) -> None:
+        sums = self._sums.setdefault(entry.namespace, _Sums())
+        sums.holding = sums.holding.plus(entry.holding) if sign > 0 else sums.holding.minus(entry.holding)
+        for traits, usage in entry.usage.items():
+            group = sums.usage.setdefault(traits, {})
+            for name, amount in usage.items():
+                group[name] = group.get(name, 0) + sign * amount
+            if not any(group.values()):
+                del sums.usage[traits]
+        if not sums.usage and not sums.holding.slots:
+            del self._sums[entry.namespace]
+
+
+def _open_specs(reservation: Reservation) -> Specs:
+    """Return the tasks' pod specs, each with how many of its slots are open."""
+    counted = open_slots(reservation)
+    return tuple((task.template.spec, counted[task.name]) for task in reservation.spec.tasks)
+
+
+def _counts(specs: Specs) -> tuple[int, ...]:
+    return tuple(count for _, count in specs)
+
+
+def _holds_anything(reservation: Reservation) -> bool:
+    """Tell whether a status shows that places were taken already, by whichever process."""
+    return any(slot.placeholder or slot.state is not SlotState.PENDING for slot in reservation.status.slots)
+
+
+def _total(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for usage in several:
+        for name, amount in usage.items():
+            total[name] = total.get(name, 0) + amount
+    return total

@@ -1,0 +1,50 @@
+"""Owns the guards: our taint is on a node exactly while a slot on it changes hands.
+
+It does not own the hand-overs; that one goes on is read from the note on the owner pod.
+"""
+
+from datetime import datetime
+
+import structlog
+
+from berth_core.labels import HANDOVER_TAINT
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.taints import put_taint, remove_taint
+from berth_operator import log_keys
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.node_book import GuardableNode
+from berth_operator.settings import HandoverSettings
+
+log = structlog.get_logger(__name__)
+
+
+class GuardKeeper:
+    """Brings one node's guard in line with the hand-overs on it."""
+
+    def __init__(self, client: KubeClient, cache: Cache, settings: HandoverSettings) -> None:
+        self._client = client
+        self._cache = cache
+        self._settings = settings
+
+    def reconcile(self, node: str, now: datetime) -> None:
+        """Guard the node until the last deadline of its hand-overs, or take off a guard that nothing needs."""
+        users = self._cache.guard_users(node)
+        deadlines = [given.deadline for given in users if given.is_open(now, self._settings.timeout_seconds)]
+        current = self._cache.guard_deadline(node)
+        try:
+            if deadlines and (current is None or not current.isdecimal() or int(current) < max(deadlines)):
+                self._guard(node, max(deadlines))
+            elif not deadlines and current is not None:
+                self._unguard(node)
+        except NotFoundError:
+            return  # a node that is gone needs no guard
+
+    def _guard(self, node: str, deadline: int) -> None:
+        patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=str(deadline), type=GuardableNode)
+        self._cache.put_node(patched)
+        log.info(log_keys.GUARDED, **{log_keys.KEY_NODE: node, log_keys.KEY_EXPIRES: deadline})
+
+    def _unguard(self, node: str) -> None:
+        self._cache.put_node(remove_taint(self._client, node, key=HANDOVER_TAINT, type=GuardableNode))
+        log.info(log_keys.UNGUARDED, **{log_keys.KEY_NODE: node})

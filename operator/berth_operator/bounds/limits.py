@@ -1,0 +1,174 @@
+"""Owns the limits of reserving: how much of the cluster the live Reservations of one namespace may hold together.
+
+It does not own the quotas that a namespace has for its pods (`bounds.quotas`), nor the counting (`allowances`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_core.errors import InputError
+from berth_core.objects import PodSpec
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import Reservation, Slot, SlotState
+from berth_core.resources import ResourceAmounts, format_amount
+
+SLOTS: Final = "slots"
+SHARE: Final = "share"
+_WHOLE_PERCENT: Final = 100
+_OPEN: Final = frozenset({SlotState.PENDING, SlotState.HELD})
+_FORM: Final = "parts like slots=200, share=50% or cpu=64, with commas between; slots=none and share=none lift a limit"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLimit:
+    """What the live Reservations of one namespace may hold together; slots that an owner has taken do not count."""
+
+    slots: int | None = 1000
+    """How many slots; None for any number."""
+
+    share_percent: float | None = 50.0
+    """How much of what all nodes of the cluster offer, of each resource that they offer; None for all and more."""
+
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    """How much of the resources that are named; cpu in thousandths, everything else in its unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """The limit of every namespace."""
+
+    default: NamespaceLimit = field(default_factory=NamespaceLimit)
+    """For namespaces that have none of their own."""
+
+    by_namespace: Mapping[str, NamespaceLimit] = field(default_factory=dict)
+    """Namespace to its own limit, which stands instead of the default one."""
+
+    guarded_classes: frozenset[str] = frozenset({"system-cluster-critical", "system-node-critical"})
+    """PriorityClasses for which a namespace needs a ResourceQuota that is scoped to them, as the API server can be
+    told to ask of pods; kube-system needs none."""
+
+    def of(self, namespace: str) -> NamespaceLimit:
+        """Return the limit of a namespace."""
+        return self.by_namespace.get(namespace, self.default)
+
+
+def parse_limit(option: str, text: str) -> NamespaceLimit:
+    """Return the limit that a text like `slots=200,share=50%,cpu=64` means; raises InputError naming the option.
+
+    What is left out is as by default.
+    """
+    parts: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if not name or not value or name in parts:
+            raise InputError(option, text, _FORM)
+        parts[name] = value
+    slots, share = parts.pop(SLOTS, None), parts.pop(SHARE, None)
+    default = NamespaceLimit()
+    try:
+        return NamespaceLimit(
+            slots=default.slots if slots is None else _parse_count(slots),
+            share_percent=default.share_percent if share is None else _parse_percent(share),
+            amounts={name: ResourceAmounts.from_quantities({name: raw}).get(name) for name, raw in parts.items()},
+        )
+    except (InputError, ValueError) as error:
+        raise InputError(option, text, _FORM) from error
+
+
+def parse_namespace_limits(option: str, texts: Iterable[str]) -> dict[str, NamespaceLimit]:
+    """Return the limits by namespace that texts like `team-a:slots=200,cpu=64` mean; raises InputError."""
+    found: dict[str, NamespaceLimit] = {}
+    for text in texts:
+        namespace, colon, limit = text.partition(":")
+        if not colon or not namespace.strip() or namespace.strip() in found:
+            raise InputError(option, text, "each namespace once, as in team-a:slots=200,share=10%")
+        found[namespace.strip()] = parse_limit(option, limit)
+    return found
+
+
+def _parse_count(text: str) -> int | None:
+    if text == "none":
+        return None
+    count = int(text)
+    if count < 0:
+        raise ValueError(text)
+    return count
+
+
+def _parse_percent(text: str) -> float | None:
+    if text == "none":
+        return None
+    percent = float(text.removesuffix("%"))
+    if not text.endswith("%") or not 0 <= percent <= _WHOLE_PERCENT:
+        raise ValueError(text)
+    return percent
+
+
+# --- what a Reservation holds ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one Reservation holds or is about to hold: slots and their requests."""
+
+    slots: int = 0
+    requests: ResourceAmounts = field(default_factory=ResourceAmounts.empty)
+
+    def plus(self, other: "Holding") -> "Holding":
+        """Return both together."""
+        return Holding(self.slots + other.slots, self.requests.plus(other.requests))
+
+    def minus(self, other: "Holding") -> "Holding":
+        """Return what is left without the other."""
+        return Holding(self.slots - other.slots, self.requests.minus(other.requests))
+
+
+def open_slots(reservation: Reservation) -> dict[str, int]:
+    """Return by task how many slots are held or still to be held; those that an owner has begun to take are not."""
+    closed: dict[str, int] = {}
+    for slot in reservation.status.slots:
+        closed[slot.task] = closed.get(slot.task, 0) + _is_closed(slot)
+    return {task.name: max(0, task.replicas - closed.get(task.name, 0)) for task in reservation.spec.tasks}
+
+
+def _is_closed(slot: Slot) -> bool:
+    return slot.state not in _OPEN
+
+
+def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
+    """Return what slots hold together; each spec with how many slots of it are open."""
+    total = Holding()
+    for spec, count in specs:
+        total = total.plus(Holding(count, effective_requests(spec).times(count)))
+    return total
+
+
+def why_over_limit(
+    namespace: str, limit: NamespaceLimit, held: Holding, asked: Holding, cluster: ResourceAmounts
+) -> str:
+    """Return which limit of a namespace would be passed, its value and what is left of it; "" where none would be."""
+    subject = f"the Reservations of namespace {namespace} may hold"
+    if limit.slots is not None and held.slots + asked.slots > limit.slots:
+        left = max(0, limit.slots - held.slots)
+        return f"{subject} {limit.slots} slots together, {left} are left and {asked.slots} are asked for (limit slots)"
+    together = held.requests.plus(asked.requests)
+    for name, wanted in asked.requests.items():
+        for allowed, told in _bounds(name, limit, cluster):
+            if together.get(name) > allowed:
+                left = max(0, allowed - held.requests.get(name))
+                may_hold, is_left, is_asked = (format_amount(name, amount) for amount in (allowed, left, wanted))
+                return (
+                    f"{subject} {may_hold} of {name} together{told}, {is_left} is left and {is_asked} is asked for "
+                    f"(limit {SHARE if told else name})"
+                )
+    return ""
+
+
+def _bounds(name: str, limit: NamespaceLimit, cluster: ResourceAmounts) -> list[tuple[int, str]]:
+    """Return the amounts of a resource that may not be passed, each with words on where it comes from."""
+    bounds = [(limit.amounts[name], "")] if name in limit.amounts else []
+    if limit.share_percent is not None and cluster.get(name):
+        share = int(cluster.get(name) * limit.share_percent / _WHOLE_PERCENT)
+        bounds.append((share, f", {limit.share_percent:g} % of the cluster's {format_amount(name, cluster.get(name))}"))
+    return bounds

@@ -1,0 +1,60 @@
+"""Owns who may take which slot: namespace, owner and template, and of several tasks the tightest.
+
+It does not give slots away: `decisions.reconcile` does.
+"""
+
+from collections.abc import Mapping
+
+from berth_core.matching import owner_matches, template_matches
+from berth_core.objects import Pod
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import Reservation, ReservationTask, Slot
+from berth_operator.decisions.assignments import Assignment
+
+
+def may_own(reservation: Reservation, pod: Pod) -> bool:
+    """Tell whether a pod is in the Reservation's namespace and one of its owners."""
+    return pod.metadata.namespace == reservation.metadata.namespace and any(
+        owner_matches(owner, pod) for owner in reservation.spec.owners
+    )
+
+
+def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> ReservationTask | None:
+    """Return the task with the smallest requests whose slot the pod may take; None where there is none.
+
+    `free` counts the free slots by task name. Taking the smallest leaves the larger slots to larger pods.
+    """
+    if not may_own(reservation, pod):
+        return None
+    fitting = [task for task in reservation.spec.tasks if free.get(task.name, 0) > 0 and _fits(reservation, task, pod)]
+    return min(fitting, key=_size) if len(fitting) > 1 else next(iter(fitting), None)
+
+
+def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:
+    """Return the slots of a Reservation's status by (task, index)."""
+    return {(slot.task, slot.index): slot for slot in reservation.status.slots}
+
+
+def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[str, int], Slot]) -> Assignment | None:
+    """Return the slot that a pod's note names, None where the operator cannot have written the note.
+
+    Whoever may create pods may write any note: it counts only on a pod that could be given that slot, and only for
+    the node that the status names (`slots`, from `slots_by_key`).
+    """
+    given = Assignment.from_pod(pod)
+    if given is None or not may_own(reservation, pod):
+        return None
+    task = next((task for task in reservation.spec.tasks if task.name == given.task), None)
+    slot = slots.get((given.task, given.index))
+    if task is None or slot is None or not slot.node or not _fits(reservation, task, pod):
+        return None
+    return given if slot.node in {given.node, pod.spec.node_name} else None
+
+
+def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:
+    return template_matches(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
+
+
+def _size(task: ReservationTask) -> tuple[int, int, str]:
+    requests = effective_requests(task.template.spec)
+    return requests.get("cpu"), requests.get("memory"), task.name

@@ -1,0 +1,43 @@
+"""Owns which pods are on the way to which nodes: by their notes, owners' pods and successors of placeholders alike.
+
+It is not thread-safe by itself (`picture.cache` guards it), and does not say whether a note is to be trusted.
+"""
+
+from dataclasses import dataclass, field
+
+from berth_core.objects import Pod
+from berth_operator.decisions.assignments import Assignment
+from berth_operator.decisions.observation import has_started
+
+
+@dataclass(slots=True)
+class HandoverTargets:
+    """Pods with a note, by the node that it names and by uid."""
+
+    _by_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
+
+    def replace(self, known: Pod | None, pod: Pod | None) -> None:
+        """Put a version of a pod in place of the known one; None where there was none, or is none any more."""
+        if known is not None:
+            self._take(known)
+        given = Assignment.from_pod(pod) if pod is not None else None
+        if pod is not None and given is not None:
+            self._by_node.setdefault(given.node, {})[pod.metadata.uid] = pod
+
+    def _take(self, pod: Pod) -> None:
+        given = Assignment.from_pod(pod)
+        group = self._by_node.get(given.node, {}) if given is not None else {}
+        if given is not None and group.pop(pod.metadata.uid, None) is not None and not group:
+            del self._by_node[given.node]
+
+    def on(self, node: str) -> tuple[Pod, ...]:
+        """Return the pods whose notes name a node."""
+        return tuple(self._by_node.get(node, {}).values())
+
+    def nodes(self) -> set[str]:
+        """Return the nodes that are named."""
+        return set(self._by_node)
+
+    def count_waiting(self) -> int:
+        """Return how many of the pods have not started; costs as much as there are."""
+        return sum(not has_started(pod) for group in self._by_node.values() for pod in group.values())

@@ -1,0 +1,102 @@
+"""Owns what is known of the nodes: our guards on them and since when, whom they let in, and what they offer.
+
+It is not thread-safe by itself (`picture.cache` guards it), and tells nobody of what has changed.
+"""
+
+import time
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import msgspec
+
+from berth_core.labels import HANDOVER_TAINT
+from berth_core.objects import NodeSpec, ObjectMeta
+from berth_operator.decisions.node_access import NodeAccess
+from berth_operator.decisions.observation import Guard
+from berth_operator.picture.cluster_rules import NodeOffer
+
+
+class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of a node that guards, slots and limits need."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeOffer = NodeOffer()
+
+    @property
+    def guard_deadline(self) -> str | None:
+        """Return the value of our guard, None where the node has none."""
+        return next((taint.value for taint in self.spec.taints if taint.key == HANDOVER_TAINT), None)
+
+    @property
+    def access(self) -> NodeAccess:
+        """Return whom the node lets in."""
+        return NodeAccess.of(self.spec, self.status.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNews:
+    """What is new of a node with its latest version."""
+
+    of_guard: bool
+    """Our guard came or went, or has another deadline."""
+
+    of_access: bool
+    """It lets others in than before."""
+
+
+@dataclass(slots=True)
+class NodeBook:
+    """Nodes by name."""
+
+    _nodes: dict[str, GuardableNode] = field(default_factory=dict)
+    _guarded_since: dict[str, float] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[GuardableNode]:
+        return iter(tuple(self._nodes.values()))
+
+    def get(self, name: str) -> GuardableNode | None:
+        """Return a node."""
+        return self._nodes.get(name)
+
+    def put(self, node: GuardableNode) -> NodeNews:
+        """Put a version of a node in place of the known one; tell what is news."""
+        name = node.metadata.name
+        known = self._nodes.get(name)
+        self._nodes[name] = node
+        deadline = node.guard_deadline
+        if deadline is None:
+            self._guarded_since.pop(name, None)
+        else:
+            self._guarded_since.setdefault(name, time.monotonic())
+        if known is None:
+            return NodeNews(of_guard=deadline is not None, of_access=node.access != NodeAccess())
+        return NodeNews(of_guard=deadline != known.guard_deadline, of_access=node.access != known.access)
+
+    def take(self, name: str) -> None:
+        """Forget a node."""
+        self._nodes.pop(name, None)
+        self._guarded_since.pop(name, None)
+
+    def missing(self, names: AbstractSet[str]) -> frozenset[str]:
+        """Return those of some names that no node has."""
+        return frozenset(names - self._nodes.keys())
+
+    def guarded(self) -> AbstractSet[str]:
+        """Return the names of the nodes that carry our guard."""
+        return self._guarded_since.keys()
+
+    def guards(self, names: AbstractSet[str]) -> dict[str, Guard]:
+        """Return our guards on some nodes, by name."""
+        now = time.monotonic()
+        return {name: self._guard(name, now) for name in names & self._guarded_since.keys()}
+
+    def accesses(self, names: AbstractSet[str]) -> dict[str, NodeAccess]:
+        """Return by name whom those of some nodes let in that do not let in everybody."""
+        accesses = {name: self._nodes[name].access for name in names & self._nodes.keys()}
+        return {name: access for name, access in accesses.items() if access != NodeAccess()}
+
+    def _guard(self, name: str, now: float) -> Guard:
+        value = self._nodes[name].guard_deadline or ""
+        return Guard(int(value) if value.isdecimal() else 0, now - self._guarded_since[name])

@@ -1,0 +1,188 @@
+"""Owns the answer to an admission review: gate the pod for a Reservation, or let it be.
+
+It does not own the server (`webhook.server`) nor who gets which slot (`decisions.reconcile`).
+"""
+
+import base64
+import math
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
+from berth_core.objects import Pod
+from berth_operator.decisions.manifests import handover_gate
+from berth_operator.decisions.observation import holds_our_gate
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.openings import Openings
+
+_PROMISE_SECONDS: Final = 3.0
+"""How long a pod that was gated but not heard of yet counts against the free slots."""
+
+
+class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of a review that is looked at; the pod is decoded later, for an odd one is answered as well."""
+
+    uid: str
+    namespace: str = ""
+    operation: str = ""
+    dry_run: bool = False
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class AdmissionReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A review as the API server sends it."""
+
+    api_version: str
+    kind: str
+    request: AdmissionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered; `reservation` is the uid of the Reservation that the pod was gated for, "" for none."""
+
+    body: dict[str, Any]
+    reservation: str = ""
+    pod: str = ""
+    """Namespace and name of the pod that was gated, for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """A pod that was gated at a time (monotonic seconds) and has not been heard of since."""
+
+    since: float
+    pod: Pod
+
+
+_DECODER: Final = msgspec.json.Decoder(AdmissionReview)
+_POD_DECODER: Final = msgspec.json.Decoder(Pod)
+
+
+def read_review(raw: bytes) -> AdmissionReview:
+    """Decode a review; raises InputError where the body is anything else."""
+    try:
+        review = _DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError("body", str(error), "an AdmissionReview") from error
+    if review.kind != "AdmissionReview" or review.api_version != "admission.k8s.io/v1":
+        raise InputError("kind", f"{review.api_version} {review.kind}", "admission.k8s.io/v1 AdmissionReview")
+    return review
+
+
+class Admission:
+    """Answers reviews from what the operator has heard; thread-safe."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._promises: dict[str, list[_Promise]] = {}
+        self._pruned = -math.inf
+        self._openings = Openings(cache, lambda uid: [promise.pod for promise in self._fresh_promises(uid)])
+        cache.on_new_owner(self._keep_promise)
+
+    def answer(self, review: AdmissionReview) -> Answer:
+        """Return the answer: allowed always, patched where the pod is to wait for its slot."""
+        request = review.request
+        pod = _read_pod(request)
+        if pod is None or request.operation != "CREATE" or pod.spec.node_name:
+            return allow(request.uid)
+        probed = pod.metadata.labels.get(PROBE_LABEL)
+        if probed:
+            known = self._knows(probed, pod.metadata.annotations.get(VERSION_ANNOTATION, ""))
+            return _gate(request.uid, pod, probed) if known else allow(request.uid)
+        if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
+            return allow(request.uid)
+        return self._gate_if_owner(request, pod)
+
+    def _knows(self, uid: str, version: str) -> bool:
+        """Tell whether this replica has heard of a Reservation in that version, and it is live."""
+        reservation = self._cache.reservation(uid)
+        return reservation is not None and reservation.is_live and self._cache.knows_reservation(uid, version)
+
+    def _gate_if_owner(self, request: AdmissionRequest, pod: Pod) -> Answer:
+        with self._lock:
+            reservation = self._openings.find(pod)
+            if reservation is None:
+                return allow(request.uid)
+            if not request.dry_run:
+                self._promise(reservation.metadata.uid, pod)
+        return _gate(request.uid, pod, reservation.metadata.uid)
+
+    def _promise(self, uid: str, pod: Pod) -> None:
+        """Remember that a pod was gated; now and then forget the promises of Reservations that nobody asks for."""
+        now = time.monotonic()
+        if now - self._pruned > _PROMISE_SECONDS:
+            self._pruned = now
+            for other in list(self._promises):
+                self._fresh_promises(other)
+        self._promises.setdefault(uid, []).append(_Promise(now, pod))
+
+    def _fresh_promises(self, uid: str) -> list[_Promise]:
+        """Return the promises that still count, and forget the others."""
+        oldest = time.monotonic() - _PROMISE_SECONDS
+        fresh = [promise for promise in self._promises.pop(uid, ()) if promise.since > oldest]
+        if fresh:
+            self._promises[uid] = fresh
+        return fresh
+
+    def _keep_promise(self, pod: Pod) -> None:
+        """Count a gated pod no longer as a promise once it was heard of."""
+        with self._lock:
+            promises = self._promises.get(pod.metadata.labels[RESERVATION_LABEL], [])
+            kept = next((p for p in promises if _names(p.pod) == _names(pod)), None)
+            if kept is not None:
+                promises.remove(kept)
+
+
+def _names(pod: Pod) -> tuple[str, str]:
+    """Return by what a pod can be recognised before it has a uid."""
+    return pod.metadata.generate_name, "" if pod.metadata.generate_name else pod.metadata.name
+
+
+def _read_pod(request: AdmissionRequest) -> Pod | None:
+    """Return the pod with the namespace of the request, which the object may lack; None where it is no pod."""
+    try:
+        pod = _POD_DECODER.decode(request.object)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=request.namespace))
+
+
+def allow(uid: str) -> Answer:
+    """Return the answer that lets a pod be."""
+    return Answer(_response(uid))
+
+
+def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
+    """Return the answer that adds our gate and label, and nothing else."""
+    label_path = "/metadata/labels/" + RESERVATION_LABEL.replace("~", "~0").replace("/", "~1")
+    operations: list[dict[str, Any]] = []
+    if pod.metadata.labels:
+        operations.append({"op": "add", "path": label_path, "value": reservation_uid})
+    else:
+        operations.append({"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}})
+    if pod.spec.scheduling_gates:
+        operations.append({"op": "add", "path": "/spec/schedulingGates/-", "value": handover_gate()})
+    else:
+        operations.append({"op": "add", "path": "/spec/schedulingGates", "value": [handover_gate()]})
+    body = _response(uid)
+    body["response"] |= {
+        "patchType": "JSONPatch",
+        "patch": base64.b64encode(msgspec.json.encode(operations)).decode(),
+    }
+    meta = pod.metadata
+    return Answer(body, reservation_uid, f"{meta.namespace}/{meta.name or meta.generate_name}")
+
+
+def _response(uid: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": uid, "allowed": True},
+    }

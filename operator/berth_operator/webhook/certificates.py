@@ -1,0 +1,293 @@
+"""Owns the webhook's certificates: what they are made of, when which of them is renewed.
+
+It does not own where they are kept (`webhook.certificate_keeper`) nor the server that uses them.
+
+The API server learns of a new authority a moment after it was made, so nothing is served under an authority that was
+not announced for a while:
+
+    1. the server certificate is in the last quarter of its life  -> a new one of the same authority
+    2. the authority will not outlive two server certificates     -> a new one is announced beside the old one
+    3. the new authority has been announced for a while           -> a server certificate of the new one
+    4. the server certificate ends before that, or has not begun  -> a server certificate of the first authority at once
+"""
+
+import base64
+import ipaddress
+import secrets
+import ssl
+import tempfile
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
+from berth_core.names import WEBHOOK_SECRET
+
+_CHECKS_PER_LIFE: Final = 40
+_LONGEST_CHECK: Final = timedelta(minutes=1)
+_CHECKS_TO_SETTLE: Final = 5
+_LOOKS_TO_SPARE: Final = 2
+"""A server certificate that ends before so many looks are over is not relied on any more."""
+_LIVES_OF_AUTHORITY: Final = 5
+_BACKDATE: Final = timedelta(minutes=5)
+_SIGNS_CERTIFICATES: Final = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+_KEYS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key", "path")
+_PATH_BYTES: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateTerms:
+    """Whom the certificates name and how long they last."""
+
+    hosts: tuple[str, ...]
+    """Names and addresses that the API server may call the webhook by."""
+
+    life: timedelta = timedelta(days=365)
+    """Of a server certificate; an authority lasts five times as long."""
+
+    @property
+    def renew_before(self) -> timedelta:
+        """Return how long before its end a server certificate is renewed."""
+        return self.life / 4
+
+    @property
+    def check_every(self) -> timedelta:
+        """Return the time between two looks at the certificates."""
+        return min(_LONGEST_CHECK, self.life / _CHECKS_PER_LIFE)
+
+    @property
+    def settling(self) -> timedelta:
+        """Return for how long an authority is announced before a certificate of it is served."""
+        return _CHECKS_TO_SETTLE * self.check_every
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateBundle:
+    """Authorities of our own, the server certificate that one of them signed, all PEM, and the webhook's path."""
+
+    authorities: bytes
+    """The one that signs first, then those that an earlier server certificate may still need."""
+
+    authority_key: bytes
+    """Of the first authority."""
+
+    certificate: bytes
+    key: bytes
+
+    path: str
+    """Only who knows it is answered: the API server reads it from the webhook's registration."""
+
+    def to_secret(self, namespace: str) -> dict[str, Any]:
+        """Return the Secret that both replicas share."""
+        values = (self.authorities, self.authority_key, self.certificate, self.key, self.path.encode())
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": WEBHOOK_SECRET,
+                "namespace": namespace,
+                "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR},
+            },
+            "type": "Opaque",
+            "data": {key: base64.b64encode(value).decode() for key, value in zip(_KEYS, values, strict=True)},
+        }
+
+    @classmethod
+    def from_secret(cls, body: dict[str, Any]) -> "CertificateBundle | None":
+        """Read a bundle from its Secret; None where it is incomplete or its parts do not fit together."""
+        data = body.get("data") or {}
+        try:
+            values = [base64.b64decode(data[key], validate=True) for key in _KEYS]
+            path = values.pop().decode("ascii")
+        except (KeyError, ValueError, TypeError):
+            return None
+        authorities, authority_key, certificate, key = values
+        bundle = cls(authorities, authority_key, certificate, key, path)
+        return bundle if path and _read(bundle) is not None else None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Tell whether the server certificate has begun and not ended yet."""
+        return _is_current(x509.load_pem_x509_certificate(self.certificate), now)
+
+    def to_context(self) -> ssl.SSLContext:
+        """Return a server context that speaks TLS 1.2 and later with this certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load_into(context)
+        return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Make a context use this certificate for handshakes from now on."""
+        with tempfile.TemporaryDirectory(prefix="berth-webhook-") as folder:
+            path = Path(folder) / "tls.pem"
+            path.touch(mode=0o600)
+            path.write_bytes(self.certificate + self.key)
+            context.load_cert_chain(path)
+
+
+def renew(bundle: CertificateBundle | None, terms: CertificateTerms, now: datetime) -> CertificateBundle:
+    """Return the bundle to use from now on: the same where it is still good."""
+    parts = _read(bundle) if bundle is not None else None
+    if bundle is None or parts is None:
+        return _issue_anew(terms, now, path=bundle.path if bundle else secrets.token_urlsafe(_PATH_BYTES))
+    return _renew_readable(bundle, parts, terms, now)
+
+
+def _is_current(certificate: x509.Certificate, now: datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The certificates of a bundle, read; each key fits its certificate."""
+
+    authorities: list[x509.Certificate]
+    leaf: x509.Certificate
+
+    @property
+    def first(self) -> x509.Certificate:
+        return self.authorities[0]
+
+
+def _read(bundle: CertificateBundle) -> _Parts | None:
+    """Return the parts of a bundle, None where they cannot be read or do not fit together."""
+    try:
+        authorities = x509.load_pem_x509_certificates(bundle.authorities)
+        leaf = x509.load_pem_x509_certificate(bundle.certificate)
+        pairs = ((bundle.authority_key, authorities[0]), (bundle.key, leaf))
+        keys = [(serialization.load_pem_private_key(pem, password=None), owner) for pem, owner in pairs]
+    except (ValueError, TypeError):
+        return None
+    fitting = all(
+        isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == owner.public_key() for key, owner in keys
+    )
+    return _Parts(authorities, leaf) if fitting else None
+
+
+def _renew_readable(
+    bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime
+) -> CertificateBundle:
+    """Return the bundle to use from now on in the place of one whose parts can all be read."""
+    leaf, first = parts.leaf, parts.first
+    trusted = any(_signed_by(leaf, one) and _is_current(one, now) for one in parts.authorities)
+    left = leaf.not_valid_after_utc - now
+    outlasts_looks = leaf.not_valid_before_utc <= now and left > _LOOKS_TO_SPARE * terms.check_every
+    serves = trusted and outlasts_looks and _names_all(leaf, terms)
+    if first.not_valid_after_utc - now < 2 * terms.life or not _is_current(first, now):
+        announced = _announce(bundle, parts, terms, now)
+        return announced if serves else _issue(announced, terms, now)
+    settled = now - (first.not_valid_before_utc + _BACKDATE) >= terms.settling
+    old = left <= terms.renew_before or not _signed_by(leaf, first)
+    return _issue(bundle, terms, now) if not serves or (old and settled) else bundle
+
+
+def _signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _names_all(leaf: x509.Certificate, terms: CertificateTerms) -> bool:
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    return set(terms.hosts) <= {str(name.value) for name in names}
+
+
+def _announce(bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime) -> CertificateBundle:
+    """Put a new authority before those that are still valid; what is served stays."""
+    authority, key = _new_authority(terms, now)
+    kept = [one for one in parts.authorities if one.not_valid_after_utc > now]
+    return replace(bundle, authorities=b"".join(map(_pem, [authority, *kept])), authority_key=_key_pem(key))
+
+
+def _issue_anew(terms: CertificateTerms, now: datetime, *, path: str) -> CertificateBundle:
+    """Return a bundle that has nothing of an earlier one but the path."""
+    authority, key = _new_authority(terms, now)
+    blank = CertificateBundle(
+        authorities=_pem(authority),
+        authority_key=_key_pem(key),
+        certificate=b"",
+        key=b"",
+        path=path,
+    )
+    return _issue(blank, terms, now)
+
+
+def _issue(bundle: CertificateBundle, terms: CertificateTerms, now: datetime) -> CertificateBundle:
+    """Return a bundle with a new server certificate of its first authority."""
+    authority = x509.load_pem_x509_certificate(bundle.authorities)
+    authority_key = serialization.load_pem_private_key(bundle.authority_key, password=None)
+    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)  # noqa: S101 - every caller made or checked it
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = sorted(set(terms.hosts))
+    leaf = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + terms.life)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    return replace(bundle, certificate=_pem(leaf), key=_key_pem(key))
+
+
+def _new_authority(terms: CertificateTerms, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "berth webhook authority")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + _LIVES_OF_AUTHORITY * terms.life)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_SIGNS_CERTIFICATES, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate, key
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

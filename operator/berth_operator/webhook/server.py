@@ -1,0 +1,169 @@
+"""Owns the webhook's HTTPS server: its address, its certificate and what it takes.
+
+It does not own the answers: `webhook.admission` does.
+"""
+
+import asyncio
+import hmac
+import ssl
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from berth_core.errors import InputError
+from berth_operator import log_keys, metrics
+from berth_operator.settings import OperatorSettings
+from berth_operator.webhook.admission import Admission, AdmissionReview, Answer, allow, read_review
+from berth_operator.webhook.certificate_keeper import CertificateKeeper
+from berth_operator.webhook.webhook_limits import (
+    IDLE_SECONDS,
+    LARGEST_BODY_BYTES,
+    LINGERING_SECONDS,
+    BodyReader,
+    BodyRefusedError,
+    ConnectionLimit,
+)
+
+_PATH_PREFIX: Final = "/handover/"
+_STOP_SECONDS: Final = 2.0
+
+log = structlog.get_logger(__name__)
+
+
+class WebhookServer:
+    """Serves admission reviews over TLS."""
+
+    def __init__(self, admission: Admission, keeper: CertificateKeeper, settings: OperatorSettings) -> None:
+        self._admission = admission
+        self._keeper = keeper
+        self._settings = settings
+        self._bodies = BodyReader()
+        self._context: ssl.SSLContext | None = None
+        self._runner: web.AppRunner | None = None
+        self._limit: ConnectionLimit | None = None
+        self._listener: asyncio.Server | None = None
+        self._draining = False
+        self.port = settings.webhook.port
+
+    async def start(self) -> None:
+        """Listen; the keeper must have a bundle by now."""
+        if self._keeper.bundle is None:
+            raise InputError("certificate", None, "a bundle issued before the server starts")
+        self._context = self._keeper.bundle.to_context()
+        app = web.Application(client_max_size=LARGEST_BODY_BYTES)
+        app.router.add_post(_PATH_PREFIX + "{path}", self._review)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=_STOP_SECONDS,
+            keepalive_timeout=IDLE_SECONDS,
+            lingering_time=LINGERING_SECONDS,
+            auto_decompress=False,
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None  # noqa: S101 - set up above
+        self._limit = ConnectionLimit(self._runner.server)
+        try:
+            self._listener = await self._limit.listen(self._settings.webhook.host, self.port, self._context)
+        except OSError as error:
+            address = f"{self._settings.webhook.host}:{self.port}"
+            raise InputError("webhook address", address, f"one to listen on: {error.strerror}") from error
+        self.port = self._listener.sockets[0].getsockname()[1]
+        log.info(log_keys.WEBHOOK_LISTENING, **{log_keys.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})
+
+    def drain(self) -> None:
+        """Go on answering, but end each connection with its next answer, so that the caller goes elsewhere."""
+        self._draining = True
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def why_not_serving(self, now: datetime) -> str:
+        """Return why calls that come from now on are not answered under a valid certificate, "" where they are."""
+        if self._draining:
+            return "the webhook is about to stop"
+        if self._listener is None or not self._listener.is_serving():
+            return "the webhook does not listen"
+        bundle = self._keeper.bundle
+        is_valid = bundle is not None and bundle.is_valid(now)
+        return "" if is_valid else "the webhook's certificate is not valid at this time, another one is made"
+
+    def reload_certificate(self) -> None:
+        """Use the keeper's bundle for new connections; open ones go on."""
+        if self._context is not None and self._keeper.bundle is not None:
+            self._keeper.bundle.load_into(self._context)
+
+    def client_config(self) -> Mapping[str, Any]:
+        """Return how the API server reaches this webhook, for its registration."""
+        bundle = self._keeper.bundle
+        if bundle is None:
+            raise InputError("certificate", None, "a bundle issued before the webhook is registered")
+        authorities = msgspec.to_builtins(bundle.authorities)
+        path = _PATH_PREFIX + bundle.path
+        if self._settings.webhook.service:
+            reference = {
+                "name": self._settings.webhook.service,
+                "namespace": self._settings.placeholders.namespace,
+                "path": path,
+            }
+            return {"service": reference, "caBundle": authorities}
+        base = self._settings.webhook.url or f"https://{self._settings.webhook.host}:{self.port}"
+        return {"url": f"{base.rstrip('/')}{path}", "caBundle": authorities}
+
+    async def _review(self, request: web.Request) -> web.Response:
+        """Answer one request; after its answer a connection ends that was refused, or while the server drains."""
+        assert self._limit is not None  # noqa: S101 - made before the first connection
+        self._limit.has_asked(request)
+        started = time.perf_counter()
+        try:
+            review = await self._read(request)
+        except BodyRefusedError as refusal:
+            metrics.WEBHOOK_REVIEWS.labels(verdict="refused").inc()
+            response = web.Response(status=refusal.status, text=refusal.text)
+            response.force_close()
+            return response
+        answer = self._answer(review)
+        metrics.WEBHOOK_SECONDS.observe(time.perf_counter() - started)
+        response = web.Response(body=msgspec.json.encode(answer.body), content_type="application/json")
+        if self._draining:
+            response.force_close()
+        return response
+
+    async def _read(self, request: web.Request) -> AdmissionReview:
+        """Return the review that a request brings; raises BodyRefusedError where it brings none."""
+        bundle = self._keeper.bundle
+        asked = request.match_info["path"].encode()
+        if bundle is None or not hmac.compare_digest(asked, bundle.path.encode()):
+            raise BodyRefusedError(404, "nothing is here")
+        if request.content_type != "application/json":
+            raise BodyRefusedError(415, "expected application/json")
+        body = await self._bodies.read(request)
+        try:
+            return read_review(body)
+        except InputError as error:
+            raise BodyRefusedError(400, str(error)) from error
+
+    def _answer(self, review: AdmissionReview) -> Answer:
+        """Return the answer to a review; one that cannot be found lets the pod be, whatever went wrong."""
+        try:
+            answer = self._admission.answer(review)
+        except Exception:
+            metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
+            log.exception(log_keys.WEBHOOK_FAILED)
+            return allow(review.request.uid)
+        metrics.WEBHOOK_REVIEWS.labels(verdict="gated" if answer.reservation else "let be").inc()
+        if answer.reservation and not review.request.dry_run:
+            log.info(
+                log_keys.WEBHOOK_GATED,
+                **{log_keys.KEY_POD: answer.pod, log_keys.KEY_UID: answer.reservation},
+            )
+        return answer
