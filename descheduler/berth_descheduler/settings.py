@@ -1,6 +1,6 @@
 """Owns the settings of a run: what each means, its unit and its default; validated when made, passed in.
 
-It does not read the command line (`run_command`, `service` do) and knows nothing of the planner's own settings.
+It does not read the command line (`options` does) and knows nothing of the planner's own settings.
 """
 
 import math

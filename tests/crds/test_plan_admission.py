@@ -231,6 +231,13 @@ def test_a_run_that_finds_nothing_to_move_fills_its_plan_with_no_moves_for_good(
     assert api.merge_patch(path, {"spec": {"moves": [MOVE]}}).code == 422
 
 
+def test_a_request_that_was_copied_from_a_plan_gets_its_own_nodes(api: PlainApi, stored: Store) -> None:
+    request = requested()
+    request["spec"]["nodesBefore"] = {"resource": "memory"}
+    filled = api.merge_patch(stored(PLANS, request), {"spec": FOUND})
+    assert not filled.refused, filled.message
+
+
 @pytest.mark.parametrize("name", sorted(FOUND.keys() - {"predicted"}))
 def test_what_was_found_comes_with_its_prediction_or_not_at_all(api: PlainApi, stored: Store, name: str) -> None:
     answer = api.merge_patch(stored(PLANS, requested()), {"spec": {name: FOUND[name]}})

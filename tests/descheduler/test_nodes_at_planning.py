@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from berth_core.nodes_before import NodeBefore
+from berth_core.migration_plans import Objective
+from berth_core.nodes_before import NodeBefore, NodesBefore
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
-from berth_descheduler.nodes_at_planning import MOST_NODES, lay_out, note_nodes, still_lie_so
+from berth_descheduler.nodes_at_planning import MOST_NODES, lay_out, note_nodes, resource_of, still_lie_so
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, PlannerSettings, plan
 from berth_descheduler.planner.stranded_capacity import measure_nodes
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
@@ -65,8 +66,21 @@ def test_what_was_noted_is_laid_out_as_it_was_measured() -> None:
     noted = note_nodes(planned())
     assert noted is not None
     laid, measured = lay_out(noted), measure_nodes(SNAPSHOT)
+    assert laid is not None
     assert [(one.name, one.pods) for one in laid.nodes] == [(one.name, one.pods) for one in measured.nodes]
     assert laid.utilisation("cpu") == measured.utilisation("cpu") != 0
+
+
+def test_the_resource_is_that_of_the_objective_of_whatever_plugin() -> None:
+    assert resource_of(Objective(plugin="Tidy", args={"resourceType": "memory"})) == "memory"
+    assert resource_of(Objective(plugin="Tidy", args={"resourceType": 3})) == resource_of(Objective()) == "cpu"
+
+
+def test_nonsense_that_somebody_noted_is_no_picture() -> None:
+    assert (
+        lay_out(NodesBefore(resource="cpu", nodes=(NodeBefore(name="a", allocatable="x", requested="1", pods=0),)))
+        is None
+    )
 
 
 def test_it_is_known_whether_the_nodes_still_lie_so() -> None:

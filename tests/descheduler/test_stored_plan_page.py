@@ -104,7 +104,7 @@ def test_a_node_that_was_freed_is_marked_beside_how_it_was() -> None:
     then, now = made.maps.maps
     assert [cell.title for cell in then.cells] == ["high-1: 50 % cpu, 1 pod", "low-1: 6 % cpu, 1 pod"]
     assert [cell.title for cell in now.cells] == ["high-1: 56 % cpu, 2 pods", "low-1: 0 % cpu, 0 pods, freed"]
-    assert "not drawn" not in " ".join(read(made).itertext())
+    assert "in no picture" not in " ".join(read(made).itertext())
 
 
 def test_of_a_large_cluster_only_the_noted_nodes_are_drawn_and_the_page_says_so() -> None:
@@ -114,7 +114,7 @@ def test_of_a_large_cluster_only_the_noted_nodes_are_drawn_and_the_page_says_so(
 
     assert made.maps is not None
     assert [len(one.cells) for one in made.maps.maps] == [1, 1]
-    assert "1 more node is not drawn" in " ".join(read(made).itertext())
+    assert "1 more node of then is drawn in no picture" in " ".join(read(made).itertext())
 
 
 def test_the_picture_goes_by_the_resource_that_was_noted() -> None:

@@ -44,14 +44,14 @@ _LIMITS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One node, or some that are alike before the plan."""
+    """One node, or some that are alike in the first picture."""
 
     band: Band
     level: int
     """Tenths to which the cell is filled, from 0 to 10."""
 
     freed: bool
-    """At least half of its nodes had pods before and have none now."""
+    """At least half of its nodes had pods in the first picture and have none here."""
 
     title: str
 

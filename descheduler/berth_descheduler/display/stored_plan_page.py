@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import MigrationPlan, MoveState, PlannedMove, PlanPhase
-from berth_core.resources import CPU, ResourceAmounts
+from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.display.report_map import NodeMaps, draw_maps
 from berth_descheduler.display.report_page import (
@@ -25,7 +25,7 @@ from berth_descheduler.display.report_page import (
     settings_table,
 )
 from berth_descheduler.display.stored_plans import promises, what_to_do
-from berth_descheduler.nodes_at_planning import lay_out, still_lie_so
+from berth_descheduler.nodes_at_planning import lay_out, resource_of, still_lie_so
 from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.stranded_capacity import measure_nodes
 from berth_descheduler.wording import count
@@ -91,12 +91,13 @@ def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
     """Return the nodes when the plan was made, if they lie otherwise by now, as they are, and as they will be."""
     states = _states(plan, snapshot)
     before, resource = plan.spec.nodes_before, _resource(plan)
-    if before is None or still_lie_so(before, states[_NOW]):
+    then = lay_out(before) if before is not None else None
+    if before is None or then is None or still_lie_so(before, states[_NOW]):
         return draw_maps(states, resource)
     if before.left_out:
         noted = {one.name for one in before.nodes}
         states = {title: _only(state, noted) for title, state in states.items()}
-    return draw_maps({_THEN: lay_out(before), **states}, resource, left_out=before.left_out)
+    return draw_maps({_THEN: then, **states}, resource, left_out=before.left_out)
 
 
 def _states(plan: MigrationPlan, snapshot: Snapshot) -> dict[str, Fragmentation]:
@@ -117,8 +118,7 @@ def _resource(plan: MigrationPlan) -> str:
     """Return the resource that a plan goes by."""
     if plan.spec.nodes_before is not None:
         return plan.spec.nodes_before.resource
-    found = plan.spec.objective.args.get("resourceType")
-    return found if isinstance(found, str) and found else CPU
+    return resource_of(plan.spec.objective)
 
 
 def _headline(plan: MigrationPlan) -> str:

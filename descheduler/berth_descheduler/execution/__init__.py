@@ -1,1 +1,1 @@
-"""The carrying out of one plan: places held, pods evicted, moves and rooms tended until all are over or undone."""
+"""The carrying out of plans: published, begun, places held, pods evicted, until all is over or undone."""

@@ -1,1 +1,1 @@
-"""The command line options that several programs and commands share; it prints nothing but help and errors."""
+"""The command line options that several programs and commands share, and what they say when something is wrong."""
