@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.errors import InputError
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.options.command_options import with_options
+from berth_descheduler.options.option_errors import option_of
 from berth_kube.client import ClientSettings, connect
 from berth_service.addresses import parse_address
 
@@ -52,7 +53,7 @@ def rest_settings(options: dict[str, Any]) -> RestSettings | None:
     if options["rest_address"] is None:
         for name in ("rest_certificate", "rest_key", "rest_audience"):
             if options[name]:
-                option = f"--{name.replace('_', '-')}"
+                option = option_of(name)
                 raise InputError(_ADDRESS, None, f"HOST:PORT beside {option}", said="not given")
         return None
     missing = [name for name in _NEEDED if find_spec(name) is None]

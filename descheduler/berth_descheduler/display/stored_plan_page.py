@@ -24,7 +24,7 @@ from berth_descheduler.display.report_page import (
     list_waves,
     settings_table,
 )
-from berth_descheduler.display.stored_plans import promises, what_to_do
+from berth_descheduler.display.stored_plans import promises, terms_in_words, what_to_do
 from berth_descheduler.nodes_at_planning import lay_out, resource_of, still_lie_so
 from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.stranded_capacity import measure_nodes
@@ -91,8 +91,7 @@ def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
     """Return the nodes when the plan was made, if they lie otherwise by now, as they are, and as they will be."""
     states = _states(plan, snapshot)
     before, resource = plan.spec.nodes_before, _resource(plan)
-    then = lay_out(before) if before is not None else None
-    if before is None or then is None or still_lie_so(before, states[_NOW]):
+    if before is None or still_lie_so(before, states[_NOW]) or (then := lay_out(before)) is None:
         return draw_maps(states, resource)
     if before.left_out:
         noted = {one.name for one in before.nodes}
@@ -134,9 +133,7 @@ def _headline(plan: MigrationPlan) -> str:
 def _origin(plan: MigrationPlan) -> str:
     spec = plan.spec
     policy = f" of policy {spec.policy}" if spec.policy else ""
-    mode = f" in the mode {spec.mode.value}" if spec.mode else ""
-    by = f", asked for by {spec.requested_by}" if spec.requested_by else ""
-    return f"Made {plan.metadata.creation_timestamp or ''} by a {spec.trigger} run{policy}{mode}{by}."
+    return f"Made {plan.metadata.creation_timestamp or ''} by a {spec.trigger} run{policy}{terms_in_words(spec)}."
 
 
 def _figures(plan: MigrationPlan) -> Iterator[Figure]:

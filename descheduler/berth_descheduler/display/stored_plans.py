@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from berth_core.clock import parse_timestamp
-from berth_core.migration_plans import MigrationPlan, MoveState, MoveStatus, PlannedMove, PlanPhase
+from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MoveState, MoveStatus, PlannedMove, PlanPhase
 from berth_core.plan_rooms import Room, RoomStatus
 from berth_descheduler.spans import span_in_words
 from berth_descheduler.wording import ALL_IN_JSON, count
@@ -135,6 +135,12 @@ def phase_in_words(plan: MigrationPlan) -> Text:
     return Text(said, style=_PHASE_STYLES.get(plan.phase, ""))
 
 
+def terms_in_words(spec: MigrationPlanSpec) -> str:
+    """Return in which mode a plan was made and who asked for it, to be put behind who made it."""
+    mode = f" in the mode {spec.mode.value}" if spec.mode else ""
+    return f"{mode}, asked for by {spec.requested_by}" if spec.requested_by else mode
+
+
 def what_to_do(plan: MigrationPlan) -> str:
     """Return what somebody may do about a plan, "" if nothing is waited for."""
     name = plan.metadata.name
@@ -149,14 +155,12 @@ def what_to_do(plan: MigrationPlan) -> str:
 def _header(plan: MigrationPlan, now: datetime) -> Table:
     spec, status = plan.spec, plan.status
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    mode = f" in the mode {spec.mode.value}" if spec.mode else ""
-    by = f", asked for by {spec.requested_by}" if spec.requested_by else ""
     of_policy = f"policy {spec.policy}" if spec.policy else "no policy"
     rows: list[tuple[str, str | Text]] = [
         ("plan", Text(plan.metadata.name, style="bold")),
         ("phase", phase_in_words(plan)),
         ("outcome", status.message),
-        ("made by", f"{spec.trigger} run of {of_policy}{mode}{by}"),
+        ("made by", f"{spec.trigger} run of {of_policy}{terms_in_words(spec)}"),
         ("wanted", f"{spec.objective.plugin}, {spec.objective.strategy}"),
         ("age", _age(plan.metadata.creation_timestamp, now)),
         ("took", _took(status.start_time, status.completion_time)),

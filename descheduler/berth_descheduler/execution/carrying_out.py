@@ -163,7 +163,7 @@ def _execute(
         reviewer=reviewer,
         last_word=shop.last_word,
     )
-    identity = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
+    identity = PlanIdentity.of(plan)
     with Observation(shop.client, identity, plan.spec.moves, plan.spec.rooms) as observation:
         return PlanExecutor(tools, plan, observation, skipped=skipped, adopted=adopted).run()
 

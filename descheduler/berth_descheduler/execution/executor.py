@@ -105,7 +105,7 @@ class PlanExecutor:
         """Take what is over before it begins (`skipped`); of a plan that is adopted, moves may be under way."""
         self._tools = tools
         self._adopted = adopted
-        self._plan = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
+        self._plan = PlanIdentity.of(plan)
         self._start_time = plan.status.start_time
         self._observation = observation
         self._progress = start_moves(plan, skipped or {}, adopted=adopted)

@@ -79,7 +79,7 @@ class MoveKeeper:
 
     def __init__(self, tools: MoveTools, plan: MigrationPlan, moves: Sequence[MoveProgress]) -> None:
         self._tools = tools
-        self._plan = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
+        self._plan = PlanIdentity.of(plan)
         self._moves = moves
         self.lost_sources = {one.move.source for one in moves if one.finished and _stays(one.status)}
         """Nodes on which a pod has to stay that was to leave."""

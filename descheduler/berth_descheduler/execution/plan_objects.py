@@ -6,7 +6,7 @@ It does not send them, and it does not own a Reservation's template (`reservatio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -23,7 +23,7 @@ from berth_core.labels import (
     POLICY_LABEL,
 )
 from berth_core.matching import deployment_name
-from berth_core.migration_plans import MigrationPlanSpec, MigrationPlanStatus, PlannedMove, PlanPhase
+from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlannedMove, PlanPhase
 from berth_core.names import reservation_name
 from berth_core.reservations import Condition, ObjectReference
 from berth_descheduler.execution.reservation_templates import RawObject, build_template
@@ -43,6 +43,11 @@ class PlanIdentity:
 
     name: str
     uid: str
+
+    @classmethod
+    def of(cls, plan: MigrationPlan) -> Self:
+        """Return that of a plan."""
+        return cls(name=plan.metadata.name, uid=plan.metadata.uid)
 
 
 def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:

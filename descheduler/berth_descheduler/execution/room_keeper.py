@@ -62,7 +62,7 @@ class RoomKeeper:
 
     def __init__(self, tools: RoomTools, plan: MigrationPlan) -> None:
         self._tools = tools
-        self._plan = PlanIdentity(name=plan.metadata.name, uid=plan.metadata.uid)
+        self._plan = PlanIdentity.of(plan)
         self._rooms = start_rooms(plan)
 
     @property

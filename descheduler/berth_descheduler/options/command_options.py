@@ -13,7 +13,7 @@ import click
 from berth_core.clock import SystemClock, parse_timestamp
 from berth_core.errors import InputError
 from berth_core.resources import CPU
-from berth_descheduler.options.option_errors import naming_options
+from berth_descheduler.options.option_errors import naming_options, option_of
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import (
     DEFRAGMENT_DEFAULT,
@@ -191,7 +191,7 @@ def _strategy(options: dict[str, Any]) -> StrategyName:
         if options[name] and strategy is not needed:
             value = options[name][0] if isinstance(options[name], tuple) else options[name]
             expected = f"--strategy {needed.option} beside it, not {strategy.option}"
-            raise InputError(f"--{name.replace('_', '-')}", value, expected)
+            raise InputError(option_of(name), value, expected)
     return strategy
 
 

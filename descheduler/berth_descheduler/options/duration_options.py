@@ -8,6 +8,7 @@ from typing import Any
 
 from berth_core.durations import DurationError, parse_duration
 from berth_core.errors import InputError
+from berth_descheduler.options.option_errors import option_of
 
 
 def duration_option(options: dict[str, Any], name: str) -> float:
@@ -21,7 +22,7 @@ def duration_option_from_zero(options: dict[str, Any], name: str) -> float:
 
 
 def _read(options: dict[str, Any], name: str, expected: str, *, least: timedelta) -> float:
-    option = f"--{name.replace('_', '-')}"
+    option = option_of(name)
     try:
         span = parse_duration(options[name])
     except DurationError as error:

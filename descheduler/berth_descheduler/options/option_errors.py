@@ -87,5 +87,10 @@ def _typed(given: object, resource: str, value: object) -> object:
     return next(iter((*named[-1:], *plain[-1:])), value)
 
 
+def option_of(parameter: str) -> str:
+    """Return the option as it is typed whose value comes in a parameter."""
+    return f"--{parameter.replace('_', '-')}"
+
+
 def _parameter(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from berth_core.errors import InputError
 from berth_descheduler.options.command_options import planner_settings, planning_time
-from berth_descheduler.options.option_errors import naming_options
+from berth_descheduler.options.option_errors import naming_options, option_of
 from berth_descheduler.options.run_options import run_planner_settings
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.builtin import installed_plugins
@@ -115,5 +115,4 @@ def _refuse_given(names: Iterable[str], *, beside: str = "--policy, which says i
     context = click.get_current_context()
     for name in sorted(names):
         if context.get_parameter_source(name) in _GIVEN:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(option, context.params.get(name), f"nothing beside {beside}")
+            raise InputError(option_of(name), context.params.get(name), f"nothing beside {beside}")

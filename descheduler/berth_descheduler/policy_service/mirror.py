@@ -23,7 +23,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class Mirror(Generic[T]):
-    """All objects of one kind of the cluster, by name; use as a context manager."""
+    """All objects of one kind of the cluster; use as a context manager."""
 
     def __init__(self, client: KubeClient, resource: Resource, kind: type[T], wake: Callable[[], None]) -> None:
         self._client = client

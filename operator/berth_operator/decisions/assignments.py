@@ -32,10 +32,6 @@ class Assignment:
         left = self.deadline - now.timestamp()
         return 0 <= left <= timeout_seconds + _CLOCK_SLACK_SECONDS
 
-    def is_past_half(self, now: datetime, timeout_seconds: float) -> bool:
-        """Tell whether less than half of the time is left that a hand-over has."""
-        return self.deadline - now.timestamp() < timeout_seconds / 2
-
     def seconds_since(self, now: datetime, timeout_seconds: float) -> float:
         """Return how long ago the slot was given."""
         return now.timestamp() - (self.deadline - timeout_seconds)

@@ -202,7 +202,8 @@ def _let_go(owner: Pod, node: str) -> list[Action]:
 
 def _give_time(owner: Pod, assignment: Assignment, now: datetime, handover: HandoverSettings) -> list[Action]:
     """Return what puts off the end of a hand-over: its place is free, and no scheduler has come to the pod yet."""
-    if not is_untried(owner) or not assignment.is_past_half(now, handover.timeout_seconds):
+    is_late = assignment.seconds_since(now, handover.timeout_seconds) > handover.timeout_seconds / 2
+    if not is_untried(owner) or not is_late:
         return []
     born = parse_timestamp(owner.metadata.creation_timestamp or "")
     if (now - born).total_seconds() >= handover.untried_seconds:
