@@ -1,7 +1,8 @@
 """Owns the long outages of the control plane, each played once in a sandbox of its own beside the other tests.
 
 It does not judge what came of them: the tests that wait for it do. Each outage begins with a place that is held, one
-whose time is up meanwhile, and a hand-over in its middle, which may be given up: it has a minute in all.
+whose time is up meanwhile, and a hand-over in its middle. That may be given up, for it has a minute in all; and where
+the node is taken for not ready at first when the API server is back, the owner is let go and may find another one.
 """
 
 import threading
@@ -18,10 +19,10 @@ import pytest
 
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import BerthError, RetryableError
-from berth_core.reservations import ConditionType, ReservationPhase
+from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError
-from berth_kube.resources import PODS, RESERVATIONS
+from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_sandbox.invariants import Invariant, Violation, find_troubles, keep_watch, read_state
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
@@ -35,8 +36,10 @@ WHOLE_NODE: Final = "4"
 HELD, EXPIRING, CHANGING = "held", "expiring", "changing"
 OWNER: Final = "owner of what changes hands"
 WITNESS: Final = "witness"
-"""A pod without a Reservation, made when the component is back: it runs when schedulers and kubelets are."""
-PATIENCE_SECONDS: Final = 90.0
+"""A pod without a Reservation, made when the component is back: schedulers and kubelets are when it runs and all nodes
+are ready."""
+PATIENCE_SECONDS: Final = 200.0
+"""Clients of the API server that failed for long wait up to a minute before they try again, and may fail once more."""
 _LONGEST_SECONDS: Final = 900.0
 """Until both outages are over, on a machine that is busy with other tests as well."""
 
@@ -46,8 +49,8 @@ class Recovery:
     """What was true after an outage."""
 
     seconds: dict[str, float]
-    """From the component's return until each Reservation was where it had to be, until witness and owner ran; what
-    never came about is missing."""
+    """From the component's return until each Reservation was where it had to be for good, until the owner ran,
+    until schedulers and kubelets were back; what never came about is missing."""
     phases: dict[str, ReservationPhase]
     breaches: tuple[Violation, ...]
     handed_over_afterwards: bool
@@ -122,22 +125,24 @@ def _play_one(sandbox: Sandbox, client: KubeClient, namespace: str, outage: Outa
 def _watch_recovery(client: KubeClient, namespace: str) -> Recovery:
     returned = time.monotonic()
     phases: dict[str, ReservationPhase] = {}
-    wanted = {
-        HELD: {ReservationPhase.AVAILABLE},
-        EXPIRING: {ReservationPhase.FAILED},
-        CHANGING: {ReservationPhase.SUCCEEDED, ReservationPhase.FAILED},
-    }
+    wanted = {HELD: ReservationPhase.AVAILABLE, EXPIRING: ReservationPhase.FAILED}
+    awaited = {HELD, EXPIRING, CHANGING, WITNESS, OWNER}
     seconds: dict[str, float] = {}
     eventually("a pod can be made again", lambda: _is_created(client, namespace, WITNESS, cpu="1"), seconds=60)
-    while len(seconds) < len(wanted) + 2 and time.monotonic() - returned < PATIENCE_SECONDS:
+    while seconds.keys() < awaited and time.monotonic() - returned < PATIENCE_SECONDS:
         with suppress(BerthError):
             phases = _phases(client, namespace)
-        for name in wanted.keys() - seconds.keys():
-            if phases.get(name) in wanted[name]:
+        for name, phase in wanted.items():
+            if phases.get(name) is not phase:
+                seconds.pop(name, None)  # its node may be taken for not ready only after the first looks
+            elif name not in seconds:
                 seconds[name] = time.monotonic() - returned
-        for name in {WITNESS, OWNER} - seconds.keys():
-            if _runs(client, namespace, CHANGING if name == OWNER else name):
-                seconds[name] = time.monotonic() - returned
+        if CHANGING not in seconds and _is_over(client, namespace):
+            seconds[CHANGING] = time.monotonic() - returned
+        if OWNER not in seconds and _runs(client, namespace, CHANGING):
+            seconds[OWNER] = time.monotonic() - returned
+        if WITNESS not in seconds and _runs(client, namespace, WITNESS) and _are_nodes_ready(client):
+            seconds[WITNESS] = time.monotonic() - returned
         time.sleep(0.1)
     breaches = keep_watch(lambda: _troubles(client), SystemClock())
     _create_pod(client, namespace, HELD)
@@ -187,6 +192,29 @@ def _phases(client: KubeClient, namespace: str) -> dict[str, ReservationPhase]:
 def _runs(client: KubeClient, namespace: str, name: str) -> bool:
     with suppress(BerthError):
         return bool(client.get(PODS, name, namespace=namespace)["status"]["phase"] == "Running")
+    return False
+
+
+def _are_nodes_ready(client: KubeClient) -> bool:
+    with suppress(BerthError):
+        return all(
+            condition["status"] == "True"
+            for node in client.list(NODES).items
+            for condition in node["status"]["conditions"]
+            if condition["type"] == "Ready"
+        )
+    return False
+
+
+def _is_over(client: KubeClient, namespace: str) -> bool:
+    """Tell whether the hand-over is over: taken, lost, or its place held again while its owner has found another."""
+    with suppress(BerthError):
+        reservation = read_reservation(client, namespace, CHANGING)
+        node = client.get(PODS, CHANGING, namespace=namespace)["spec"].get("nodeName")
+        went_elsewhere = all(
+            slot.state is SlotState.HELD and node not in {None, slot.node} for slot in reservation.status.slots
+        )
+        return reservation.phase.terminal or went_elsewhere
     return False
 
 
