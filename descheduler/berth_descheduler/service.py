@@ -43,6 +43,7 @@ from berth_service.logs import configure_logs
 
 _LOG = structlog.get_logger(__name__)
 _FAILED = 1
+_NEVER = "none"
 
 
 class DeschedulerService:
@@ -99,12 +100,9 @@ class DeschedulerService:
 class PolicyService:
     """Serves the cluster's policies until it is asked to stop."""
 
-    def __init__(
-        self, client: KubeClient, clock: Clock, settings: CycleSettings, planner: PlannerSettings, stop: threading.Event
-    ) -> None:
+    def __init__(self, office: Office, stop: threading.Event) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = RunTally(self.registry, clock)
-        office = Office(client, clock, RunDefaults(settings, planner), installed_plugins())
+        self.metrics = RunTally(self.registry, office.clock)
         self._server = PolicyServer(office, self.metrics, stop)
 
     def readiness(self) -> dict[str, object]:
@@ -132,6 +130,13 @@ class PolicyService:
 @click.option("--once", is_flag=True, help="Run one cycle and end; exit code 1 if it did not all go as planned.")
 @click.option("--interval", metavar="DURATION", help="Run a cycle at once and then one every so often.")
 @click.option(
+    "--plan-retention",
+    default="720h",
+    show_default=True,
+    metavar="DURATION",
+    help="Delete plans of no policy so long after they are over (with --policies), or none for never.",
+)
+@click.option(
     "--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /readyz, /metrics."
 )
 @rest_options
@@ -157,11 +162,16 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
         stop_on_signals() as stop,
         naming_options(options),
     ):
-        kind = PolicyService if of_policies else DeschedulerService
-        service: PolicyService | DeschedulerService = kind(client, SystemClock(), settings, planner, stop)
+        clock = SystemClock()
+        service: PolicyService | DeschedulerService
+        if of_policies:
+            defaults = RunDefaults(settings, planner)
+            service = PolicyService(Office(client, clock, defaults, installed_plugins(), how.plan_retention), stop)
+        else:
+            service = DeschedulerService(client, clock, settings, planner, stop)
         with (
             serve_rest(rest, service.registry, kubeconfig=kubeconfig, context=context),
-            CapacityMeter(client, SystemClock(), service.metrics.capacity, capacity),
+            CapacityMeter(client, clock, service.metrics.capacity, capacity),
         ):
             return _serve(service, how, settings)
 
@@ -189,7 +199,9 @@ def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
     interval = None
     if service is Service.INTERVAL:
         interval = timedelta(seconds=duration_option(options, "interval"))
-    return ServiceSettings(service=service, interval=interval, health_host=host, health_port=port)
+    kept_for_ever = options["plan_retention"] == _NEVER
+    retention = None if kept_for_ever else timedelta(seconds=duration_option(options, "plan_retention"))
+    return ServiceSettings(service, interval, retention, health_host=host, health_port=port)
 
 
 def main() -> None:

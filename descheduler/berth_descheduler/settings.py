@@ -219,6 +219,9 @@ class ServiceSettings:
     interval: timedelta | None = None
     """Between the starts of two cycles; None with the others."""
 
+    plan_retention: timedelta | None = timedelta(days=30)
+    """How long plans of no policy are kept when they are over, by the service of policies; None: for ever."""
+
     health_host: str = "127.0.0.1"
     """Address of `/healthz` and `/metrics`; `0.0.0.0` in a cluster."""
 

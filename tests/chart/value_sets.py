@@ -49,6 +49,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "readyTimeout": "123s",
             "pendingWait": "2m",
             "leaseSeconds": 30,
+            "planRetention": "none",
             "fragmentationInterval": "none",
             "fragmentationShape": ["cpu=4,memory=8Gi", "cpu=1"],
             "logLevel": "warning",

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -40,7 +41,13 @@ class Replica:
         self.registry = CollectorRegistry()
         tally = RunTally(self.registry, SystemClock())
         defaults = RunDefaults(replace(SETTINGS, identity=name, lease_seconds=6), PLANNER)
-        office = Office(cluster, SystemClock(), defaults, installed_plugins())  # type: ignore[arg-type]
+        office = Office(
+            cluster,  # type: ignore[arg-type]
+            SystemClock(),
+            defaults,
+            installed_plugins(),
+            plan_retention=timedelta(hours=2),
+        )
         self.server = PolicyServer(office, tally, self.stop)
         self.thread = threading.Thread(target=self.server.serve, name=name)
 
@@ -209,6 +216,16 @@ def test_only_as_many_plans_are_kept_as_asked_for(cluster: FakeCluster) -> None:
         for _ in range(3):
             eventually("it is made", is_in(cluster, ask(cluster, RunMode.PLAN), PlanPhase.PROPOSED), seconds=LONG)
         eventually("one is left", lambda: len(plans(cluster)) == 1, seconds=LONG)
+
+
+def test_an_old_plan_of_no_policy_is_not_kept(cluster: FakeCluster) -> None:
+    for name, hours in (("old", 3), ("young", 1)):
+        ended = format_timestamp(SystemClock().now() - timedelta(hours=hours))
+        body = {"predicted": {"nodes": 1, "moves": 0, "waves": 0}}
+        status = {"phase": "Succeeded", "completionTime": ended}
+        cluster.add(MIGRATION_PLANS, {"metadata": {"name": name}, "spec": body, "status": status})
+    with serving(cluster):
+        eventually("it goes", lambda: [plan.metadata.name for plan in plans(cluster)] == ["young"], seconds=LONG)
 
 
 def test_one_replica_leads_and_the_other_takes_over_when_it_ends(cluster: FakeCluster) -> None:

@@ -20,6 +20,7 @@ from berth_descheduler.policy_service.work import (
     Run,
     choose_work,
     find_endings,
+    find_forgotten,
     find_surplus,
     pause_until,
     read_due,
@@ -237,6 +238,36 @@ def test_the_oldest_plans_go_that_are_over_and_long_past() -> None:
 def test_the_plans_of_a_policy_that_cannot_be_run_are_kept() -> None:
     bad = {"p": known(spec={"nodeSelector": "a b", "plansKept": 1})}
     assert find_surplus(bad, [plan(f"plan-{n}", "Succeeded", hours=n) for n in range(9)], NOW) == ()
+
+
+def forgotten(retention: timedelta | None, *policies: Known) -> list[str]:
+    old, new = {"hours": 30}, {"hours": 10}
+    plans = [
+        plan("of-p", "Succeeded", **old),
+        plan("of-one-that-is-gone", "Succeeded", policy="gone", **old),
+        plan("by-hand", "Failed", policy="", mode=None, **old),
+        plan("shown-for-one-that-is-gone", "Proposed", policy="gone", mode="Plan", **old),
+        plan("by-hand-lately", "Succeeded", policy="", mode=None, **new),
+        plan("by-hand-and-running", "Running", policy="", mode=None, **old),
+        plan("by-hand-and-to-be-begun", "Proposed", policy="", mode=None, **old),
+    ]
+    return [one.metadata.name for one in find_forgotten({one.name: one for one in policies}, plans, NOW, retention)]
+
+
+def test_plans_of_no_policy_go_when_they_were_over_for_long_enough() -> None:
+    gone = ["of-one-that-is-gone", "by-hand", "shown-for-one-that-is-gone"]
+    assert forgotten(timedelta(hours=20), known()) == gone
+    assert forgotten(timedelta(hours=40), known()) == []
+    assert forgotten(None, known()) == []
+
+
+def test_plans_of_no_policy_stay_while_a_cool_down_counts_from_them() -> None:
+    assert forgotten(timedelta(hours=20), known(spec={"limits": {"podCoolDown": "40h"}})) == []
+
+
+def test_the_plans_of_a_policy_that_cannot_be_run_are_not_forgotten() -> None:
+    assert "of-p" not in forgotten(timedelta(hours=1), known(spec={"nodeSelector": "a b"}))
+    assert "of-p" in forgotten(timedelta(hours=1))
 
 
 def test_the_service_pauses_until_the_next_time() -> None:

@@ -270,15 +270,31 @@ def test_each_cycle_of_the_service_counts_a_cool_down_from_its_own_time(cluster:
     assert made.run_once().verdict is Verdict.CARRIED_OUT
 
 
+def service_options(**options: str) -> dict[str, Any]:
+    said = {"interval": None, "health_address": "127.0.0.1:0", "plan_retention": "720h", **options}
+    return {"policies": False, "once": False, **said}
+
+
+@pytest.mark.parametrize(
+    ("said", "want"), {"720h": timedelta(days=30), "none": None, "90m": timedelta(minutes=90)}.items()
+)
+def test_plans_of_no_policy_are_kept_for_as_long_as_asked(said: str, want: timedelta | None) -> None:
+    assert read_service_settings(service_options(plan_retention=said)).plan_retention == want
+
+
+@pytest.mark.parametrize("said", ["never", "0s", "-1h", ""])
+def test_a_retention_that_is_no_length_of_time_is_refused(said: str) -> None:
+    with pytest.raises(InputError, match=f"--plan-retention is '{said}'; expected a duration above zero"):
+        read_service_settings(service_options(plan_retention=said))
+
+
 def test_without_being_told_it_serves_the_policies() -> None:
-    options = {"policies": False, "once": False, "interval": None, "health_address": "127.0.0.1:0"}
-    settings = read_service_settings(options)
+    settings = read_service_settings(service_options())
     assert (settings.service, settings.interval) == (Service.POLICIES, None)
 
 
 def test_an_interval_is_read_as_a_duration() -> None:
-    options = {"policies": False, "once": False, "interval": "1h30m", "health_address": "0.0.0.0:8081"}
-    settings = read_service_settings(options)
+    settings = read_service_settings(service_options(interval="1h30m", health_address="0.0.0.0:8081"))
     assert settings.interval == timedelta(minutes=90)
     assert (settings.health_host, settings.health_port) == ("0.0.0.0", 8081)  # noqa: S104 - what a cluster sets
 

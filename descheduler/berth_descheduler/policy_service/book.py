@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, Self
 
 from berth_core.clock import Clock
@@ -33,6 +34,9 @@ class Office:
     clock: Clock
     defaults: RunDefaults
     registry: PluginRegistry
+
+    plan_retention: timedelta | None = None
+    """How long plans of no policy are kept when they are over; None: for ever."""
 
     def read(self, policy: DeschedulerPolicy) -> Known:
         """Return a policy with what it asks for or what is wrong with it."""

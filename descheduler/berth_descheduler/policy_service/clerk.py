@@ -20,7 +20,7 @@ from berth_descheduler.execution.leftovers import abort_plan
 from berth_descheduler.policy_service.book import Book, Office
 from berth_descheduler.policy_service.statuses import build_observed_patch, observed_status
 from berth_descheduler.policy_service.tally import RunTally
-from berth_descheduler.policy_service.work import Known, find_endings, find_surplus, pause_until
+from berth_descheduler.policy_service.work import Known, find_endings, find_forgotten, find_surplus, pause_until
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
 
@@ -57,7 +57,8 @@ class Clerk:
         self._tally.show(known.values())
         chores = [partial(self._write_status, one, plans) for one in known.values()]
         chores += [partial(self._end, ending.plan, ending.message) for ending in find_endings(known, plans, now)]
-        chores += [partial(self._delete, plan) for plan in find_surplus(known, plans, now)]
+        forgotten = find_forgotten(known, plans, now, self._office.plan_retention)
+        chores += [partial(self._delete, plan) for plan in (*find_surplus(known, plans, now), *forgotten)]
         failed = [chore for chore in chores if not _attempt(chore)]
         return not failed
 

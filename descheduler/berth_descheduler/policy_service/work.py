@@ -183,6 +183,21 @@ def find_surplus(
     return tuple(surplus)
 
 
+def find_forgotten(
+    known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime, retention: timedelta | None
+) -> tuple[MigrationPlan, ...]:
+    """Return the plans of no policy, made by hand or for one that is gone, which were over so long ago; None: none.
+
+    They are kept for at least as long as a cool-down of pods may count from them.
+    """
+    if retention is None:
+        return ()
+    rests = (one.run.cycle.pod_cool_down for one in known.values() if not isinstance(one.run, PolicyError))
+    before = now - max([retention, *rests])
+    over = (plan for plan in plans if plan.spec.policy not in known and not is_open(plan))
+    return tuple(plan for plan in over if _ended_before(plan, before))
+
+
 def _age(plan: MigrationPlan) -> tuple[str, int]:
     """Return what is larger for later plans; of one second, the one that was written last."""
     version = plan.metadata.resource_version
