@@ -15,7 +15,7 @@ from berth_core.names import plan_name, requested_plan_name
 from berth_core.policies import DeschedulerPolicy
 from berth_descheduler.execution.plan_objects import plan_labels
 from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError
+from berth_kube.errors import AlreadyExistsError, InvalidObjectError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
 
 REQUEST_TRIGGER = "Request"
@@ -58,8 +58,11 @@ def request_run(
     return found
 
 
-def approve(client: KubeClient, plan: str) -> MigrationPlan:
-    """Let a plan be carried out and return it; raises `NotFoundError`, or `PlanStateError` where it is too late."""
+def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
+    """Let a plan be carried out and return it; raises `NotFoundError`, or `PlanStateError` where it is too late.
+
+    `asked_by` is noted, unless somebody approved it before.
+    """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     if found.spec.mode is RunMode.PLAN:
         raise PlanStateError(f"plan {plan} is only shown: run policy {found.spec.policy} in the mode Approve or Auto")
@@ -69,15 +72,29 @@ def approve(client: KubeClient, plan: str) -> MigrationPlan:
         raise PlanStateError(f"plan {plan} is being aborted")
     if found.phase is PlanPhase.REQUESTED:
         raise PlanStateError(f"plan {plan} has no moves yet: wait until it is Proposed")
-    return client.merge_patch(MIGRATION_PLANS, plan, {"spec": {"approved": True}}, type=MigrationPlan)
+    return _decide(client, plan, {"approved": True}, {} if found.spec.approved else {"approvedBy": asked_by})
 
 
-def abort(client: KubeClient, plan: str) -> MigrationPlan:
-    """Ask that a plan is brought to a safe end and return it; raises `NotFoundError`, or `PlanStateError` if it is."""
+def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
+    """Ask that a plan is brought to a safe end and return it; raises `NotFoundError`, or `PlanStateError` if it is.
+
+    `asked_by` is noted, unless somebody had it aborted before.
+    """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     if found.phase.terminal:
         raise PlanStateError(f"plan {plan} is over: it is {found.phase.value}")
-    return client.merge_patch(MIGRATION_PLANS, plan, {"spec": {"aborted": True}}, type=MigrationPlan)
+    return _decide(client, plan, {"aborted": True}, {} if found.spec.aborted else {"abortedBy": asked_by})
+
+
+def _decide(client: KubeClient, plan: str, decision: dict[str, bool], note: dict[str, str]) -> MigrationPlan:
+    """Write a decision on a plan with a note of who made it, without the note where another one came before it."""
+    signed = {**decision, **{key: name for key, name in note.items() if name}}
+    try:
+        return client.merge_patch(MIGRATION_PLANS, plan, {"spec": signed}, type=MigrationPlan)
+    except InvalidObjectError:
+        if signed == decision:
+            raise
+        return client.merge_patch(MIGRATION_PLANS, plan, {"spec": decision}, type=MigrationPlan)
 
 
 def build_requested_plan(name: str, spec: MigrationPlanSpec) -> dict[str, object]:

@@ -141,7 +141,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The plan itself; only `approved` and `aborted` change, and a plan that was asked for gets its moves once."""
+    """The plan itself; only the approval and the abort are added, and a plan that was asked for gets its moves once."""
 
     policy: str = ""
     trigger: str = "Manual"
@@ -150,8 +150,12 @@ class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     requested_by: str = ""
     objective: Objective = Objective()
     approved: bool = False
+    approved_by: str = ""
+    """Who approved it over HTTP."""
     approve_before: str | None = None
     aborted: bool = False
+    aborted_by: str = ""
+    """Who had it aborted over HTTP."""
     moves: tuple[PlannedMove, ...] = ()
     rooms: tuple[Room, ...] = ()
     """For whom the moves make room, and where."""

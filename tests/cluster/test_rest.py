@@ -250,12 +250,14 @@ def test_a_service_account_may_do_what_its_rights_say_and_nothing_else(interface
             assert answer.ok, (what, answer.text)
 
 
-def test_a_right_to_one_plan_is_none_to_others(interface: Interface) -> None:
+def test_a_right_to_one_plan_is_none_to_others_and_the_plan_says_who_used_it(interface: Interface) -> None:
     make_plan(interface.client, "rest-mine")
     make_plan(interface.client, "rest-others")
     for name, status in (("rest-mine", 202), ("rest-others", 403)):
         assert interface.ask("POST", f"/v1/plans/{name}/approve", "of-one-plan").status_code == status
-        assert interface.plan(name).spec.approved == (status == 202)
+        who = f"system:serviceaccount:{NAMESPACE}:of-one-plan" if status == 202 else ""
+        spec = interface.plan(name).spec
+        assert (spec.approved, spec.approved_by) == (status == 202, who)
     assert interface.ask("GET", "/v1/plans", "of-one-plan").status_code == 403
 
 

@@ -181,6 +181,22 @@ def test_approval_can_be_given_and_not_taken_back(api: PlainApi, stored: Store) 
     assert "approved can be given, not taken back: abort the plan instead" in taken_back.message
 
 
+@pytest.mark.parametrize(("decision", "who"), [("approved", "approvedBy"), ("aborted", "abortedBy")])
+def test_who_decided_comes_with_the_decision_and_stays(api: PlainApi, stored: Store, decision: str, who: str) -> None:
+    path = stored(PLANS, plan())
+    early = api.merge_patch(path, {"spec": {who: "ada"}}, dry_run=True)
+    assert early.code == 422
+    assert f"{who} comes with the" in early.message
+    given = api.merge_patch(path, {"spec": {decision: True, who: "ada"}})
+    assert not given.refused, given.message
+    for change in ("eve", REMOVED):
+        forged = api.merge_patch(path, {"spec": {decision: True, who: change}}, dry_run=True)
+        assert forged.code == 422
+        assert f"{who} comes with the" in forged.message
+    nameless = api.merge_patch(path, {"spec": {decision: True}})
+    assert not nameless.refused, nameless.message
+
+
 def test_an_abort_can_be_asked_for_and_not_taken_back(api: PlainApi, stored: Store) -> None:
     path = stored(PLANS, plan())
     given = api.merge_patch(path, {"spec": {"aborted": True}})

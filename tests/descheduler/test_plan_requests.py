@@ -11,10 +11,10 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPha
 from berth_descheduler.execution.plan_objects import plan_labels
 from berth_descheduler.plan_requests import PlanStateError, abort, approve, request_run
 from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+from berth_kube.errors import InvalidObjectError, NotFoundError
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource
 from builders import FakeClock
-from descheduler.fake_cluster import FakeCluster
+from descheduler.fake_cluster import FakeCluster, Raw, call, failure
 
 
 @pytest.fixture
@@ -89,6 +89,33 @@ def test_an_approval_and_an_abort_are_written_into_the_plan(cluster: FakeCluster
     assert abort(as_client(cluster), "p").spec.aborted
     assert cluster.plan()["spec"]["predicted"] == {"nodes": 1, "moves": 0, "waves": 0}
     assert Predicted(nodes=1, moves=0, waves=0) == MigrationPlan.from_api(cluster.plan()).spec.predicted
+
+
+def test_who_approved_and_who_aborted_is_noted_once(cluster: FakeCluster) -> None:
+    put(cluster, mode="Approve")
+    approve(as_client(cluster), "p", asked_by="ada")
+    approve(as_client(cluster), "p", asked_by="eve")
+    abort(as_client(cluster), "p", asked_by="eve")
+    abort(as_client(cluster), "p", asked_by="ada")
+    spec = MigrationPlan.from_api(cluster.plan()).spec
+    assert (spec.approved_by, spec.aborted_by) == ("ada", "eve")
+
+
+class Hasty(FakeCluster):
+    """Somebody else decides in the instant before a name is noted, and the API server keeps the first name."""
+
+    def merge_patch(self, resource: Resource, name: str, body: Raw, **options: Any) -> Any:  # noqa: ANN401 - as the client
+        if "approvedBy" in body["spec"]:
+            self.plan()["spec"] |= {"approved": True, "approvedBy": "eve"}
+            raise InvalidObjectError(call("patch", resource, name), failure(422, "approvedBy is immutable"))
+        return super().merge_patch(resource, name, body, **options)
+
+
+def test_an_approval_counts_although_another_came_in_the_same_instant() -> None:
+    cluster = Hasty()
+    put(cluster, mode="Approve")
+    spec = approve(as_client(cluster), "p", asked_by="ada").spec
+    assert (spec.approved, spec.approved_by) == (True, "eve")
 
 
 REFUSED: Final[dict[str, tuple[Callable[[KubeClient, str], object], str, dict[str, Any], str]]] = {

@@ -31,6 +31,8 @@ PARTIAL = plan(
     message="1 of 2 pods landed on their targets, 1 failed",
     created="2026-11-21T12:00:01Z",
     requestedBy="ann",
+    approved=True,
+    approvedBy="bea",
 )
 PROPOSED = plan("plan-1", "Proposed", approveBefore="2026-11-21T13:00:00Z")
 
@@ -107,9 +109,11 @@ def test_a_plan_in_the_list_is_told_in_short(cluster: FakeCluster, capsys: Captu
         "mode": "Approve",
         "requested_by": "ann",
         "phase": "Partial",
-        "approved": False,
+        "approved": True,
+        "approved_by": "bea",
         "approve_before": None,
         "aborted": False,
+        "aborted_by": None,
         "moves": 2,
         "states": {"Landed": 1, "Failed": 1},
         "message": "1 of 2 pods landed on their targets, 1 failed",
@@ -126,7 +130,7 @@ def test_a_plan_is_shown_with_its_moves_and_what_was_achieved(cluster: FakeClust
 
     text = shown(capsys, "show", "plan-2")
 
-    assert "Cron run of policy nightly in the mode Approve, asked for by ann" in text
+    assert "Cron run of policy nightly in the mode Approve, asked for by ann, approved by bea" in text
     assert ["pods", "landed", "on", "their", "target", "2", "1"] in rows(text)
     assert ["nodes", "freed", "1", "of", "4", "0"] in rows(text)
     assert ["failed", "0", "1"] in rows(text)

@@ -422,10 +422,10 @@ def test_a_plan_that_is_none_is_named(calm: str, method: str, suffix: str) -> No
 def test_a_plan_is_approved_and_aborted_as_often_as_asked(url: str, cluster: ReviewingCluster) -> None:
     for _ in range(2):
         answer = ask("POST", f"{url}/v1/plans/plan-waiting/approve")
-        assert (answer.status_code, answer.json()["approved"]) == (202, True)
+        assert (answer.status_code, answer.json()["approved"], answer.json()["approvedBy"]) == (202, True, "admin")
     for _ in range(2):
         answer = ask("POST", f"{url}/v1/plans/plan-waiting/abort")
-        assert (answer.status_code, answer.json()["aborted"]) == (202, True)
+        assert (answer.status_code, answer.json()["aborted"], answer.json()["abortedBy"]) == (202, True, "admin")
     spec = cluster.objects[MIGRATION_PLANS.plural]["", "plan-waiting"]["spec"]
     assert (spec["approved"], spec["aborted"]) == (True, True)
 

@@ -45,8 +45,12 @@ class ListedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """null: of `berth run`, which carries it out itself."""
     requested_by: str
     approved: bool
+    approved_by: str
+    """Who approved it over HTTP; empty where it was done otherwise."""
     approve_before: str | None
     aborted: bool
+    aborted_by: str
+    """Who had it aborted over HTTP; empty where it was done otherwise."""
     phase: PlanPhase
     message: str
     start_time: str | None
@@ -251,8 +255,10 @@ class _PlanHeadSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     mode: RunMode | None = None
     requested_by: str = ""
     approved: bool = False
+    approved_by: str = ""
     approve_before: str | None = None
     aborted: bool = False
+    aborted_by: str = ""
     predicted: Predicted | None = None
 
 
@@ -334,8 +340,10 @@ def _head(plan: PlanHead | MigrationPlan) -> dict[str, Any]:
         "mode": spec.mode,
         "requested_by": spec.requested_by,
         "approved": spec.approved,
+        "approved_by": spec.approved_by,
         "approve_before": spec.approve_before,
         "aborted": spec.aborted,
+        "aborted_by": spec.aborted_by,
         "phase": plan.phase,
         "message": plan.status.message,
         "start_time": plan.status.start_time,

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from berth_core.clock import Clock
-from berth_core.migration_plans import RunMode
+from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_core.policies import VALID, DeschedulerPolicy
 from berth_descheduler import plan_requests
 from berth_descheduler.api import reading
@@ -189,11 +189,11 @@ def _add_decisions(router: APIRouter, desk: Desk) -> None:
         return await _decide(desk, request, name, plan_requests.abort)
 
 
-async def _decide(desk: Desk, request: Request, name: str, decide: Callable[[KubeClient, str], Any]) -> Response:
+async def _decide(desk: Desk, request: Request, name: str, decide: Callable[..., MigrationPlan]) -> Response:
     refuse_unknown(dict(request.query_params), set())
-    await desk.admit(request, Access("patch", MIGRATION_PLANS, name))
+    subject = await desk.admit(request, Access("patch", MIGRATION_PLANS, name))
     with _naming("path.name", name, "plan"):
-        plan = await desk.workers.run(lambda: decide(desk.client, name))
+        plan = await desk.workers.run(lambda: decide(desk.client, name, asked_by=subject.user))
     return _answer(list_plan(plan), HTTPStatus.ACCEPTED)
 
 

@@ -55,8 +55,10 @@ def describe_in_short(plan: MigrationPlan) -> dict[str, Any]:
         "requested_by": spec.requested_by or None,
         "phase": plan.phase.value,
         "approved": spec.approved,
+        "approved_by": spec.approved_by or None,
         "approve_before": spec.approve_before,
         "aborted": spec.aborted,
+        "aborted_by": spec.aborted_by or None,
         "moves": len(spec.moves),
         "states": {state.value: states[state] for state in MoveState if states[state]},
         "message": plan.status.message,
@@ -136,9 +138,10 @@ def phase_in_words(plan: MigrationPlan) -> Text:
 
 
 def terms_in_words(spec: MigrationPlanSpec) -> str:
-    """Return in which mode a plan was made and who asked for it, to be put behind who made it."""
+    """Return in which mode a plan was made and who had a say in it, to be put behind who made it."""
     mode = f" in the mode {spec.mode.value}" if spec.mode else ""
-    return f"{mode}, asked for by {spec.requested_by}" if spec.requested_by else mode
+    people = (("asked for", spec.requested_by), ("approved", spec.approved_by), ("aborted", spec.aborted_by))
+    return mode + "".join(f", {what} by {who}" for what, who in people if who)
 
 
 def what_to_do(plan: MigrationPlan) -> str:
