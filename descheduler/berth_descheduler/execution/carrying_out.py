@@ -175,7 +175,7 @@ def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: 
         plan=plan.metadata.name,
         phase=conclude(execution.statuses, execution.rooms, interrupted=_is_interrupted(execution)),
         statuses=execution.statuses,
-        freed_nodes=read_freed(shop.client, {move.source for move in plan.spec.moves}),
+        freed_nodes=read_freed(shop.client, plan.spec.moves),
         pending=count_pending(shop.client, evicted, since),
         seconds=seconds,
         note=execution.stop_message or _why_never_begun(execution),
