@@ -19,6 +19,7 @@ import pytest
 
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import BerthError, RetryableError
+from berth_core.objects import Node
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError
@@ -126,10 +127,14 @@ def _watch_recovery(client: KubeClient, namespace: str) -> Recovery:
     returned = time.monotonic()
     phases: dict[str, ReservationPhase] = {}
     wanted = {HELD: ReservationPhase.AVAILABLE, EXPIRING: ReservationPhase.FAILED}
-    awaited = {HELD, EXPIRING, CHANGING, WITNESS, OWNER}
+    checks = {
+        CHANGING: lambda: _is_over(client, namespace),
+        OWNER: lambda: _runs(client, namespace, CHANGING),
+        WITNESS: lambda: _runs(client, namespace, WITNESS) and _are_nodes_ready(client),
+    }
     seconds: dict[str, float] = {}
     eventually("a pod can be made again", lambda: _is_created(client, namespace, WITNESS, cpu="1"), seconds=60)
-    while seconds.keys() < awaited and time.monotonic() - returned < PATIENCE_SECONDS:
+    while seconds.keys() < wanted.keys() | checks.keys() and time.monotonic() - returned < PATIENCE_SECONDS:
         with suppress(BerthError):
             phases = _phases(client, namespace)
         for name, phase in wanted.items():
@@ -137,12 +142,9 @@ def _watch_recovery(client: KubeClient, namespace: str) -> Recovery:
                 seconds.pop(name, None)  # its node may be taken for not ready only after the first looks
             elif name not in seconds:
                 seconds[name] = time.monotonic() - returned
-        if CHANGING not in seconds and _is_over(client, namespace):
-            seconds[CHANGING] = time.monotonic() - returned
-        if OWNER not in seconds and _runs(client, namespace, CHANGING):
-            seconds[OWNER] = time.monotonic() - returned
-        if WITNESS not in seconds and _runs(client, namespace, WITNESS) and _are_nodes_ready(client):
-            seconds[WITNESS] = time.monotonic() - returned
+        for name in checks.keys() - seconds.keys():
+            if checks[name]():
+                seconds[name] = time.monotonic() - returned
         time.sleep(0.1)
     breaches = keep_watch(lambda: _troubles(client), SystemClock())
     _create_pod(client, namespace, HELD)
@@ -197,12 +199,7 @@ def _runs(client: KubeClient, namespace: str, name: str) -> bool:
 
 def _are_nodes_ready(client: KubeClient) -> bool:
     with suppress(BerthError):
-        return all(
-            condition["status"] == "True"
-            for node in client.list(NODES).items
-            for condition in node["status"]["conditions"]
-            if condition["type"] == "Ready"
-        )
+        return all(node.ready for node in client.list(NODES, type=Node).items)
     return False
 
 

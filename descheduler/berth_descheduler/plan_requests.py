@@ -4,6 +4,7 @@ It does not own what the service makes of it (`policy_service`), nor who may ask
 """
 
 import secrets
+from contextlib import suppress
 
 import msgspec
 
@@ -72,7 +73,7 @@ def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPl
         raise PlanStateError(f"plan {plan} is being aborted")
     if found.phase is PlanPhase.REQUESTED:
         raise PlanStateError(f"plan {plan} has no moves yet: wait until it is Proposed")
-    return _decide(client, plan, {"approved": True}, {} if found.spec.approved else {"approvedBy": asked_by})
+    return _decide(client, plan, "approved", "" if found.spec.approved else asked_by)
 
 
 def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
@@ -83,18 +84,20 @@ def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     if found.phase.terminal:
         raise PlanStateError(f"plan {plan} is over: it is {found.phase.value}")
-    return _decide(client, plan, {"aborted": True}, {} if found.spec.aborted else {"abortedBy": asked_by})
+    return _decide(client, plan, "aborted", "" if found.spec.aborted else asked_by)
 
 
-def _decide(client: KubeClient, plan: str, decision: dict[str, bool], note: dict[str, str]) -> MigrationPlan:
-    """Write a decision on a plan with a note of who made it, without the note where another one came before it."""
-    signed = {**decision, **{key: name for key, name in note.items() if name}}
-    try:
-        return client.merge_patch(MIGRATION_PLANS, plan, {"spec": signed}, type=MigrationPlan)
-    except InvalidObjectError:
-        if signed == decision:
-            raise
-        return client.merge_patch(MIGRATION_PLANS, plan, {"spec": decision}, type=MigrationPlan)
+def _decide(client: KubeClient, plan: str, decision: str, asked_by: str) -> MigrationPlan:
+    """Set a field of a plan with a note of who asked for it, without the note where somebody else was a moment before.
+
+    The API server keeps the first note, and refuses the write that would change it.
+    """
+    spec: dict[str, bool | str] = {decision: True}
+    if asked_by:
+        with suppress(InvalidObjectError):
+            body = {"spec": {**spec, f"{decision}By": asked_by}}
+            return client.merge_patch(MIGRATION_PLANS, plan, body, type=MigrationPlan)
+    return client.merge_patch(MIGRATION_PLANS, plan, {"spec": spec}, type=MigrationPlan)
 
 
 def build_requested_plan(name: str, spec: MigrationPlanSpec) -> dict[str, object]:

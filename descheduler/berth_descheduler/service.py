@@ -24,7 +24,7 @@ from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CycleMetrics
 from berth_descheduler.options.capacity_options import capacity_options, capacity_settings
 from berth_descheduler.options.command_options import cluster_options, planner_options
-from berth_descheduler.options.duration_options import duration_option
+from berth_descheduler.options.duration_options import duration_option, duration_option_or_none
 from berth_descheduler.options.option_errors import naming_options
 from berth_descheduler.options.policy_option import settings_to_serve
 from berth_descheduler.options.run_options import cycle_settings, run_options, run_planner_settings
@@ -43,7 +43,6 @@ from berth_service.logs import configure_logs
 
 _LOG = structlog.get_logger(__name__)
 _FAILED = 1
-_NEVER = "none"
 
 
 class DeschedulerService:
@@ -199,9 +198,14 @@ def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
     interval = None
     if service is Service.INTERVAL:
         interval = timedelta(seconds=duration_option(options, "interval"))
-    kept_for_ever = options["plan_retention"] == _NEVER
-    retention = None if kept_for_ever else timedelta(seconds=duration_option(options, "plan_retention"))
-    return ServiceSettings(service, interval, retention, health_host=host, health_port=port)
+    kept_seconds = duration_option_or_none(options, "plan_retention")
+    return ServiceSettings(
+        service=service,
+        interval=interval,
+        plan_retention=None if kept_seconds is None else timedelta(seconds=kept_seconds),
+        health_host=host,
+        health_port=port,
+    )
 
 
 def main() -> None:

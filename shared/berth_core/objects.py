@@ -321,6 +321,11 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
         return controller is not None and controller.kind == "DaemonSet"
 
     @property
+    def belongs_to_node(self) -> bool:
+        """Tell whether the pod comes and goes with its node, as those of a DaemonSet and mirror pods do."""
+        return self.is_daemon or self.is_mirror
+
+    @property
     def is_gated(self) -> bool:
         """Tell whether a scheduling gate keeps the pod back."""
         return bool(self.spec.scheduling_gates)

@@ -32,7 +32,6 @@ from conventions.generate_copies import CHART
 from waiting import eventually
 
 RESTRICTED = "restricted"
-_TOUCHES = 3
 OWN_KINDS = (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES)
 OWN_CRDS = [f"{resource.plural}.{resource.group}" for resource in OWN_KINDS]
 
@@ -92,19 +91,19 @@ def remove_own_kinds(client: KubeClient) -> None:
     """Delete Berth's kinds with all that is of them, and wait until they can be made anew."""
     for name in OWN_CRDS:
         client.delete(CRDS, name)
-    for _ in range(_TOUCHES):
-        with suppress(AssertionError):
-            eventually("they are gone", lambda: all(is_gone(client, CRDS, name) for name in OWN_CRDS), seconds=10)
-            return
-        for name in OWN_CRDS:
-            touch(client, name)
-    eventually("Berth's kinds are gone", lambda: all(is_gone(client, CRDS, name) for name in OWN_CRDS), seconds=90)
+    eventually("Berth's kinds are gone", lambda: are_gone_or_touched(client), seconds=90, pause_seconds=2)
 
 
-def touch(client: KubeClient, name: str) -> None:
-    """Have the API server look again at a CRD that is to go: it may miss one whose storage was just being made."""
-    with suppress(NotFoundError):
-        client.merge_patch(CRDS, name, {"metadata": {"annotations": {"touched": str(time.monotonic())}}})
+def are_gone_or_touched(client: KubeClient) -> bool:
+    """Tell whether Berth's kinds are gone, and have the API server look again at those that are not.
+
+    It may miss one that is deleted while its storage is made, until somebody writes it.
+    """
+    left = [name for name in OWN_CRDS if not is_gone(client, CRDS, name)]
+    for name in left:
+        with suppress(NotFoundError):
+            client.merge_patch(CRDS, name, {"metadata": {"annotations": {"touched": str(time.monotonic())}}})
+    return not left
 
 
 def kinds(client: KubeClient) -> set[str]:

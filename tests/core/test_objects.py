@@ -159,6 +159,7 @@ def test_what_a_pod_tells(case: Telling) -> None:
     assert case.pod.is_terminating is case.want_terminating
     assert case.pod.is_mirror is case.want_mirror
     assert case.pod.is_daemon is case.want_daemon
+    assert case.pod.belongs_to_node is (case.want_mirror or case.want_daemon)
     assert case.pod.is_gated is case.want_gated
     assert case.pod.is_ready is case.want_ready
 

@@ -41,3 +41,9 @@ def test_whether_a_node_is_freed_with(pod: dict[str, Any], freed: bool) -> None:
     metadata = {"namespace": "shop", "name": "web-0", **pod["metadata"]}
     cluster.add(PODS, {"status": {"phase": "Running"}, **pod, "metadata": metadata, "spec": {"nodeName": "left"}})
     assert read_freed(cast("KubeClient", cluster), MOVES) == (("also-left", "left") if freed else ("also-left",))
+
+
+def test_each_node_is_asked_about_once_however_many_pods_left_it() -> None:
+    cluster = FakeCluster()
+    assert read_freed(cast("KubeClient", cluster), MOVES * 3) == ("also-left", "left")
+    assert [verb for verb, plural, _ in cluster.calls if plural == PODS.plural] == ["list", "list"]

@@ -3,7 +3,7 @@
 It does not own whether a single move landed: that is decided while it is under way (`moves`).
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from datetime import datetime
 
 from berth_core.clock import parse_timestamp
@@ -13,16 +13,15 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
 
 
-def read_freed(client: KubeClient, moves: Iterable[PlannedMove]) -> tuple[str, ...]:
+def read_freed(client: KubeClient, moves: Collection[PlannedMove]) -> tuple[str, ...]:
     """Return the moves' sources that are empty now, sorted.
 
     Pods that were moved may still be on their way out. Others that are keep a node from being free, as they do for the
     planner: they may never go.
     """
-    moves = tuple(moves)
     moved = {move.pod_uid for move in moves}
-    sources = {move.source: _pods_where(client, f"spec.nodeName={move.source}") for move in moves}
-    return tuple(sorted(source for source, pods in sources.items() if _is_emptied(pods, moved)))
+    sources = sorted({move.source for move in moves})
+    return tuple(source for source in sources if _is_emptied(_pods_where(client, f"spec.nodeName={source}"), moved))
 
 
 def _is_emptied(pods: Iterable[Pod], moved: Container[str]) -> bool:
@@ -35,7 +34,7 @@ def is_free(pods: Iterable[Pod]) -> bool:
 
 
 def _never_counts(pod: Pod) -> bool:
-    return pod.is_daemon or pod.is_mirror or pod.is_terminal
+    return pod.belongs_to_node or pod.is_terminal
 
 
 def count_pending(client: KubeClient, moves: Iterable[PlannedMove], since: datetime) -> int:

@@ -11,12 +11,11 @@ import click
 from berth_core.errors import InputError
 from berth_descheduler.capacity_meter import CapacitySettings
 from berth_descheduler.options.command_options import with_options
-from berth_descheduler.options.duration_options import duration_option
+from berth_descheduler.options.duration_options import duration_option_or_none
 from berth_descheduler.planner.asked_shapes import read_shape
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NEVER: Final = "none"
 _SHAPE_OPTION: Final = "--fragmentation-shape"
 
 
@@ -42,8 +41,7 @@ def capacity_options(command: F) -> F:
 
 def capacity_settings(options: dict[str, Any]) -> CapacitySettings:
     """Return what the options ask for; raises `InputError` naming the option."""
-    never = options["fragmentation_interval"] == _NEVER
-    every = None if never else duration_option(options, "fragmentation_interval")
+    every = duration_option_or_none(options, "fragmentation_interval")
     try:
         shapes = tuple(map(read_shape, options["fragmentation_shape"]))
     except InputError as error:

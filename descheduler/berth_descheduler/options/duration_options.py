@@ -4,16 +4,23 @@ It does not own lengths of time in policies and in the arguments of plugins.
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from berth_core.durations import DurationError, parse_duration
 from berth_core.errors import InputError
 from berth_descheduler.options.option_errors import option_of
 
+_NONE: Final = "none"
+
 
 def duration_option(options: dict[str, Any], name: str) -> float:
     """Return the seconds of an option that is above zero; raises `InputError` naming the option."""
     return _read(options, name, "a duration above zero such as 90s or 1h30m", least=timedelta.resolution)
+
+
+def duration_option_or_none(options: dict[str, Any], name: str) -> float | None:
+    """Return the seconds of an option that is above zero, None where it is `none`; raises as `duration_option`."""
+    return None if options[name] == _NONE else duration_option(options, name)
 
 
 def duration_option_from_zero(options: dict[str, Any], name: str) -> float:

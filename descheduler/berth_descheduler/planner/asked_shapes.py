@@ -101,7 +101,7 @@ def _largest_shapes(cluster: Cluster) -> tuple[AskedShape, ...]:
 
 def _is_replaceable(pod: Pod) -> bool:
     ours = PLACEHOLDER_LABEL in pod.metadata.labels
-    return pod.controller is not None and not (pod.is_daemon or pod.is_mirror or ours)
+    return pod.controller is not None and not (pod.belongs_to_node or ours)
 
 
 def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tuple[AskedShape, ...]:

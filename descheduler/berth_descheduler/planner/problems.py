@@ -107,7 +107,7 @@ class Problem:
 
     @cached_property
     def _staying(self) -> tuple[bool, ...]:
-        return tuple(one.pod.is_daemon or one.pod.is_mirror for one in self.cluster.pods)
+        return tuple(one.pod.belongs_to_node for one in self.cluster.pods)
 
     @cached_property
     def _to_move(self) -> tuple[tuple[PodIndex, ...], ...]:

@@ -137,7 +137,7 @@ def _usage(cluster: Cluster, node: NodeIndex) -> NodeUsage:
 
 def _counts(placed: PlacedPod) -> bool:
     """Tell whether a pod counts against its node being empty."""
-    return placed.presence is not Presence.EXPECTED and not (placed.pod.is_daemon or placed.pod.is_mirror)
+    return placed.presence is not Presence.EXPECTED and not placed.pod.belongs_to_node
 
 
 def _resource_states(cluster: Cluster, free: Sequence[Sequence[int]]) -> Iterator[ResourceState]:

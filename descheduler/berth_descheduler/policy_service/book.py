@@ -35,7 +35,7 @@ class Office:
     defaults: RunDefaults
     registry: PluginRegistry
 
-    plan_retention: timedelta | None = None
+    plan_retention: timedelta | None
     """How long plans of no policy are kept when they are over; None: for ever."""
 
     def read(self, policy: DeschedulerPolicy) -> Known:

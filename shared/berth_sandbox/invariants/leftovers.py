@@ -184,7 +184,7 @@ def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
 
 def _uses_its_node(pod: Pod) -> bool:
     """Tell whether a pod makes its node one that is used: DaemonSet and mirror pods do not."""
-    return not (pod.is_daemon or pod.is_mirror or pod.is_terminal or pod.is_terminating)
+    return not (pod.belongs_to_node or pod.is_terminal or pod.is_terminating)
 
 
 def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:
