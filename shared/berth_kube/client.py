@@ -4,7 +4,6 @@ It does not own connections, retries, decoding or the meaning of objects: each i
 """
 # ruff: noqa: A002 - `type` is what a caller passes: the type of what comes back
 
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from berth_core.clock import Clock, SystemClock
 from berth_kube.configuration import find_source
 from berth_kube.decoding import AS_DICT, T, decode
 from berth_kube.errors import Call, UnreachableError
+from berth_kube.jitter import CHANCE
 from berth_kube.listing import PAGE_SIZE, Listing, read_all
 from berth_kube.resources import PODS, Resource
 from berth_kube.retries import Repeatable, RetryPolicy
@@ -104,7 +104,7 @@ class _Collection(Generic[T]):
 
     def open_stream(self, resource_version: str, settings: WatchSettings) -> BaseHTTPResponse:
         """Return the stream of changes since a resourceVersion."""
-        seconds = settings.server_seconds * random.uniform(0.9, 1.0)  # noqa: S311 - spreads load, guards nothing
+        seconds = settings.server_seconds * CHANCE.uniform(0.9, 1.0)
         query = [
             *self.selectors,
             ("watch", "true"),

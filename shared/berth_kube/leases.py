@@ -8,7 +8,6 @@ process may take the lease.
 """
 
 import logging
-import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from berth_core.errors import PermanentError
 from berth_core.objects import ObjectMeta
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
+from berth_kube.jitter import CHANCE
 from berth_kube.resources import LEASES
 
 _LOG = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class LeaseHolder:
         self._lost.clear()
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while not (claim := self._try_to_claim()).won:
-            wait_seconds = self._duration_seconds / _TRIES_PER_DURATION * random.uniform(1, 1.2)  # noqa: S311 - jitter
+            wait_seconds = self._duration_seconds / _TRIES_PER_DURATION * CHANCE.uniform(1, 1.2)
             if deadline is not None:
                 wait_seconds = min(wait_seconds, deadline - self._clock.monotonic())
             if wait_seconds <= 0 and claim.error is not None:

@@ -3,7 +3,6 @@
 It does not own the calls, nor the patience of callers who repeat a whole step.
 """
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +19,7 @@ from berth_kube.errors import (
     UnreachableError,
     UntrustedServerError,
 )
+from berth_kube.jitter import CHANCE
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Backoff:
     jitter: float = 0.5
     """Share of a wait that is random: 0.5 means between half of it and all of it."""
 
-    def wait_seconds(self, failures: int, *, draw: Callable[[], float] = random.random) -> float:
+    def wait_seconds(self, failures: int, *, draw: Callable[[], float] = CHANCE.random) -> float:
         """Return how long to wait after the given number of failures in a row, counted from 1."""
         # The exponent is bounded, so that a long outage does not overflow.
         full = min(self.longest_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
