@@ -264,7 +264,7 @@ class KubeClient:
         request = _patch_request(JSON_PATCH, resource, name, operations, namespace, subresource)
         return self._object(request, Repeatable.UNLESS_ACTED, type)
 
-    def delete(  # noqa: PLR0913 - the API's own options, by name
+    def delete(
         self,
         resource: Resource,
         name: str,

@@ -22,7 +22,7 @@ _NAMESPACE_OF_CLUSTER_OBJECTS: Final = "default"
 EventType = Literal["Normal", "Warning"]
 
 
-def record_event(  # noqa: PLR0913 - an Event has that many parts
+def record_event(
     client: KubeClient,
     *,
     regarding: ObjectReference,

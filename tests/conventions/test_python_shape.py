@@ -38,21 +38,6 @@ def test_module_names_say_what_is_inside() -> None:
     assert not [shown(path) for path in python_files() if path.stem in NAMES_THAT_SAY_NOTHING]
 
 
-def test_every_module_says_what_it_owns_and_what_not() -> None:
-    owners = [
-        path
-        for path in python_files()
-        if path.relative_to(ROOT).parts[0] in COMPONENTS and not path.stem.startswith("__")
-    ]
-    assert owners
-    mute = [
-        shown(path)
-        for path in owners
-        if len((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()) < 2
-    ]
-    assert not mute
-
-
 @pytest.mark.parametrize("folder", [*COMPONENTS, "tests"])
 def test_a_folder_of_the_repository_is_no_package(folder: str) -> None:
     inits = [path.relative_to(ROOT) for path in tracked_files() if path.name == "__init__.py"]

@@ -44,7 +44,7 @@ _MISSING: Final = "There is no such object."
 _CONFLICT: Final = "The object is not in a state in which this can be asked of it, or the key was used before."
 
 
-def answers(  # noqa: PLR0913 - what a path may answer, by name
+def answers(
     document: type,
     said: str,
     *,

@@ -30,7 +30,7 @@ from berth_kube.client import connect
 @output_option
 @click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
 @report_option
-def plan_command(  # noqa: PLR0913 - as many as it has options
+def plan_command(
     *,
     snapshot: str | None,
     kubeconfig: str | None,

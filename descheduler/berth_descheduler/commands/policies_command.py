@@ -51,7 +51,7 @@ def policies_command(asked: click.Context, *, kubeconfig: str | None, context: s
 )
 @wait_options("the plan is made and, in the mode Auto, over", "30m")
 @output_option
-def run_policy_command(  # noqa: PLR0913 - as many as it has options
+def run_policy_command(
     *,
     policy: str,
     kubeconfig: str | None,

@@ -40,7 +40,7 @@ _FAILED: Final = 1
 @click.option("--verbose", is_flag=True, help="Log every step to standard error.")
 @output_option
 @report_option
-def run_command(  # noqa: PLR0913 - as many as it has options
+def run_command(
     *,
     kubeconfig: str | None,
     context: str | None,

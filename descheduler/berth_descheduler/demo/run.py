@@ -193,7 +193,7 @@ def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
         time.sleep(_POLL_SECONDS)
 
 
-def _result(  # noqa: PLR0913 - the result has that many sources
+def _result(
     planned: Plan,
     after: Fragmentation,
     found: MigrationPlan | None,
