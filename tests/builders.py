@@ -40,6 +40,19 @@ from berth_core.objects import (
     TopologySpreadConstraint,
     Volume,
 )
+from berth_core.pod_groups import (
+    GangPolicy,
+    LifecyclePolicy,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupWorkload,
+    PodGroupWorkloadSpec,
+    SchedulingPolicy,
+    VolcanoJob,
+    VolcanoJobSpec,
+    VolcanoTask,
+    WorkloadPodGroup,
+)
 from berth_core.reservations import (
     ObjectReference,
     Reservation,
@@ -308,6 +321,59 @@ def disruption_budget(
         ),
         status=PodDisruptionBudgetStatus(disruptions_allowed=allowed),
     )
+
+
+def volcano_task(name: str = "worker", *, replicas: int = 1, **rest: Any) -> VolcanoTask:
+    return VolcanoTask(name=name, replicas=replicas, **rest)
+
+
+def volcano_job(
+    *tasks: VolcanoTask,
+    name: str = "train",
+    min_available: int | None = 1,
+    policies: Sequence[LifecyclePolicy] = (),
+    deleted: str | None = None,
+) -> VolcanoJob:
+    """A Volcano Job; without tasks it has one, `worker`."""
+    spec = VolcanoJobSpec(min_available=min_available, policies=tuple(policies), tasks=tasks or (volcano_task(),))
+    uid = volcano_owner(name).uid
+    return VolcanoJob(metadata=meta(name, namespace="default", uid=uid, deleted=deleted), spec=spec)
+
+
+def volcano_owner(name: str = "train", *, uid: str | None = None) -> OwnerReference:
+    uid = f"uid-volcano-job-{name}" if uid is None else uid
+    return OwnerReference(api_version="batch.volcano.sh/v1alpha1", kind="Job", name=name, uid=uid, controller=True)
+
+
+def volcano_pod(name: str = "train-worker-0", *, task: str = "worker", **rest: Any) -> Pod:
+    """A pod of the Volcano Job `train`, running unless something else is said."""
+    notes = {"volcano.sh/task-spec": task, **rest.pop("annotations", {})}
+    return pod(name, **{"node": "node-a", "controller": volcano_owner(), "annotations": notes, **rest})
+
+
+def volcano_pod_group(name: str = "group", *, min_member: int = 1, **of_task: int) -> PodGroup:
+    spec = PodGroupSpec(min_member=min_member, min_task_member=of_task)
+    return _pod_group("scheduling.volcano.sh/v1beta1", name, spec)
+
+
+def pod_group(
+    name: str = "group", *, min_count: int | None = None, disruption_mode: Any = None, version: str = "v1alpha2"
+) -> PodGroup:
+    """A PodGroup of Kubernetes; without `min_count` each of its pods is scheduled by itself."""
+    policy = SchedulingPolicy(gang=None if min_count is None else GangPolicy(min_count=min_count))
+    spec = PodGroupSpec(scheduling_policy=policy, disruption_mode=disruption_mode)
+    return _pod_group(f"scheduling.k8s.io/{version}", name, spec)
+
+
+def _pod_group(api_version: str, name: str, spec: PodGroupSpec) -> PodGroup:
+    return PodGroup(api_version=api_version, kind="PodGroup", metadata=meta(name, namespace="default"), spec=spec)
+
+
+def pod_group_workload(name: str = "train", **min_counts: int) -> PodGroupWorkload:
+    """A Workload with a gang for each of `min_counts`."""
+    gangs = {part: SchedulingPolicy(gang=GangPolicy(min_count=count)) for part, count in min_counts.items()}
+    groups = tuple(WorkloadPodGroup(name=part, policy=policy) for part, policy in gangs.items())
+    return PodGroupWorkload(metadata=meta(name, namespace="default"), spec=PodGroupWorkloadSpec(pod_groups=groups))
 
 
 def claim(

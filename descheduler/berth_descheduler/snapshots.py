@@ -6,7 +6,7 @@ It does not own what a snapshot means (`berth_core.snapshot`) nor how the API se
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ import msgspec
 
 from berth_core.errors import InputError
 from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from berth_core.pod_groups import PodGroup, PodGroupWorkload, VolcanoJob
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
@@ -27,6 +28,8 @@ from berth_kube.resources import (
     NAMESPACES,
     NODES,
     PDBS,
+    POD_GROUP_WORKLOADS,
+    POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
     PVCS,
@@ -35,6 +38,8 @@ from berth_kube.resources import (
     RESERVATIONS,
     STATEFUL_SETS,
     STORAGE_CLASSES,
+    VOLCANO_JOBS,
+    VOLCANO_POD_GROUPS,
     VOLUME_ATTACHMENTS,
     Resource,
 )
@@ -45,6 +50,8 @@ STANDARD_STREAM: Final = "-"
 _GZIP_SUFFIX: Final = ".gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAKERS: Final = (REPLICA_SETS, STATEFUL_SETS, JOBS)
+_NOT_EVERYWHERE: Final = frozenset({RESERVATIONS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, *POD_GROUPS, POD_GROUP_WORKLOADS})
+"""Kinds that a cluster may lack."""
 _WRITTEN: Final = (
     NAMESPACES,
     NODES,
@@ -58,6 +65,10 @@ _WRITTEN: Final = (
     DEPLOYMENTS,
     *_MAKERS,
     RESERVATIONS,
+    VOLCANO_JOBS,
+    VOLCANO_POD_GROUPS,
+    POD_GROUPS,
+    POD_GROUP_WORKLOADS,
     PODS,
 )
 """What a snapshot file has, in its order; pods last, so that every node they are on was read before."""
@@ -88,6 +99,19 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
         priority_classes=_list(client, PRIORITY_CLASSES, PriorityClass),
         namespaces=_list(client, NAMESPACES, Namespace),
         reservations=tuple(map(Reservation.read, _list(client, RESERVATIONS, dict))),
+        volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob),
+        pod_groups=_list_pod_groups(client),
+        pod_group_workloads=_list(client, POD_GROUP_WORKLOADS, PodGroupWorkload),
+    )
+
+
+def read_gangs(client: KubeClient, namespace: str) -> Snapshot:
+    """Return the pods of one namespace and the groups that they are in; raises a `KubeError`."""
+    return Snapshot(
+        pods=_list(client, PODS, Pod, namespace),
+        volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob, namespace),
+        pod_groups=_list_pod_groups(client, namespace),
+        pod_group_workloads=_list(client, POD_GROUP_WORKLOADS, PodGroupWorkload, namespace),
     )
 
 
@@ -102,7 +126,7 @@ def read_capacity(client: KubeClient) -> Snapshot:
 
 def dump_cluster(client: KubeClient) -> bytes:
     """Return a `v1` List in JSON of what the planner looks at, as the API server has it without managed fields."""
-    items = [item for resource in _WRITTEN for item in _raw_items(client, resource)]
+    items = [item for kind in _WRITTEN for item in _raw_items(client, kind)]
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}) + b"\n"
 
 
@@ -140,14 +164,23 @@ def _unpacked(name: str, raw: bytes) -> bytes:
         raise InputError("--snapshot", name, f"a whole gzip file ({error})") from error
 
 
-def _list(client: KubeClient, resource: Resource, item_type: type[T]) -> tuple[T, ...]:
-    """Return all objects of a kind; none where the kind is Berth's own and the cluster does not have it."""
-    try:
-        return client.list(resource, type=item_type).items
-    except NotFoundError:
-        if resource is not RESERVATIONS:
-            raise
-        return ()
+def _list(client: KubeClient, resource: Resource, item_type: type[T], namespace: str | None = None) -> tuple[T, ...]:
+    """Return all objects of a kind; none where it is a kind that clusters may lack and this one does."""
+    if resource in _NOT_EVERYWHERE:
+        return _list_first_served(client, (resource,), item_type, namespace)[1]
+    return client.list(resource, type=item_type, namespace=namespace).items
+
+
+def _list_first_served(
+    client: KubeClient, versions: Iterable[Resource], item_type: type[T], namespace: str | None = None
+) -> tuple[Resource | None, tuple[T, ...]]:
+    """Return the first version of a kind that the cluster has, with all objects; None and nothing if it has none."""
+    for resource in versions:
+        try:
+            return resource, client.list(resource, type=item_type, namespace=namespace).items
+        except NotFoundError:
+            continue
+    return None, ()
 
 
 def _list_workloads(client: KubeClient, resource: Resource) -> Iterator[Workload]:
@@ -156,11 +189,30 @@ def _list_workloads(client: KubeClient, resource: Resource) -> Iterator[Workload
         yield msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
 
 
-def _raw_items(client: KubeClient, resource: Resource) -> Iterator[dict[str, Any]]:
-    items: tuple[dict[str, Any], ...] = _list(client, resource, dict)
+def _list_pod_groups(client: KubeClient, namespace: str | None = None) -> tuple[PodGroup, ...]:
+    """Return the pod groups of Volcano and of Kubernetes, with what a list leaves out: of which of them they are."""
+    found = []
+    for versions in ((VOLCANO_POD_GROUPS,), POD_GROUPS):
+        served, groups = _list_first_served(client, versions, PodGroup, namespace)
+        if served is not None:
+            found += [_said_to_be(group, served) for group in groups]
+    return tuple(found)
+
+
+def _said_to_be(group: PodGroup, resource: Resource) -> PodGroup:
+    return msgspec.structs.replace(group, api_version=resource.api_version, kind=resource.kind)
+
+
+def _raw_items(client: KubeClient, kind: Resource | tuple[Resource, ...]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a kind, given with all its versions if there are several, as a file has them."""
+    if isinstance(kind, tuple):
+        resource, items = _list_first_served(client, kind, dict[str, Any])
+    else:
+        resource, items = kind, _list(client, kind, dict[str, Any])
     for item in sorted(items, key=_identity):
         metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
-        yield {**item, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+        head = {"apiVersion": resource.api_version, "kind": resource.kind} if resource else {}
+        yield {**item, **head, "metadata": metadata}
 
 
 def _identity(item: Mapping[str, Any]) -> tuple[str, str]:

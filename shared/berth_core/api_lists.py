@@ -11,6 +11,18 @@ import msgspec
 
 from berth_core.errors import InputError
 from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from berth_core.pod_groups import (
+    POD_GROUP_API_VERSIONS,
+    POD_GROUP_KIND,
+    POD_GROUP_WORKLOAD_API_VERSION,
+    POD_GROUP_WORKLOAD_KIND,
+    VOLCANO_JOB_API_VERSION,
+    VOLCANO_JOB_KIND,
+    VOLCANO_POD_GROUP_API_VERSION,
+    PodGroup,
+    PodGroupWorkload,
+    VolcanoJob,
+)
 from berth_core.reservations import API_VERSION as RESERVATION_API_VERSION
 from berth_core.reservations import KIND as RESERVATION_KIND
 from berth_core.reservations import Reservation
@@ -30,6 +42,9 @@ Listed: TypeAlias = (
     | PriorityClass
     | Namespace
     | Reservation
+    | VolcanoJob
+    | PodGroup
+    | PodGroupWorkload
 )
 """An object of a kind that Berth looks at."""
 
@@ -51,8 +66,14 @@ _TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
     ("apps/v1", "DaemonSet"): Workload,
     ("batch/v1", "Job"): Workload,
     (RESERVATION_API_VERSION, RESERVATION_KIND): Reservation,
+    (VOLCANO_JOB_API_VERSION, VOLCANO_JOB_KIND): VolcanoJob,
+    (VOLCANO_POD_GROUP_API_VERSION, POD_GROUP_KIND): PodGroup,
+    **{(api_version, POD_GROUP_KIND): PodGroup for api_version in POD_GROUP_API_VERSIONS},
+    (POD_GROUP_WORKLOAD_API_VERSION, POD_GROUP_WORKLOAD_KIND): PodGroupWorkload,
 }
-_KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ is not Workload}
+_SAYING_THEIR_KIND: Final = (Workload, PodGroup)
+"""Types of several kinds or groups, which say themselves what they are."""
+_KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
 _DECODERS: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in _TYPES.items()}
 _AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -114,14 +135,14 @@ def encode_items(items: Iterable[Mapping[str, Any]]) -> bytes:
 
 def name_of(one: Listed) -> str:
     """Return an object's kind and name, for people."""
-    kind = one.kind if isinstance(one, Workload) else _KINDS[type(one)][1]
+    kind = one.kind if isinstance(one, Workload | PodGroup) else _KINDS[type(one)][1]
     return _title(kind, one.metadata.namespace, one.metadata.name)
 
 
 def _with_kind(one: Listed) -> dict[str, Any]:
     """Return an object in builtins, with its apiVersion and kind."""
     body: dict[str, Any] = msgspec.to_builtins(one)
-    if isinstance(one, Workload):
+    if isinstance(one, Workload | PodGroup):
         return body
     api_version, kind = _KINDS[type(one)]
     return {"apiVersion": api_version, "kind": kind, **body}

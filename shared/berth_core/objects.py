@@ -215,6 +215,20 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
     rbd: dict[str, Any] | None = None
 
 
+class SchedulingGroup(ApiStruct, frozen=True, kw_only=True):
+    """The PodGroup with which a pod is scheduled."""
+
+    pod_group_name: str = ""
+
+
+class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
+    """The pod group of a Workload with which a pod is scheduled; each replica key is a group of its own."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
     """What a pod asks for; `resources` is what it asks for as a whole."""
 
@@ -240,6 +254,8 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     resource_claims: tuple[dict[str, Any], ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class PodCondition(ApiStruct, frozen=True, kw_only=True):

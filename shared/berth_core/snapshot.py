@@ -14,6 +14,7 @@ import msgspec
 from berth_core.api_lists import Listed, decode_list, encode_items, encode_list, name_of
 from berth_core.errors import InputError
 from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from berth_core.pod_groups import PodGroup, PodGroupWorkload, VolcanoJob
 from berth_core.pod_requests import occupied_requests
 from berth_core.reservations import Reservation
 from berth_core.resources import ResourceAmounts
@@ -33,6 +34,9 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
     PriorityClass: "priority_classes",
     Namespace: "namespaces",
     Reservation: "reservations",
+    VolcanoJob: "volcano_jobs",
+    PodGroup: "pod_groups",
+    PodGroupWorkload: "pod_group_workloads",
 }
 
 
@@ -55,6 +59,9 @@ class Snapshot:
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    volcano_jobs: tuple[VolcanoJob, ...] = ()
+    pod_groups: tuple[PodGroup, ...] = ()
+    pod_group_workloads: tuple[PodGroupWorkload, ...] = ()
 
     def __post_init__(self) -> None:
         """Put every tuple in order."""
@@ -132,7 +139,18 @@ class Snapshot:
 
 def _identity(one: Listed) -> tuple[str, str, str]:
     """Return what tells an object from the others of its tuple."""
-    return (one.kind if isinstance(one, Workload) else "", one.metadata.namespace, one.metadata.name)
+    return (_kind_within(one), one.metadata.namespace, one.metadata.name)
+
+
+def _kind_within(one: Listed) -> str:
+    """Return what sets an object apart from others of its type by the same name."""
+    match one:
+        case Workload():
+            return one.kind
+        case PodGroup():
+            return one.api_group
+        case _:
+            return ""
 
 
 def _check_unique(objects: tuple[Listed, ...]) -> None:

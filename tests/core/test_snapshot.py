@@ -19,8 +19,12 @@ from builders import (
     namespace,
     node,
     pod,
+    pod_group,
+    pod_group_workload,
     priority_class,
     reservation,
+    volcano_job,
+    volcano_pod_group,
     volume,
     workload,
 )
@@ -47,6 +51,10 @@ def everything() -> list[dict[str, Any]]:
         as_api(priority_class("high", 100), api_version="scheduling.k8s.io/v1", kind="PriorityClass"),
         as_api(namespace("another"), kind="Namespace"),
         as_api(reservation(), api_version=RESERVATION_API, kind="Reservation"),
+        as_api(volcano_job(), api_version="batch.volcano.sh/v1alpha1", kind="Job"),
+        as_api(volcano_pod_group()),
+        as_api(pod_group()),
+        as_api(pod_group_workload(worker=2), api_version="scheduling.k8s.io/v1alpha1", kind="Workload"),
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -74,6 +82,9 @@ def test_a_list_becomes_objects_in_order() -> None:
     assert snapshot.priority_classes[0].value == 100
     assert snapshot.namespaces[0].metadata.name == "another"
     assert snapshot.reservations[0].key == "default/place"
+    assert snapshot.volcano_jobs == (volcano_job(),)
+    assert snapshot.pod_groups == (pod_group(), volcano_pod_group())
+    assert snapshot.pod_group_workloads == (pod_group_workload(worker=2),)
 
 
 def test_the_order_of_the_file_means_nothing() -> None:
@@ -115,7 +126,7 @@ def test_kinds_that_nobody_looks_at_are_skipped() -> None:
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": 1}},
         {
             "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
+            "kind": "JobFlow",
             "metadata": {"name": "x"},
             "spec": {"replicas": "?"},
         },

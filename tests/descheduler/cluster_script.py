@@ -11,7 +11,7 @@ import msgspec
 from berth_core.snapshot import Snapshot
 from scripted_server import Reply, ScriptedServer, page
 
-PATHS: Final = {
+_CORE: Final = {
     "Node": "/api/v1/nodes",
     "Pod": "/api/v1/pods",
     "Namespace": "/api/v1/namespaces",
@@ -26,21 +26,33 @@ PATHS: Final = {
     "ReplicaSet": "/apis/apps/v1/replicasets",
     "StatefulSet": "/apis/apps/v1/statefulsets",
     "Job": "/apis/batch/v1/jobs",
-    "Reservation": "/apis/batch.volcano.sh/v1alpha1/reservations",
 }
+_NOT_EVERYWHERE: Final = {
+    "Reservation": "/apis/batch.volcano.sh/v1alpha1/reservations",
+    "batch.volcano.sh/v1alpha1 Job": "/apis/batch.volcano.sh/v1alpha1/jobs",
+    "scheduling.volcano.sh/v1beta1 PodGroup": "/apis/scheduling.volcano.sh/v1beta1/podgroups",
+    "scheduling.k8s.io/v1alpha2 PodGroup": "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+    "scheduling.k8s.io/v1alpha1 Workload": "/apis/scheduling.k8s.io/v1alpha1/workloads",
+}
+PATHS: Final = {**_CORE, **_NOT_EVERYWHERE}
+"""By kind, with its apiVersion where the kind alone says too little."""
 
 
 def serve(server: ScriptedServer, snapshot: Snapshot, **instead: Reply) -> ScriptedServer:
     """Script a server so that it has what a snapshot has; `instead` gives other replies by kind.
 
-    Items of a list carry no kind, as with the real server. The kind Reservation is missing unless there is one.
+    Items of a list carry no kind, as with the real server. What clusters may lack is missing unless there is one.
     """
     items: list[dict[str, Any]] = msgspec.json.decode(snapshot.to_json())["items"]
     for kind, path in PATHS.items():
-        of_kind = [_listed(item) for item in items if item["kind"] == kind]
-        if kind != "Reservation" or of_kind or kind in instead:
+        of_kind = [_listed(item) for item in items if _path_of(item) == path]
+        if kind in _CORE or of_kind or kind in instead:
             server.on("GET", path, instead.get(kind, page(*of_kind)))
     return server
+
+
+def _path_of(item: Mapping[str, Any]) -> str:
+    return PATHS.get(f"{item['apiVersion']} {item['kind']}") or PATHS[item["kind"]]
 
 
 def _listed(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,12 +20,27 @@ from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN, PLAN_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_kube.errors import AlreadyExistsError, Call, ConflictError, EvictionBlockedError, Failure, NotFoundError
 from berth_kube.listing import Listing
-from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS, Resource
+from berth_kube.resources import (
+    LEASES,
+    MIGRATION_PLANS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    RESERVATIONS,
+    VOLCANO_JOBS,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
 from berth_kube.watching import Changed, Listed, Removed
 from builders import NOON
 
 Raw = dict[str, Any]
 Key = tuple[str, str]
+
+
+def kept_as(resource: Resource) -> str:
+    """Return the plural of a kind, or another name where two kinds share one."""
+    return {VOLCANO_JOBS: "volcanojobs", VOLCANO_POD_GROUPS: "volcanopodgroups"}.get(resource, resource.plural)
 
 
 def failure(status: int, message: str = "") -> Failure:
@@ -57,9 +72,9 @@ class FakeCluster:
         with self.lock:
             raw = copy.deepcopy(dict(body))
             metadata = raw.setdefault("metadata", {})
-            metadata.setdefault("uid", f"uid-{resource.plural}-{metadata['name']}")
+            metadata.setdefault("uid", f"uid-{kept_as(resource)}-{metadata['name']}")
             metadata.setdefault("creationTimestamp", format_timestamp(NOON))
-            return self._store(resource.plural, raw, added=True)
+            return self._store(kept_as(resource), raw, added=True)
 
     def start_operator(self) -> None:
         """Have an operator that holds its Lease for longer than any test takes."""
@@ -121,13 +136,13 @@ class FakeCluster:
     def remove(self, resource: Resource, raw: Raw) -> None:
         metadata = raw["metadata"]
         with self.lock:
-            gone = self.objects[resource.plural].pop((metadata.get("namespace", ""), metadata["name"]))
-            self._tell(resource.plural, gone, Removed)
+            gone = self.objects[kept_as(resource)].pop((metadata.get("namespace", ""), metadata["name"]))
+            self._tell(kept_as(resource), gone, Removed)
 
     def raw(self, resource: Resource) -> list[Raw]:
         """Return all objects of a kind, also while threads are changing them."""
         with self.lock:
-            return list(self.objects[resource.plural].values())
+            return list(self.objects[kept_as(resource)].values())
 
     def plan(self) -> Raw:
         (found,) = self.raw(MIGRATION_PLANS)
@@ -173,7 +188,7 @@ class FakeCluster:
         self._called("list", resource, "")
         chosen = selector(namespace, label_selector, field_selector)
         with self.lock:
-            found = [raw for _, raw in sorted(self.objects[resource.plural].items()) if chosen(raw)]
+            found = [raw for _, raw in sorted(self.objects[kept_as(resource)].items()) if chosen(raw)]
             return Listing(items=tuple(decoded(raw, type) for raw in found), resource_version="1")
 
     def create(self, resource: Resource, body: Mapping[str, Any], *, type: Any = dict, **_: Any) -> Any:
@@ -181,7 +196,7 @@ class FakeCluster:
         self._called("create", resource, name)
         with self.lock:
             key = (body["metadata"].get("namespace", ""), name)
-            if key in self.objects[resource.plural]:
+            if key in self.objects[kept_as(resource)]:
                 raise AlreadyExistsError(call("create", resource, name), failure(409, "exists"))
             metadata = {**body["metadata"], "creationTimestamp": format_timestamp(datetime.now(UTC))}
             raw = self.add(resource, {**body, "metadata": metadata})
@@ -207,7 +222,7 @@ class FakeCluster:
                 raise ConflictError(call("patch", resource, name), failure(409, "changed"))
             if subresource:
                 body = {"status": body["status"]}
-            return decoded(self._store(resource.plural, merged(raw, body)), type)
+            return decoded(self._store(kept_as(resource), merged(raw, body)), type)
 
     def json_patch(
         self, resource: Resource, name: str, operations: Any, *, namespace: str | None = None, type: Any = dict
@@ -222,7 +237,7 @@ class FakeCluster:
                     target = target[int(part)] if isinstance(target, list_type) else target[part]
                 if operation["op"] == "remove":
                     del target[int(last)]
-            return decoded(self._store(resource.plural, raw), type)
+            return decoded(self._store(kept_as(resource), raw), type)
 
     def delete(self, resource: Resource, name: str, *, namespace: str | None = None, **_: Any) -> None:
         self._called("delete", resource, name)
@@ -250,8 +265,8 @@ class FakeCluster:
         events: queue.Queue[Any] = queue.Queue()
         chosen = selector(namespace, label_selector, field_selector)
         with self.lock:
-            found = [raw for raw in self.objects[resource.plural].values() if chosen(raw)]
-            self.watchers.append((resource.plural, chosen, events, type))
+            found = [raw for raw in self.objects[kept_as(resource)].values() if chosen(raw)]
+            self.watchers.append((kept_as(resource), chosen, events, type))
             listed = tuple(decoded(raw, type) for raw in found)
         yield Listed(items=listed, resource_version="1")
         while not stop.is_set():
@@ -263,15 +278,15 @@ class FakeCluster:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _called(self, verb: str, resource: Resource, name: str) -> None:
-        self.before(verb, resource.plural, name)
+        self.before(verb, kept_as(resource), name)
         with self.lock:
-            self.calls.append((verb, resource.plural, name))
-            waiting = self.faults.get((verb, resource.plural), [])
+            self.calls.append((verb, kept_as(resource), name))
+            waiting = self.faults.get((verb, kept_as(resource)), [])
             if waiting:
                 raise waiting.pop(0)
 
     def _find(self, resource: Resource, name: str, namespace: str | None) -> Raw:
-        found = self.objects[resource.plural].get((namespace or "", name))
+        found = self.objects[kept_as(resource)].get((namespace or "", name))
         if found is None:
             raise NotFoundError(call("get", resource, name), failure(404, "not found"))
         return found

@@ -19,8 +19,12 @@ from builders import (
     node,
     owner,
     pod,
+    pod_group,
+    pod_group_workload,
     priority_class,
     reservation,
+    volcano_job,
+    volcano_pod_group,
     volume,
     workload,
 )
@@ -43,6 +47,9 @@ EVERYTHING = Snapshot(
     priority_classes=(priority_class("high", 1000),),
     namespaces=(namespace(),),
     reservations=(reservation(),),
+    volcano_jobs=(volcano_job(),),
+    pod_groups=(pod_group(min_count=2), volcano_pod_group()),
+    pod_group_workloads=(pod_group_workload(worker=2),),
 )
 
 

@@ -20,10 +20,12 @@ from berth_core.workloads import PodFailurePolicy, PodFailurePolicyRule, Workloa
 from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.movable import Movable
 from berth_descheduler.refusals import RefusalReason as Reason
-from builders import bare_pod, disruption_budget, owner, pod, workload
+from builders import bare_pod, disruption_budget, owner, pod, volcano_job, volcano_pod, workload
 
 WEB = {"app": "web"}
 LATER = "2026-11-21T12:00:00Z"
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 BERTH = "berth.volcano.sh"
 
 
@@ -118,7 +120,16 @@ TABLE = {
     ),
     "a policy without rules is none": of_job(None, backoff_limit=6, pod_failure_policy=policy()),
     "a Job that is suspended": of_job(Reason.CONTROLLER_SCALING_DOWN, backoff_limit=6, suspend=True),
-    "a pod of a Volcano Job may": Case(None, running(controller=of("batch.volcano.sh/v1alpha1", "Job"))),
+    "a pod of a Volcano Job that is not known may not": Case(Reason.GANG_UNKNOWN, volcano_pod()),
+    "a pod of a Volcano Job may": Case(None, volcano_pod(), {"volcano_jobs": (volcano_job(),)}),
+    "a pod that the cluster autoscaler has to leave may not": Case(
+        Reason.NOT_SAFE_TO_EVICT, running(annotations={SAFE_TO_EVICT: "false"})
+    ),
+    "a pod that is safe to evict may": Case(None, running(annotations={SAFE_TO_EVICT: "true"})),
+    "a pod that Karpenter has to leave may not": Case(
+        Reason.DO_NOT_DISRUPT, running(annotations={DO_NOT_DISRUPT: "true"})
+    ),
+    "a pod that Karpenter may disrupt may": Case(None, running(annotations={DO_NOT_DISRUPT: "false"})),
     "a pod of a DaemonSet may not": Case(Reason.DAEMON_POD, running(controller=owner("DaemonSet"))),
     "a mirror pod may not": Case(Reason.MIRROR_POD, mirror()),
     "a bare pod may not": Case(Reason.NO_CONTROLLER, bare_pod(node="node-a")),

@@ -7,7 +7,8 @@ Each move goes to the earliest wave that
 - is after the wave of an earlier move of the same pod, which only brings it to where this one takes it from,
 - is after the wave of every earlier move of a pod that constrains it or that it constrains (affinity, spread), so that
   such moves are made one by one, in the order in which they were found feasible,
-- has room by the limits: pods of one controller in flight, moves of a wave, disruptions that a budget allows.
+- has room by the limits: pods of one controller in flight, moves of a wave, disruptions that a budget allows, pods that
+  a gang can spare.
 
 Why the waves fit: take the last move in order among those that have come to a node by some wave. When the plan was
 made, every arrival before it was counted on that node, and only departures before it were not. By the first rule all
@@ -25,9 +26,10 @@ from berth_descheduler.planner.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.problems import Problem
 from berth_descheduler.planner.state import State, Step
 from berth_descheduler.plugins.disruptions import DisruptionBudgets, budget_key, disruptions_allowed
+from berth_descheduler.plugins.gangs import Gangs
 
 Limited: TypeAlias = tuple[str, str]
-"""Something of which only so many may be in flight: a controller, a disruption budget, the wave itself."""
+"""Something of which only so many may be in flight: a controller, a disruption budget, a gang, the wave itself."""
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class _Limits:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._budgets = DisruptionBudgets(problem.cluster.snapshot.disruption_budgets)
+        self._gangs = Gangs(problem.cluster.snapshot)
 
     def of(self, pod: PodIndex) -> dict[Limited, int]:
         """Return how many pods may be in flight of each thing that this pod counts for."""
@@ -104,6 +107,7 @@ class _Limits:
             limits["controller", key] = waves.per_controller
         for budget in self._budgets.covering(placed):
             limits["budget", budget_key(budget)] = max(1, disruptions_allowed(budget))
+        limits.update({("gang", gang): spare for gang, spare in self._gangs.spare(placed).items()})
         return limits
 
 

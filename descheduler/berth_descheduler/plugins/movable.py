@@ -15,8 +15,10 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import OwnerReference, Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload
+from berth_descheduler.plugins.annotations import DO_NOT_DISRUPT_ANNOTATION, SAFE_TO_EVICT_ANNOTATION
 from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.plugins.disruptions import DisruptionBudgets
+from berth_descheduler.plugins.gangs import VOLCANO_JOB_KIND, Gangs
 from berth_descheduler.plugins.job_failures import JOB_KIND, failing_refusal
 from berth_descheduler.refusals import Refusal, RefusalReason
 
@@ -33,7 +35,7 @@ _MAKERS: Final = frozenset(
         ("apps", "StatefulSet"),
         ("", "ReplicationController"),
         JOB_KIND,
-        ("batch.volcano.sh", "Job"),
+        VOLCANO_JOB_KIND,
     }
 )
 """API group and kind of the controllers that make an evicted pod again."""
@@ -61,6 +63,8 @@ class Movable:
             self._namespace_refusals,
             _importance_refusals,
             self._controller_refusals,
+            Gangs(snapshot).refusals,
+            wish_refusals,
             _storage_refusals,
             self._budget_refusals,
         )
@@ -165,6 +169,21 @@ def _importance_refusals(pod: Pod) -> Refusals:
     if name in _SYSTEM_CRITICAL_CLASSES or priority >= SYSTEM_CRITICAL_PRIORITY:
         return (Refusal(RefusalReason.SYSTEM_CRITICAL, f"it is critical to the system ({name or priority})"),)
     return ()
+
+
+def wish_refusals(pod: Pod) -> Refusals:
+    """Return the wishes of a pod's owner that autoscalers honour as well."""
+    annotations = pod.metadata.annotations
+    if not annotations:
+        return ()
+    found: Refusals = ()
+    if annotations.get(SAFE_TO_EVICT_ANNOTATION) == "false":
+        text = f"its annotation {SAFE_TO_EVICT_ANNOTATION} is false"
+        found = (Refusal(RefusalReason.NOT_SAFE_TO_EVICT, text),)
+    if annotations.get(DO_NOT_DISRUPT_ANNOTATION) == "true":
+        text = f"its annotation {DO_NOT_DISRUPT_ANNOTATION} is true"
+        found = (*found, Refusal(RefusalReason.DO_NOT_DISRUPT, text))
+    return found
 
 
 def _storage_refusals(pod: Pod) -> Refusals:

@@ -1,0 +1,132 @@
+"""Groups of pods that run together or not at all, as Volcano and Kubernetes write them.
+
+Volcano has its Job and its PodGroup. Kubernetes has the PodGroup of `spec.schedulingGroup` (from 1.36 on, where it is
+enabled) and before that the pod groups within the Workload of `spec.workloadRef` (1.35).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from berth_core.objects import ApiStruct, ObjectMeta
+
+VOLCANO_JOB_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
+VOLCANO_JOB_KIND: Final = "Job"
+VOLCANO_POD_GROUP_API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
+POD_GROUP_API_VERSIONS: Final = (
+    "scheduling.k8s.io/v1beta1",
+    "scheduling.k8s.io/v1alpha3",
+    "scheduling.k8s.io/v1alpha2",
+)
+"""Newest first."""
+POD_GROUP_KIND: Final = "PodGroup"
+POD_GROUP_WORKLOAD_API_VERSION: Final = "scheduling.k8s.io/v1alpha1"
+POD_GROUP_WORKLOAD_KIND: Final = "Workload"
+
+GROUP_NAME_ANNOTATIONS: Final = ("scheduling.volcano.sh/group-name", "scheduling.k8s.io/group-name")
+"""On a pod: the name of its Volcano PodGroup; the second one is what Volcano's controllers write."""
+
+TASK_ANNOTATION: Final = "volcano.sh/task-spec"
+"""On a pod of a Volcano Job: the name of its task."""
+
+_DISRUPTED_AS_A_WHOLE: Final = "PodGroup"
+
+
+class LifecyclePolicy(ApiStruct, frozen=True, kw_only=True):
+    """What a Volcano Job does when something happens to one of its pods; `event` counts beside `events`."""
+
+    event: str = ""
+    events: tuple[str, ...] = ()
+    action: str = ""
+    exit_code: int | None = None
+
+
+class VolcanoTask(ApiStruct, frozen=True, kw_only=True):
+    """Some pods of a Volcano Job that are alike."""
+
+    name: str = ""
+    replicas: int = 0
+    min_available: int | None = None
+    policies: tuple[LifecyclePolicy, ...] = ()
+
+
+class VolcanoJobSpec(ApiStruct, frozen=True, kw_only=True):
+    """How many pods a Volcano Job needs, and what it does when it loses one."""
+
+    min_available: int | None = None
+    policies: tuple[LifecyclePolicy, ...] = ()
+    tasks: tuple[VolcanoTask, ...] = ()
+
+
+class VolcanoJob(ApiStruct, frozen=True, kw_only=True):
+    """A Job of Volcano, which makes its pods again."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolcanoJobSpec = VolcanoJobSpec()
+
+
+class GangPolicy(ApiStruct, frozen=True, kw_only=True):
+    """How many pods of a group have to be scheduled together."""
+
+    min_count: int = 0
+
+
+class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
+    """How the pods of a group are scheduled; without a gang policy each by itself."""
+
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """How many pods a group needs: Volcano's fields, then those of Kubernetes."""
+
+    min_member: int | None = None
+    min_task_member: Mapping[str, int] = {}
+    scheduling_policy: SchedulingPolicy | None = None
+    disruption_mode: str | dict[str, Any] | None = None
+
+
+class PodGroup(ApiStruct, frozen=True, kw_only=True):
+    """A PodGroup of Volcano or of Kubernetes, by its `api_version`."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+
+    @property
+    def api_group(self) -> str:
+        """Return the API group."""
+        return self.api_version.partition("/")[0]
+
+    @property
+    def minimum(self) -> int:
+        """Return how many pods the group needs, 0 where it needs none in particular."""
+        policy = self.spec.scheduling_policy
+        of_gang = policy.gang.min_count if policy is not None and policy.gang is not None else 0
+        return max(self.spec.min_member or 0, of_gang)
+
+    @property
+    def is_disrupted_as_a_whole(self) -> bool:
+        """Return whether its pods are to be disrupted all together or not at all."""
+        mode = self.spec.disruption_mode
+        return "all" in mode if isinstance(mode, dict) else mode == _DISRUPTED_AS_A_WHOLE
+
+
+class WorkloadPodGroup(ApiStruct, frozen=True, kw_only=True):
+    """A pod group within a Workload; each of its replicas is a group of its own."""
+
+    name: str = ""
+    policy: SchedulingPolicy = SchedulingPolicy()
+
+
+class PodGroupWorkloadSpec(ApiStruct, frozen=True, kw_only=True):
+    """The pod groups of a Workload."""
+
+    pod_groups: tuple[WorkloadPodGroup, ...] = ()
+
+
+class PodGroupWorkload(ApiStruct, frozen=True, kw_only=True):
+    """A Workload of `scheduling.k8s.io/v1alpha1`."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupWorkloadSpec = PodGroupWorkloadSpec()
