@@ -32,6 +32,10 @@ def guards_the_node(call: Call) -> bool:
     return call.method == "PATCH" and "/nodes/" in call.path and HANDOVER_TAINT.encode() in call.body
 
 
+def fences_the_node_off(call: Call) -> bool:
+    return call.method == "POST" and call.path.endswith("/pods") and b'"nodeName"' in call.body
+
+
 def deletes_the_placeholder(call: Call) -> bool:
     return call.method == "DELETE" and "/pods/place-" in call.path
 
@@ -61,6 +65,10 @@ def takes_the_guard_off(call: Call) -> bool:
     return call.method == "PATCH" and "/nodes/" in call.path and HANDOVER_TAINT.encode() not in call.body
 
 
+def takes_the_fence_away(call: Call) -> bool:
+    return call.method == "DELETE" and "/pods/fence-" in call.path
+
+
 def unregisters_the_webhook(call: Call) -> bool:
     return call.method == "DELETE" and "/mutatingwebhookconfigurations/" in call.path
 
@@ -68,6 +76,7 @@ def unregisters_the_webhook(call: Call) -> bool:
 CALLS: Final[dict[str, Callable[[Call], bool]]] = {
     "the pod is given its slot": gives_the_slot,
     "the status says who takes the slot": says_who_takes_the_slot,
+    "the node is fenced off": fences_the_node_off,
     "the node is guarded": guards_the_node,
     "the placeholder is deleted": deletes_the_placeholder,
     "the pod is nominated": nominates_the_pod,
@@ -76,6 +85,7 @@ CALLS: Final[dict[str, Callable[[Call], bool]]] = {
     "the event is recorded": records_the_event,
     "label and note are taken off": takes_label_and_note_off,
     "the guard is taken off": takes_the_guard_off,
+    "the fence is taken away": takes_the_fence_away,
     "the webhook is unregistered": unregisters_the_webhook,
 }
 """In the order in which they are made."""

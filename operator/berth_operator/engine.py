@@ -25,6 +25,7 @@ from berth_kube.resources import NODES, PODS
 from berth_operator import log_keys, metrics
 from berth_operator.acting.allowances import Allowances
 from berth_operator.acting.announcements import Announcer
+from berth_operator.acting.fences import FenceKeeper
 from berth_operator.acting.guards import GuardKeeper
 from berth_operator.acting.orphans import OrphanKeeper
 from berth_operator.acting.performer import Crew, Performer
@@ -86,9 +87,10 @@ class Engine:
         self._announcer = Announcer(client, lambda: self._pacing.is_busy)
         self._performer = self._build_performer()
         self._orphans = OrphanKeeper(client, cache, self._performer)
-        self._guards = GuardKeeper(client, cache, settings.handover)
+        fences = FenceKeeper(client, cache, self._priorities, settings.placeholders)
+        self._guards = GuardKeeper(client, cache, fences, settings.handover)
         self._seeker = Seeker(client, cache, queue.add)
-        self._sweep = Sweep(client, cache, scope, self._priorities, queue.add)
+        self._sweep = Sweep(client, cache, scope, self._priorities, fences, queue.add)
         self._stop = threading.Event()
         self._watches = Watches(client, cache, self._rules, settings.placeholders.namespace, self._stop)
         self._retired = threading.Event()

@@ -13,6 +13,15 @@ RESERVATION_LABEL: Final = f"{PREFIX}/reservation"
 PLACEHOLDER_LABEL: Final = f"{PREFIX}/placeholder"
 """On a placeholder pod, value `true`; what the operator watches in its own namespace."""
 
+SUCCESSOR_LABEL: Final = f"{PREFIX}/successor"
+"""On a placeholder that takes the place of another one, value `true`: the fence of its node lets it in."""
+
+FENCE_LABEL: Final = f"{PREFIX}/fence"
+"""On the pod that keeps others off a node while a slot on it changes hands, value `true`."""
+
+DAEMON_POD_LABEL: Final = "pod-template-generation"
+"""Kubernetes' own: pods of DaemonSets carry it, and no others."""
+
 PROBE_LABEL: Final = f"{PREFIX}/probe"
 """On the pod of a dry-run probe, value: the uid of the Reservation whose hand-over is being proven."""
 

@@ -39,6 +39,12 @@ def placeholder_name(reservation_name: str, reservation_uid: str, task: str, ind
     return f"{_readable(f'{reservation_name}-{task}', reserve=len(suffix))}{suffix}"
 
 
+def fence_name(node: str, period: int) -> str:
+    """Return the name of the pod that fences a node off for hand-overs that end in a period of time."""
+    suffix = f"-{period}-{_short_hash(node)}"
+    return f"{_readable(f'fence-{node}', reserve=len(suffix))}{suffix}"
+
+
 def probe_name(reservation_uid: str) -> str:
     """Return the name of the dry-run pod that proves a Reservation's hand-over path."""
     return f"probe-{_short_hash(reservation_uid)}"

@@ -6,9 +6,9 @@ import pytest
 
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_kube.errors import AlreadyExistsError
-from berth_kube.resources import PRIORITY_CLASSES
+from berth_kube.resources import DEPLOYMENTS, PRIORITY_CLASSES
 from berth_sandbox.faults import FaultKind, FaultProxy, HoldPlan
-from cluster_objects import overbooked_nodes
+from cluster_objects import build_deployment, overbooked_nodes, pods
 from handover_calls import deletes_the_placeholder
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage
@@ -20,6 +20,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
 SCHEDULERS: Final = ("default-scheduler", "second-scheduler")
 HUNGRY_OF_EACH: Final = 3
+SLOTS: Final = 8
+"""As many pods of one cpu as the two nodes of a stage take."""
+EVERYTHING: Final = [{"operator": "Exists"}]
 HIGH: Final = "matrix-high"
 
 
@@ -38,12 +41,17 @@ def fill_the_other_node(stage: Stage) -> None:
 
 
 def create_hungry_pods(stage: Stage, priority_class: str = "", schedulers: tuple[str, ...] = SCHEDULERS) -> list[str]:
-    """Create pods that nothing keeps from the slot but what holds it, and return their names."""
+    """Create pods that nothing keeps from the slot but what holds it, and return their names.
+
+    All but one of each scheduler tolerate every taint.
+    """
     names = []
     for scheduler in schedulers:
         for number in range(HUNGRY_OF_EACH):
             names.append(f"hungry-{scheduler}-{number}")
-            stage.create_pod(names[-1], app="hungry", schedulerName=scheduler, priorityClassName=priority_class)
+            tolerations = EVERYTHING if number else []
+            spec = {"schedulerName": scheduler, "priorityClassName": priority_class, "tolerations": tolerations}
+            stage.create_pod(names[-1], app="hungry", **spec)
     return names
 
 
@@ -54,6 +62,36 @@ def wait_until_refused(stage: Stage, names: list[str]) -> None:
         lambda: all(stage.pod(name).condition("PodScheduled") == "False" for name in names),
         seconds=60,
     )
+
+
+def test_pods_that_tolerate_everything_get_no_place_that_changes_hands(stage: Stage) -> None:
+    stage.reserve(template=stage.template(cpu="1"), replicas=SLOTS)
+    stage.wait_until_proven()
+    hungry = [
+        build_deployment(
+            f"hungry-{scheduler}",
+            replicas=20,
+            cpu="1",
+            schedulerName=scheduler,
+            nodeSelector=stage.selector,
+            tolerations=EVERYTHING,
+        )
+        for scheduler in SCHEDULERS
+    ]
+    for body in hungry:
+        stage.client.create(DEPLOYMENTS, body, namespace=stage.namespace)
+    waiting = lambda: [p for p in pods(stage.client, stage.namespace) if p.condition("PodScheduled") == "False"]  # noqa: E731
+    eventually("no scheduler finds a place", lambda: len(waiting()) == 40, seconds=120)
+
+    owner = build_deployment("owner", replicas=SLOTS, cpu="1", nodeSelector=stage.selector)
+    stage.client.create(DEPLOYMENTS, owner, namespace=stage.namespace)
+    taken = stage.wait_for(ReservationPhase.SUCCEEDED, seconds=120)
+
+    kept = [p for p in pods(stage.client, stage.namespace, app="owner") if p.spec.node_name]
+    assert len(kept) == SLOTS
+    assert {slot.node for slot in taken.status.slots} == set(stage.nodes)
+    assert len(waiting()) == 40
+    assert overbooked_nodes(stage.client) == []
 
 
 @pytest.mark.parametrize("owner_priority", ["", HIGH], ids=["equal", "lower"])

@@ -26,6 +26,13 @@ def test_a_reservations_name_is_valid_and_always_the_same(plan: str, uid: str) -
     assert name == names.reservation_name(plan, uid)
 
 
+@given(OBJECT_NAMES, st.integers(0, 10**9))
+def test_a_fences_name_is_valid_and_of_its_node_and_period(node: str, period: int) -> None:
+    name = names.fence_name(node, period)
+    assert DNS_LABEL.fullmatch(name)
+    assert name not in {names.fence_name(node, period + 1), names.fence_name(f"{node}a", period)}
+
+
 @given(UIDS)
 def test_a_probes_name_is_valid_and_its_own(uid: str) -> None:
     assert DNS_LABEL.fullmatch(names.probe_name(uid))
@@ -69,7 +76,7 @@ def test_a_key_is_one_that_the_api_server_takes(name: str) -> None:
 
 
 def test_keys_of_our_own_have_our_prefix_and_differ_within_their_sort() -> None:
-    others = {"MANAGED_LABEL", "CRITICAL_NODE_LABEL", "QUEUE_ANNOTATION"}
+    others = {"MANAGED_LABEL", "CRITICAL_NODE_LABEL", "QUEUE_ANNOTATION", "DAEMON_POD_LABEL"}
     ours = {name: key for name, key in KEYS.items() if name not in others}
     assert all(key.startswith(f"{labels.PREFIX}/") for key in ours.values())
     for sort in ("_LABEL", "_ANNOTATION", "_TAINT"):

@@ -17,6 +17,7 @@ from berth_core.reservations import (
 )
 from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
+from berth_operator.acting.fences import FenceKeeper
 from berth_operator.acting.guards import GuardKeeper
 from berth_operator.acting.orphans import OrphanKeeper
 from berth_operator.acting.sweep import Sweep
@@ -25,7 +26,7 @@ from berth_operator.decisions.actions import (
 )
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.node_book import GuardableNode
-from berth_operator.settings import HandoverSettings
+from berth_operator.settings import HandoverSettings, PlaceholderSettings
 from berth_operator.work_queue import STRAYS_KEY, KeyKind
 from builders import NOON, as_api, pod, task
 from fake_api import error
@@ -42,11 +43,15 @@ def guarded(desk: Desk) -> dict[str, str]:
     return {taint.key: taint.value for taint in body.spec.taints}
 
 
+def fences(desk: Desk) -> FenceKeeper:
+    return FenceKeeper(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
+
+
 def guard_keeper(desk: Desk, *taints: dict[str, str]) -> GuardKeeper:
     body = {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {"taints": list(taints)}}
     desk.api.put(NODES, body)
     desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
-    return GuardKeeper(desk.api.as_client(), desk.cache, HandoverSettings())
+    return GuardKeeper(desk.api.as_client(), desk.cache, fences(desk), HandoverSettings())
 
 
 OURS = {"key": HANDOVER_TAINT, "value": "5", "effect": "NoSchedule"}
@@ -84,7 +89,7 @@ def test_a_guard_is_taken_off_when(desk: Desk, owner: Pod | None, seconds: int) 
 
 def test_a_node_that_is_gone_needs_no_guard(desk: Desk) -> None:
     desk.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
-    GuardKeeper(desk.api.as_client(), desk.cache, HandoverSettings()).reconcile("node-a", NOON)
+    GuardKeeper(desk.api.as_client(), desk.cache, fences(desk), HandoverSettings()).reconcile("node-a", NOON)
     assert desk.cache.guard_deadline("node-a") is None
 
 
@@ -144,7 +149,7 @@ def test_a_gate_without_a_label_is_taken_off_and_only_ours(desk: Desk) -> None:
 
 
 def sweep(desk: Desk) -> Sweep:
-    return Sweep(desk.api.as_client(), desk.cache, desk.scope, desk.priorities, desk.queued.append)
+    return Sweep(desk.api.as_client(), desk.cache, desk.scope, desk.priorities, fences(desk), desk.queued.append)
 
 
 def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:

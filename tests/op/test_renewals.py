@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, SLOT_ANNOTATION
+from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, SLOT_ANNOTATION, SUCCESSOR_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.decisions.actions import AssignSlot, ShortenPlaceholder, SucceedPlaceholder
@@ -218,7 +218,7 @@ def test_a_successor_is_gated_noted_and_let_through_by_the_guard() -> None:
     made = msgspec.convert(build_successor(body, held(), note(), "uid-of-the-first"), Pod)
     first = msgspec.convert(body, Pod)
     assert made.metadata.name != first.metadata.name
-    assert made.metadata.labels == first.metadata.labels
+    assert made.metadata.labels == first.metadata.labels | {SUCCESSOR_LABEL: "true"}
     assert made.metadata.annotations == first.metadata.annotations | {SLOT_ANNOTATION: note().to_annotation()}
     assert [gate.name for gate in made.spec.scheduling_gates] == [HANDOVER_GATE]
     assert [toleration.key for toleration in made.spec.tolerations] == [HANDOVER_TAINT]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from berth_core.labels import FENCE_LABEL
 from berth_core.objects import (
     Container,
     ContainerPort,
@@ -38,6 +39,7 @@ from planner.clusters import (
 )
 
 WEB = {"app": "web"}
+ANYBODY = term(select=LabelSelector(), namespace_selector=LabelSelector())
 DB = {"app": "db"}
 
 
@@ -379,6 +381,9 @@ ANTI_AFFINITY = {
                 ),
             ),
         ),
+    ),
+    "the fence of a hand-over, which comes and goes, counts for nothing": Case(
+        None, mover(), others=(other(namespace="berth-system", labels={FENCE_LABEL: "true"}, affinity=apart(ANYBODY)),)
     ),
     "one that may shun the pod's namespace is taken to shun it": Case(
         Reason.OTHERS_ANTI_AFFINITY,

@@ -7,6 +7,7 @@ from msgspec import structs
 
 from berth_core.labels import (
     DRAINING_TAINT,
+    FENCE_LABEL,
     FREED_ANNOTATION,
     FREED_TAINT,
     HANDOVER_GATE,
@@ -84,6 +85,10 @@ EXPIRED_MEANWHILE = with_slot(SlotState.HANDING_OVER, taker="uid-default-web-0",
 
 def guarded(value: str) -> Node:
     return node("node-a", taints=[Taint(key=HANDOVER_TAINT, value=value, effect="NoSchedule")])
+
+
+def fence(namespace: str = "berth-system") -> Pod:
+    return pod("fence-node-a-1", namespace=namespace, node="node-a", labels={FENCE_LABEL: "true"})
 
 
 def freed(*, marked: bool = True, tainted: bool = True) -> Node:
@@ -228,6 +233,11 @@ CASES = {
         (Invariant.GUARD_LEFT,),
     ),
     "a guard for nobody": Case(ClusterState(nodes=(guarded(LATER),)), (Invariant.GUARD_LEFT,)),
+    "a fence where a slot changes hands": Case(ClusterState(pods=(fence(),), reservations=(HANDING_OVER,))),
+    "a fence where a slot is only held": Case(
+        ClusterState(pods=(fence(),), reservations=(HELD,)), (Invariant.FENCE_LEFT,)
+    ),
+    "a pod in another namespace that is labelled as a fence": Case(ClusterState(pods=(fence("default"),))),
     "a source of a running plan": Case(ClusterState(nodes=(draining("p"),), plans=(plan("p", PlanPhase.RUNNING),))),
     "a source of a plan that is over": Case(
         ClusterState(nodes=(draining("p"),), plans=(plan("p", PlanPhase.SUCCEEDED),)), (Invariant.DRAINING_LEFT,)

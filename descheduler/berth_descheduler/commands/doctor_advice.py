@@ -94,6 +94,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Take the taint off:",
         command=f"kubectl taint node {{name}} {HANDOVER_TAINT}-",
     ),
+    Invariant.FENCE_LEFT: Advice(
+        what="A pod fences a node off as during a hand-over, and none is going on there.",
+        why="No new pod but those of DaemonSets is scheduled to the node until it ends by itself, within five minutes.",
+        to_do="Delete the fence; it is only a pause container:",
+        command="kubectl -n {namespace} delete pod {name}",
+    ),
     Invariant.DRAINING_LEFT: Advice(
         what="A node carries the taint of a plan that is not running.",
         why="No new pod is scheduled to the node.",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.labels import FENCE_LABEL, MANAGED_BY_OPERATOR, MANAGED_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.planner.classes import ClassIndex
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PlacedPod, Presence
@@ -117,7 +117,7 @@ class Neighbours:
     def _read_class(self, index: ClassIndex) -> None:
         pods = self._cluster.classes[index]
         affinity = pods.example.spec.affinity
-        if affinity is None:
+        if affinity is None or FENCE_LABEL in pods.labels:  # a fence comes and goes, as a guard does
             return
         wanted = [resolve_term(term, pods.namespace, pods.labels) for term in required_affinity(affinity)]
         if wanted:

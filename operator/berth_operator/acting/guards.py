@@ -1,6 +1,6 @@
-"""Owns the guards: our taint is on a node exactly while a slot on it changes hands.
+"""The guards: our taint and our fence are on a node exactly while a slot on it changes hands.
 
-It does not own the hand-overs; that one goes on is read from the note on the owner pod.
+That a hand-over goes on is read from the note on the owner pod.
 """
 
 from datetime import datetime
@@ -12,6 +12,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.taints import put_taint, remove_taint
 from berth_operator import log_keys
+from berth_operator.acting.fences import FenceKeeper
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.node_book import GuardableNode
 from berth_operator.settings import HandoverSettings
@@ -22,9 +23,10 @@ log = structlog.get_logger(__name__)
 class GuardKeeper:
     """Brings one node's guard in line with the hand-overs on it."""
 
-    def __init__(self, client: KubeClient, cache: Cache, settings: HandoverSettings) -> None:
+    def __init__(self, client: KubeClient, cache: Cache, fences: FenceKeeper, settings: HandoverSettings) -> None:
         self._client = client
         self._cache = cache
+        self._fences = fences
         self._settings = settings
 
     def reconcile(self, node: str, now: datetime) -> None:
@@ -34,11 +36,14 @@ class GuardKeeper:
         current = self._cache.guard_deadline(node)
         try:
             if deadlines and (current is None or not current.isdecimal() or int(current) < max(deadlines)):
+                self._fences.put_up(node, max(deadlines), now)
                 self._guard(node, max(deadlines))
-            elif not deadlines and current is not None:
-                self._unguard(node)
+            elif not deadlines:
+                if current is not None:
+                    self._unguard(node)
+                self._fences.take_down(node)
         except NotFoundError:
-            return  # a node that is gone needs no guard
+            self._fences.take_down(node)  # a node that is gone needs no guard
 
     def _guard(self, node: str, deadline: int) -> None:
         patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=str(deadline), type=GuardableNode)

@@ -16,6 +16,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import RESERVATIONS
 from berth_operator import log_keys, metrics
+from berth_operator.acting.fences import FenceKeeper
 from berth_operator.acting.priorities import Priorities
 from berth_operator.acting.webhook_scope import WebhookScope
 from berth_operator.picture.cache import Cache
@@ -67,17 +68,19 @@ class Sweep:
         cache: Cache,
         scope: WebhookScope,
         priorities: Priorities,
+        fences: FenceKeeper,
         enqueue: Callable[[Key], None],
     ) -> None:
         self._client = client
         self._cache = cache
         self._scope = scope
         self._priorities = priorities
+        self._fences = fences
         self._enqueue = enqueue
         self._turn = 0
 
     def run(self, *, everything: bool = True) -> None:
-        """Do one pass: Reservations, pods without one, guards, the webhook's registration, priority classes.
+        """Do one pass: Reservations, pods without one, guards and fences, the webhook's registration, priority classes.
 
         Of the Reservations whose versions are known a quarter is looked at, each time another one, unless `everything`
         is to be: who has just begun to lead knows of nothing that was done. Those that lack something come first.
@@ -89,7 +92,7 @@ class Sweep:
             if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._enqueue(STRAYS_KEY)
-        for node in self._cache.nodes_of_interest():
+        for node in self._cache.nodes_of_interest() | self._fences.find():
             self._enqueue(Key(KeyKind.NODE, node))
         self._scope.refresh()
         if not self._cache.live_namespaces():

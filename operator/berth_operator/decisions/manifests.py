@@ -9,6 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.labels import (
+    DAEMON_POD_LABEL,
+    FENCE_LABEL,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
@@ -21,6 +23,7 @@ from berth_core.labels import (
     RESERVATION_NAME_ANNOTATION,
     ROOM_TAINT,
     SLOT_ANNOTATION,
+    SUCCESSOR_LABEL,
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
 )
@@ -41,6 +44,8 @@ Body = dict[str, Any]
 
 _NOBODY_UID: Final = 65535
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
+"""So that no pod of a user's priority can preempt a fence."""
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -108,35 +113,78 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
     )
     metadata = body["metadata"]
     notes = metadata["annotations"] | {SLOT_ANNOTATION: assignment.to_annotation()}
+    labels = metadata["labels"] | {SUCCESSOR_LABEL: "true"}
     spec = body["spec"] | {
         "schedulingGates": [handover_gate()],
         "tolerations": [*body["spec"]["tolerations"], handover_toleration()],
     }
-    return body | {"metadata": metadata | {"name": name, "annotations": notes}, "spec": spec}
+    return body | {"metadata": metadata | {"name": name, "labels": labels, "annotations": notes}, "spec": spec}
+
+
+def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
+    """Return the pod that keeps others off a node, whatever taints they tolerate: schedulers honour its anti-affinity.
+
+    Pods in a hand-over and pods of DaemonSets are let in; those that are on the node already stay. Of the placeholders
+    only one that takes the place of another is in a hand-over. It is bound from the start, so that no scheduler has to
+    place it; its requests are written as nothing, so that no LimitRange gives it any.
+    """
+    strangers = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+    placeholders = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
+    terms = [
+        {
+            "topologyKey": "kubernetes.io/hostname",
+            "namespaceSelector": {},
+            "labelSelector": {"matchExpressions": [{"key": key, "operator": operator} for key, operator in kept_off]},
+        }
+        for kept_off in (strangers, placeholders)
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": {FENCE_LABEL: "true", MANAGED_LABEL: MANAGED_BY_OPERATOR},
+        },
+        "spec": _idle_spec("fence", {"cpu": "0", "memory": "0"}, settings)
+        | {
+            "nodeName": node,
+            "activeDeadlineSeconds": max(1, seconds),
+            "priorityClassName": priority_class_name(FENCE_PRIORITY),
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+        },
+    }
+
+
+def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSettings) -> Body:
+    """Return the spec of a pod that does nothing, with one container."""
+    extended = {name: amount for name, amount in requests.items() if name not in _COMPUTE}
+    return {
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _restricted_pod_security(),
+        "containers": [
+            {
+                "name": name,
+                "image": settings.image,
+                "imagePullPolicy": "IfNotPresent",
+                "resources": {"requests": dict(requests), "limits": extended},
+                "securityContext": _restricted_container_security(),
+            }
+        ],
+    }
 
 
 def _placeholder_spec(reservation: Reservation, task: ReservationTask, settings: PlaceholderSettings) -> Body:
     spec = task.template.spec
     requests = effective_requests(spec).to_quantities()
-    extended = {name: amount for name, amount in requests.items() if name not in _COMPUTE}
-    result: Body = {
+    result = _idle_spec("placeholder", requests, settings) | {
         "schedulerName": scheduler_of(reservation, spec),
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": _restricted_pod_security(),
         "tolerations": [
             *(msgspec.to_builtins(t) for t in spec.tolerations if t.key not in {HANDOVER_TAINT, ROOM_TAINT}),
             *room_tolerations(reservation, task.reservation_node_names),
-        ],
-        "containers": [
-            {
-                "name": "placeholder",
-                "image": settings.image,
-                "imagePullPolicy": "IfNotPresent",
-                "resources": {"requests": requests, "limits": extended},
-                "securityContext": _restricted_container_security(),
-            }
         ],
     }
     if spec.node_selector:

@@ -388,6 +388,11 @@ class Cache:
             known = self._nodes.get(node)
         return known.guard_deadline if known else None
 
+    def pod_slots(self, node: str) -> int:
+        """Return how many pods a node takes, 0 where it is unknown."""
+        with self._lock:
+            return self._nodes.pod_slots(node)
+
     def nodes_of_interest(self) -> set[str]:
         """Return the nodes that carry our guard or that an owner pod's note names."""
         with self._lock:

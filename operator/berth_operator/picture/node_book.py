@@ -12,6 +12,8 @@ import msgspec
 
 from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import NodeSpec, ObjectMeta
+from berth_core.quantity import QuantityError
+from berth_core.resources import PODS, ResourceAmounts
 from berth_operator.decisions.node_access import NodeAccess
 from berth_operator.decisions.observation import Guard
 from berth_operator.picture.cluster_rules import NodeOffer
@@ -59,6 +61,14 @@ class NodeBook:
     def get(self, name: str) -> GuardableNode | None:
         """Return a node."""
         return self._nodes.get(name)
+
+    def pod_slots(self, name: str) -> int:
+        """Return how many pods a node takes, 0 where it is unknown."""
+        offered = self._nodes[name].status.allocatable.get(PODS, "0") if name in self._nodes else "0"
+        try:
+            return ResourceAmounts.from_quantities({PODS: offered}).get(PODS)
+        except QuantityError:
+            return 0
 
     def put(self, node: GuardableNode) -> NodeNews:
         """Put a version of a node in place of the known one; tell what is news."""

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from berth_core.labels import (
     DRAINING_TAINT,
+    FENCE_LABEL,
     FREED_ANNOTATION,
     FREED_TAINT,
     HANDOVER_GATE,
@@ -129,7 +130,7 @@ def _slot_of(placeholder: Pod, reservation: Reservation | None) -> Slot | None:
 
 
 def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield the nodes that are guarded past the deadline or for nobody; the taint's value is the deadline."""
+    """Yield the nodes that are guarded past the deadline or for nobody, and fences; a taint's value is its deadline."""
     changing_hands = {
         slot.node
         for reservation in state.reservations
@@ -145,6 +146,11 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
                 yield Violation(Invariant.GUARD_LEFT, target, f"its deadline {taint.value!r} has passed")
             elif node.metadata.name not in changing_hands:
                 yield Violation(Invariant.GUARD_LEFT, target, "no slot there is being handed over")
+    for pod in state.pods:
+        is_fence = FENCE_LABEL in pod.metadata.labels and pod.metadata.namespace == state.own_namespace
+        if is_fence and pod.spec.node_name not in changing_hands:
+            detail = f"no slot on node {pod.spec.node_name} is being handed over"
+            yield Violation(Invariant.FENCE_LEFT, f"pod {pod.key}", detail)
 
 
 def _nodes_of_successions(state: ClusterState) -> set[str]:

@@ -22,6 +22,8 @@ class Invariant(StrEnum):
     """A placeholder holds capacity that no live Reservation needs."""
     GUARD_LEFT = "GuardLeft"
     """A node keeps the hand-over taint past its deadline, or without a hand-over there."""
+    FENCE_LEFT = "FenceLeft"
+    """A pod fences a node off without a hand-over there."""
     DRAINING_LEFT = "DrainingLeft"
     """A node keeps the draining taint of a plan that is not running."""
     ROOM_GUARD_LEFT = "RoomGuardLeft"
@@ -54,6 +56,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.NOMINATION_LEFT: 5.0,
     Invariant.PLACEHOLDER_LEFT: 10.0,
     Invariant.GUARD_LEFT: 5.0,
+    Invariant.FENCE_LEFT: 5.0,
     Invariant.DRAINING_LEFT: 30.0,
     Invariant.ROOM_GUARD_LEFT: 30.0,
     Invariant.FREED_LEFT: 60.0,

@@ -6,7 +6,7 @@ It does not own what Berth puts on those pods (`leftovers`).
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from berth_core.labels import PLACEHOLDER_LABEL
+from berth_core.labels import FENCE_LABEL, PLACEHOLDER_LABEL
 from berth_core.objects import Pod
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ObjectReference, ReservationOwner
@@ -18,9 +18,9 @@ from berth_sandbox.invariants.violations import Invariant, Violation
 
 
 def pending_pods(state: ClusterState) -> Iterator[Violation]:
-    """Yield the pods that do not run yet, placeholders aside."""
+    """Yield the pods that do not run yet, Berth's own aside."""
     for pod in state.pods:
-        if pod.status.phase == "Pending" and PLACEHOLDER_LABEL not in pod.metadata.labels:
+        if pod.status.phase == "Pending" and not {PLACEHOLDER_LABEL, FENCE_LABEL} & pod.metadata.labels.keys():
             where = f"on {pod.spec.node_name}" if pod.spec.node_name else "without a node"
             yield Violation(Invariant.POD_PENDING, f"pod {pod.key}", f"pending {where}")
 

@@ -1,0 +1,129 @@
+"""The fences: pods that keep others off a guarded node, also those that tolerate its taint.
+
+A fence has no requests; its anti-affinity is what schedulers honour. It stands before the guard and goes after it, so
+that a node with our taint is fenced off, too. Each covers the hand-overs that end within a period of time and ends by
+itself soon after it, so that none is left for long when no operator runs; an extended hand-over gets the next one.
+"""
+
+import threading
+from collections import Counter
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from berth_core.errors import BerthError, RetryableError
+from berth_core.labels import FENCE_LABEL
+from berth_core.names import fence_name
+from berth_core.objects import Pod, PodStatus
+from berth_core.pod_requests import effective_requests
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, NotFoundError
+from berth_kube.resources import PODS
+from berth_operator import log_keys
+from berth_operator.acting.priorities import Priorities
+from berth_operator.decisions.manifests import FENCE_PRIORITY, build_fence
+from berth_operator.picture.cache import Cache
+from berth_operator.settings import PlaceholderSettings
+
+_PERIOD_SECONDS: Final = 120
+_MARGIN_SECONDS: Final = 60
+"""A fence outlives its period by so much: the next one has settled by then."""
+_SPARE_SLOTS: Final = 2
+"""A node with fewer pod slots left gets no fence: one is for it, one for a pod that comes meanwhile."""
+_TRIES: Final = 3
+"""After so many failures in a row a node is guarded without a fence: a second guard may not stop a hand-over."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Occupant(msgspec.Struct, frozen=True):
+    """Of a pod only what tells whether it uses one of its node's slots."""
+
+    status: PodStatus = PodStatus()
+
+
+class FenceKeeper:
+    """Puts fences up and takes them down; thread-safe, for one node at a time."""
+
+    def __init__(self, client: KubeClient, cache: Cache, priorities: Priorities, settings: PlaceholderSettings) -> None:
+        self._client = client
+        self._cache = cache
+        self._priorities = priorities
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._standing: dict[str, set[str]] = {}
+        """Names of the fences by node."""
+        self._failures: Counter[str] = Counter()
+        """By node: how often in a row none could be made."""
+
+    def put_up(self, node: str, deadline: int, now: datetime) -> None:
+        """Fence a node off for hand-overs that end by a deadline (unix seconds), if it can be done without harm."""
+        if not self._names(node) and not self._has_room(node):
+            _note_omission(node, "it has no pod slot to spare")
+            return
+        period = deadline // _PERIOD_SECONDS
+        seconds = int((period + 1) * _PERIOD_SECONDS + _MARGIN_SECONDS - now.timestamp())
+        body = build_fence(node, fence_name(node, period), seconds=seconds, settings=self._settings)
+        try:
+            self._priorities.ensure(FENCE_PRIORITY)
+            made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+        except AlreadyExistsError:
+            self._keep(node, body["metadata"]["name"])
+        except BerthError as error:
+            self._bear(node, error)
+        else:
+            self._keep(node, made.metadata.name)
+            if any(effective_requests(made.spec).to_quantities().values()):
+                self.take_down(node)
+                _note_omission(node, "a pod without requests is given some in this namespace")
+
+    def take_down(self, node: str) -> None:
+        """Delete the fences of a node, without waiting for a kubelet."""
+        for name in self._names(node):
+            with suppress(NotFoundError):
+                self._client.delete(PODS, name, namespace=self._settings.namespace, grace_seconds=0)
+            with self._lock:
+                self._standing[node].discard(name)
+                if not self._standing[node]:
+                    del self._standing[node]
+
+    def find(self) -> frozenset[str]:
+        """Return the nodes that have a fence, also one that an earlier operator put up."""
+        listed = self._client.list(PODS, namespace=self._settings.namespace, label_selector=FENCE_LABEL, type=Pod)
+        for pod in listed.items:
+            if FENCE_LABEL in pod.metadata.labels:
+                self._keep(pod.spec.node_name, pod.metadata.name)
+        with self._lock:
+            return frozenset(self._standing)
+
+    def _names(self, node: str) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(sorted(self._standing.get(node, ())))
+
+    def _keep(self, node: str, name: str) -> None:
+        with self._lock:
+            self._failures.pop(node, None)
+            self._standing.setdefault(node, set()).add(name)
+
+    def _has_room(self, node: str) -> bool:
+        """Return whether a node has pod slots to spare for a fence."""
+        listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
+        used = sum(one.status.phase not in {"Succeeded", "Failed"} for one in listed.items)
+        return used + _SPARE_SLOTS <= self._cache.pod_slots(node)
+
+    def _bear(self, node: str, error: BerthError) -> None:
+        """Go on without a fence where none can be made; raises what may pass until it has been tried often enough."""
+        self._priorities.forget(FENCE_PRIORITY)  # it may be our own class that is gone
+        with self._lock:
+            self._failures[node] += 1
+            is_passing = isinstance(error, RetryableError) and self._failures[node] < _TRIES
+        if is_passing:
+            raise error
+        _note_omission(node, str(error))
+
+
+def _note_omission(node: str, why: str) -> None:
+    log.warning(log_keys.FENCE_LEFT_OUT, **{log_keys.KEY_NODE: node, log_keys.KEY_MESSAGE: why})

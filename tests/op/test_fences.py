@@ -1,0 +1,188 @@
+"""A guarded node is fenced off against pods that tolerate its taint, where that harms nobody."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from berth_core.labels import FENCE_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL, SUCCESSOR_LABEL
+from berth_core.names import fence_name
+from berth_core.objects import LabelSelector, Pod
+from berth_core.reservations import SlotState
+from berth_core.selectors import matches_labels
+from berth_kube.errors import ForbiddenError, KubeError, ServerError
+from berth_kube.resources import NODES, PODS
+from berth_operator.acting.fences import FenceKeeper
+from berth_operator.acting.guards import GuardKeeper
+from berth_operator.acting.sweep import Sweep
+from berth_operator.decisions.manifests import FENCE_PRIORITY
+from berth_operator.picture.node_book import GuardableNode
+from berth_operator.settings import HandoverSettings, PlaceholderSettings
+from berth_operator.work_queue import KeyKind
+from builders import NOON, as_api, pod
+from fake_api import error
+from handover_builders import DEADLINE, note, owner_pod, place, slot
+from operator_desk import Desk, desk
+
+__all__ = ["desk"]
+
+FENCE = fence_name("node-a", DEADLINE // 120)
+CREATE = f"create pods {FENCE}"
+
+
+def know_node(desk: Desk, *, pod_slots: str = "110") -> None:
+    status = {"allocatable": {"pods": pod_slots}}
+    desk.api.put(NODES, {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {}, "status": status})
+    desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
+
+
+def fence_keeper(desk: Desk) -> FenceKeeper:
+    return FenceKeeper(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
+
+
+def guard_keeper(desk: Desk, fences: FenceKeeper | None = None) -> GuardKeeper:
+    return GuardKeeper(desk.api.as_client(), desk.cache, fences or fence_keeper(desk), HandoverSettings())
+
+
+def hand_over(desk: Desk, *, deadline: int = DEADLINE) -> None:
+    desk.know(owner_pod(given=note(deadline=deadline)), of=place(slot(SlotState.HELD)))
+
+
+def fences(desk: Desk) -> list[Pod]:
+    found = desk.api.list(PODS, namespace="berth-system", type=Pod).items
+    return [one for one in found if FENCE_LABEL in one.metadata.labels]
+
+
+def writes(desk: Desk) -> list[str]:
+    return [call for call in desk.api.calls if call.partition(" ")[0] in {"create", "merge", "delete"}]
+
+
+def test_a_fence_stands_before_the_guard_and_goes_after_it(desk: Desk) -> None:
+    know_node(desk)
+    hand_over(desk)
+    keeper = guard_keeper(desk)
+    keeper.reconcile("node-a", NOON)
+    keeper.reconcile("node-a", NOON + timedelta(seconds=31))
+    assert [call for call in writes(desk) if "priorityclasses" not in call] == [
+        CREATE,
+        "merge nodes node-a",
+        "merge nodes node-a",
+        f"delete pods {FENCE}",
+    ]
+
+
+def test_a_fence_takes_no_room_cannot_be_preempted_and_ends_by_itself(desk: Desk) -> None:
+    know_node(desk)
+    fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
+    (fence,) = fences(desk)
+    assert fence.spec.node_name == "node-a"
+    assert fence.spec.priority_class_name == f"berth-placeholder-{FENCE_PRIORITY}"
+    ends = NOON.timestamp() + (fence.spec.active_deadline_seconds or 0)
+    assert DEADLINE + 60 < ends <= DEADLINE + 120 + 60
+    assert {amount for one in fence.spec.containers for amount in one.resources.requests.values()} == {"0"}
+
+
+KEPT_OFF: dict[str, tuple[dict[str, str], bool]] = {
+    "an ordinary pod": ({"app": "web"}, True),
+    "a pod without labels": ({}, True),
+    "a pod in a hand-over": ({"app": "web", RESERVATION_LABEL: "uid"}, False),
+    "a pod of a DaemonSet": ({"pod-template-generation": "1"}, False),
+    "a placeholder": ({PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid"}, True),
+    "a placeholder that takes the place of another": (
+        {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid", SUCCESSOR_LABEL: "true"},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "want"), KEPT_OFF.values(), ids=KEPT_OFF.keys())
+def test_a_fence_keeps_off(desk: Desk, labels: dict[str, str], *, want: bool) -> None:
+    know_node(desk)
+    fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
+    affinity = fences(desk)[0].spec.affinity
+    assert affinity is not None
+    assert affinity.pod_anti_affinity is not None
+    terms = affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
+    assert [(one.topology_key, one.namespace_selector) for one in terms] == [
+        ("kubernetes.io/hostname", LabelSelector())
+    ] * 2
+    assert any(matches_labels(term.label_selector or LabelSelector(), labels) for term in terms) is want
+
+
+def test_a_hand_over_that_is_extended_gets_the_next_fence_and_all_go_with_its_end(desk: Desk) -> None:
+    know_node(desk)
+    fences_of_node = fence_keeper(desk)
+    fences_of_node.put_up("node-a", DEADLINE, NOON)
+    fences_of_node.put_up("node-a", DEADLINE + 1, NOON)
+    fences_of_node.put_up("node-a", DEADLINE + 120, NOON)
+    assert {one.metadata.name for one in fences(desk)} == {FENCE, fence_name("node-a", DEADLINE // 120 + 1)}
+    fences_of_node.take_down("node-a")
+    assert fences(desk) == []
+
+
+def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(desk: Desk) -> None:
+    know_node(desk)
+    fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
+    mine = fence_keeper(desk)
+    client = desk.api.as_client()
+    Sweep(client, desk.cache, desk.scope, desk.priorities, mine, desk.queued.append).run()
+    assert (KeyKind.NODE, "node-a") in {(key.kind, key.name) for key in desk.queued}
+    guard_keeper(desk, mine).reconcile("node-a", NOON)
+    assert fences(desk) == []
+
+
+def test_a_fence_goes_with_its_node(desk: Desk) -> None:
+    know_node(desk)
+    hand_over(desk)
+    del desk.api.objects["nodes", "", "node-a"]
+    guard_keeper(desk).reconcile("node-a", NOON)
+    assert fences(desk) == []
+
+
+LEFT_OUT: dict[str, tuple[str, KubeError | None]] = {
+    "one pod slot is left, which the owner needs": ("2", None),
+    "the pods that fit are not known": ("many", None),
+    "a quota refuses it": ("110", error(ForbiddenError, "exceeded quota: pods")),
+}
+
+
+@pytest.mark.parametrize(("pod_slots", "refused"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
+def test_the_guard_stands_alone_where(desk: Desk, pod_slots: str, refused: KubeError | None) -> None:
+    know_node(desk, pod_slots=pod_slots)
+    hand_over(desk)
+    desk.api.put(PODS, as_api(pod("neighbour", node="node-a")))
+    if refused is not None:
+        desk.api.faults[CREATE] = refused
+    guard_keeper(desk).reconcile("node-a", NOON)
+    assert fences(desk) == []
+    assert desk.cache.guard_deadline("node-a") == str(DEADLINE)
+
+
+def test_a_fence_that_cannot_be_made_is_tried_again_but_stops_no_hand_over_for_ever(desk: Desk) -> None:
+    know_node(desk)
+    hand_over(desk)
+    desk.api.faults[CREATE] = error(ServerError)
+    keeper = guard_keeper(desk)
+    for _ in range(2):
+        with pytest.raises(ServerError):
+            keeper.reconcile("node-a", NOON)
+        assert desk.cache.guard_deadline("node-a") is None
+    keeper.reconcile("node-a", NOON)
+    assert desk.cache.guard_deadline("node-a") == str(DEADLINE)
+
+
+def test_a_fence_that_is_given_requests_on_its_way_in_is_taken_away(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know_node(desk)
+    create = desk.api.create
+
+    def inject(resource: Any, body: dict[str, Any], **rest: Any) -> Any:  # noqa: ANN401 - as the client
+        sidecar = {"name": "proxy", "resources": {"requests": {"cpu": "100m"}}}
+        if resource is PODS:
+            body = body | {"spec": body["spec"] | {"containers": [*body["spec"]["containers"], sidecar]}}
+        return create(resource, body, **rest)
+
+    monkeypatch.setattr(desk.api, "create", inject)
+    fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
+    assert fences(desk) == []
