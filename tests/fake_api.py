@@ -75,6 +75,7 @@ class FakeApi:
         *,
         namespace: str | None = None,
         dry_run: bool = False,
+        strict: bool = False,  # noqa: ARG002 - it knows no fields
         type: Any = dict,
     ) -> Any:
         name = body["metadata"]["name"]

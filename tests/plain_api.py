@@ -48,18 +48,25 @@ class PlainApi:
         self._client.session.close()
 
     def _send(
-        self, method: str, path: str, *, body: object = None, media_type: str = JSON, dry_run: bool = False
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        media_type: str = JSON,
+        dry_run: bool = False,
+        strict: bool = False,
     ) -> Answer:
         headers = {"Content-Type": media_type} if method != "GET" else {"Accept": media_type}
         data = None if body is None else json.dumps(body)
-        query = {"dryRun": "All"} if dry_run else {}
+        query = ({"dryRun": "All"} if dry_run else {}) | ({"fieldValidation": "Strict"} if strict else {})
         url = f"{self._client.url}/{path}"
         answer = self._client.session.request(method, url, data=data, headers=headers, params=query, timeout=30)
         return Answer(answer.status_code, answer.json())
 
-    def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Answer:
-        """Create an object, or only ask whether it could be created."""
-        return self._send("POST", path, body=body, dry_run=dry_run)
+    def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False) -> Answer:
+        """Create an object, or only ask whether it could be created; `strict` as kubectl does it."""
+        return self._send("POST", path, body=body, dry_run=dry_run, strict=strict)
 
     def get(self, path: str) -> Answer:
         """Read an object or a list."""

@@ -103,6 +103,8 @@ class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     name: str
     template: PodTemplate
     replicas: int = 1
+    requests_nothing: bool = False
+    """Whether the template requests nothing on purpose, so that only a pod's slot on the node is held."""
     reservation_node_names: tuple[str, ...] = ()
 
 

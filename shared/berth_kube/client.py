@@ -35,6 +35,7 @@ Body = Mapping[str, Any]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 _DRY_RUN: Final = ("dryRun", "All")
+_STRICT: Final = ("fieldValidation", "Strict")
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -219,17 +220,19 @@ class KubeClient:
         *,
         namespace: str | None = None,
         dry_run: bool = False,
+        strict: bool = False,
         type: type[T] = AS_DICT,
     ) -> T:
         """Return the object as the server made it, or with `dry_run` would have made it.
 
+        With `strict` the server refuses fields that it does not know (RefusedError) instead of leaving them out.
         Not repeated after a failure that may have come too late: the caller may then meet AlreadyExistsError.
         """
         metadata = body.get("metadata", {})
         namespace = namespace or (metadata.get("namespace") if resource.namespaced else None)
         name = metadata.get("name") or metadata.get("generateName", "")
         call = Call("create", resource.describe(name, namespace=namespace))
-        query = [_DRY_RUN] if dry_run else []
+        query = [pair for pair, is_asked in ((_DRY_RUN, dry_run), (_STRICT, strict)) if is_asked]
         request = Request(call, "POST", resource.path(namespace=namespace), query, _ENCODER.encode(body))
         return self._object(request, Repeatable.ALWAYS if dry_run else Repeatable.UNLESS_ACTED, type)
 

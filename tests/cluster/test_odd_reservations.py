@@ -85,8 +85,15 @@ def asking(**requests: Any) -> dict[str, Any]:
 
 
 def spec_of(*tasks: dict[str, Any], **rest: Any) -> dict[str, Any]:
-    filled = [{"name": f"task-{index}", "replicas": 1, **task} for index, task in enumerate(tasks)]
+    filled = [
+        {"name": f"task-{index}", "replicas": 1, "requestsNothing": not _names_requests(task["template"]), **task}
+        for index, task in enumerate(tasks)
+    ]
     return {"tasks": filled, "owners": label_owner(app="odd"), "ttl": "10m", **rest}
+
+
+def _names_requests(odd: dict[str, Any]) -> bool:
+    return "requests" in json.dumps(odd)
 
 
 def create(client: KubeClient, name: str, spec: dict[str, Any]) -> bool:
@@ -110,10 +117,31 @@ def has_an_answer(found: Reservation) -> bool:
 
 # --- known oddities -------------------------------------------------------------------------------------------------
 
+TYPO = {"cpu": "8"}
 PENDING, FAILED, AVAILABLE = ReservationPhase.PENDING, ReservationPhase.FAILED, ReservationPhase.AVAILABLE
 KNOWN: dict[str, tuple[dict[str, Any], ReservationPhase, str]] = {
     "more cpu than any machine has": (spec_of({"template": asking(cpu="1e15")}), PENDING, "UnschedulableYet"),
-    "a quantity that is no number": (spec_of({"template": asking(cpu="plenty")}), FAILED, "Invalid"),
+    "a template that requests nothing and does not say so": (
+        spec_of({"template": template(), "requestsNothing": False}),
+        FAILED,
+        "Invalid",
+    ),
+    "a typo in the resources, from a client that is not strict": (
+        spec_of(
+            {
+                "template": template(containers=[{"name": "main", "image": "a", "resources": {"request": TYPO}}]),
+                "requestsNothing": False,
+            }
+        ),
+        FAILED,
+        "Invalid",
+    ),
+    "an unknown field of the pod": (spec_of({"template": template(nodeSelektor={})}), FAILED, "Invalid"),
+    "an unknown field of a container": (
+        spec_of({"template": template(containers=[{"name": "main", "image": "a", "port": 80}])}),
+        FAILED,
+        "Invalid",
+    ),
     "a negative quantity": (spec_of({"template": asking(memory="-1Gi")}), FAILED, "Invalid"),
     "a resource without a domain": (spec_of({"template": asking(gpus="1")}), FAILED, "Invalid"),
     "half a device": (spec_of({"template": asking(**{"example.com/gpu": "500m"})}), FAILED, "Invalid"),
@@ -154,7 +182,6 @@ KNOWN: dict[str, tuple[dict[str, Any], ReservationPhase, str]] = {
         PENDING,
         "UnschedulableYet",
     ),
-    "a selector of the wrong type": (spec_of({"template": template(nodeSelector=[1, 2])}), FAILED, "Invalid"),
     "an affinity of the wrong type": (spec_of({"template": template(affinity="close")}), FAILED, "Invalid"),
     "tolerations of everything": (
         spec_of({"template": template(tolerations=[{"operator": "Exists"}])}),
@@ -195,6 +222,14 @@ KNOWN: dict[str, tuple[dict[str, Any], ReservationPhase, str]] = {
 }
 
 
+WORDS = {
+    "a template that requests nothing and does not say so": "write what the pods request",
+    "a typo in the resources, from a client that is not strict": "write what the pods request",
+    "an unknown field of the pod": "task task-0: unknown field template.spec.nodeSelektor: ",
+    "an unknown field of a container": "task task-0: unknown field template.spec.containers[0].port: ",
+}
+
+
 def test_known_oddities_end_as_they_should(room: Room) -> None:
     for number, (spec, _, _) in enumerate(KNOWN.values()):
         assert create(room.client, f"known-{number}", spec), list(KNOWN)[number]
@@ -212,6 +247,11 @@ def test_known_oddities_end_as_they_should(room: Room) -> None:
         eventually("all oddities have ended as they should", lambda: not wrong(), seconds=60, pause_seconds=0.5)
     except AssertionError:
         pytest.fail(json.dumps(wrong(), indent=1, ensure_ascii=False))
+    states = {r.metadata.name: r.status.state for r in readable(room.client)}
+    for claim, words in WORDS.items():
+        state = states[f"known-{list(KNOWN).index(claim)}"]
+        assert state is not None, claim
+        assert words in state.message, claim
     be_at_rest(room)
     clear(room.client)
 

@@ -184,9 +184,13 @@ REFUSED: Final = {
         {"containers": [{"name": "app", "image": "pause", "ports": [{"containerPort": 123456}]}]},
         "containerPort",
     ),
-    "a quantity that is none": (
-        {"containers": [{"name": "app", "image": "pause", "resources": {"requests": {"cpu": "a lot"}}}]},
-        "a lot",
+    "requests by another name": (
+        {"containers": [{"name": "app", "image": "pause", "resources": {"request": {"cpu": "8"}}}]},
+        "spec.tasks[0].template.spec.containers[].resources.requests of task main name no amount",
+    ),
+    "a field that no pod has": (
+        {"containers": [{"name": "app", "image": "pause", "resource": {"requests": {"cpu": "8"}}}]},
+        "unknown field template.spec.containers[0].resource: ",
     ),
     "a request above its limit": (
         {

@@ -172,6 +172,22 @@ def test_what_is_planned_cannot_be_changed(
     assert f"{want_message}: make a new plan" in answer.message
 
 
+UNKNOWN: Final[dict[str, dict[str, Any]]] = {
+    "spec.approve": {"approve": True},
+    "spec.moves[0].to": {"moves": [{**MOVE, "to": "node-3"}]},
+    "spec.predicted.freed": {"predicted": {"nodes": 3, "moves": 1, "waves": 2, "freed": ["node-1"]}},
+}
+
+
+@pytest.mark.parametrize(("name", "change"), UNKNOWN.items(), ids=UNKNOWN)
+def test_an_unknown_field_is_refused_by_its_name_as_kubectl_asks(
+    api: PlainApi, name: str, change: dict[str, Any]
+) -> None:
+    answer = api.create(PLANS, {**plan(change), "metadata": {"name": "bad"}}, dry_run=True, strict=True)
+    assert answer.code == 400
+    assert f'unknown field "{name}"' in answer.message
+
+
 def test_approval_can_be_given_and_not_taken_back(api: PlainApi, stored: Store) -> None:
     path = stored(PLANS, plan())
     given = api.merge_patch(path, {"spec": {"approved": True}})

@@ -177,6 +177,25 @@ def test_a_policy_is_refused_in_clear_words(api: PlainApi, spec: dict[str, Any],
     assert want_message in answer.message
 
 
+UNKNOWN: Final[dict[str, dict[str, Any]]] = {
+    "spec.limit": {"limit": {"maxMoves": 5}},
+    "spec.limits.maxMove": {"limits": {"maxMove": 5}},
+    "spec.profiles[0].plugin": {"profiles": [{"name": "default", "plugin": {}}]},
+    "spec.profiles[0].plugins.filter.enable": {
+        "profiles": [{"name": "default", "plugins": {"filter": {"enable": ["Mine"]}}}]
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "spec"), UNKNOWN.items(), ids=UNKNOWN)
+def test_an_unknown_field_is_refused_by_its_name_as_kubectl_asks(
+    api: PlainApi, name: str, spec: dict[str, Any]
+) -> None:
+    answer = api.create(POLICIES, policy(**spec) | {"metadata": {"name": "bad"}}, dry_run=True, strict=True)
+    assert answer.code == 400
+    assert f'unknown field "{name}"' in answer.message
+
+
 def test_everything_in_a_policy_may_be_changed(api: PlainApi, stored: Store) -> None:
     path = stored(POLICIES, policy(trigger={"cron": "0 2 * * *"}))
     answer = api.merge_patch(path, {"spec": {"trigger": {"cron": None, "interval": "30m"}, "mode": "Auto"}})

@@ -193,15 +193,35 @@ BAD: Final[dict[str, tuple[list[Change], str]]] = {
     ),
     "a template with an empty list of containers": (
         [((*POD, "containers"), [])],
-        "a task's template needs at least one container",
+        "spec.tasks[0].template.spec.containers in body should have at least 1 items",
     ),
     "a container without a name": (
         [((*CONTAINER, "name"), ABSENT)],
-        "every container of a task's template needs a name",
+        "spec.tasks[0].template.spec.containers[0].name: Required value",
     ),
     "a container with an empty name": (
         [((*CONTAINER, "name"), "")],
-        "every container of a task's template needs a name",
+        "spec.tasks[0].template.spec.containers[0].name in body should be at least 1 chars long",
+    ),
+    "a request that is no quantity": (
+        [((*CONTAINER, "resources", "requests", "cpu"), "plenty")],
+        "spec.tasks[0].template.spec.containers[0].resources.requests.cpu in body should match",
+    ),
+    "a request that is a list": (
+        [((*CONTAINER, "resources", "requests", "cpu"), [1])],
+        "spec.tasks[0].template.spec.containers[0].resources.requests.cpu: Invalid value",
+    ),
+    "requests of the whole pod that are no map": (
+        [((*POD, "resources"), {"requests": "1"})],
+        "spec.tasks[0].template.spec.resources.requests in body must be of type object",
+    ),
+    "a selector of nodes that is a list": (
+        [((*POD, "nodeSelector"), ["disk"])],
+        "spec.tasks[0].template.spec.nodeSelector in body must be of type object",
+    ),
+    "a priority that is no number": (
+        [((*POD, "priority"), "high")],
+        "spec.tasks[0].template.spec.priority in body must be of type integer",
     ),
     "an empty name of a node": (
         [(("tasks", 0, "reservationNodeNames"), [""])],
@@ -215,6 +235,41 @@ def test_a_reservation_is_refused_in_clear_words(api: PlainApi, changes: list[Ch
     answer = api.create(RESERVATIONS, good(*changes), dry_run=True)
     assert answer.code == 422
     assert want_message in answer.message
+
+
+UNKNOWN: Final[dict[str, Change]] = {
+    "spec.owner": (("owner",), []),
+    "spec.tasks[0].replica": (("tasks", 0, "replica"), 2),
+    "spec.tasks[0].template.metdata": ((*TEMPLATE, "metdata"), {}),
+    "spec.tasks[0].template.metadata": ((*TEMPLATE, "metadata"), {"label": {"app": "web"}}),
+    "spec.tasks[0].template.spec.containers[0].resources.request": (
+        (*CONTAINER, "resources", "request"),
+        {"cpu": "8"},
+    ),
+    "spec.tasks[0].template.spec.resources.request": ((*POD, "resources"), {"request": {"cpu": "8"}}),
+    "spec.owners[0].labelSelektor": ((*OWNER, "labelSelektor"), {"matchLabels": {"app": "web"}}),
+}
+
+
+@pytest.mark.parametrize(("name", "change"), UNKNOWN.items(), ids=UNKNOWN)
+def test_an_unknown_field_is_refused_by_its_name_as_kubectl_asks(api: PlainApi, name: str, change: Change) -> None:
+    answer = api.create(RESERVATIONS, good(change), dry_run=True, strict=True)
+    assert answer.code == 400
+    assert f'unknown field "{name}' in answer.message
+
+
+def test_the_types_of_what_a_container_requests_are_published_for_kubectl_explain(api: PlainApi) -> None:
+    published = api.get("openapi/v3/apis/batch.volcano.sh/v1alpha1").body["components"]["schemas"]
+    (kind,) = [one for name, one in published.items() if name.endswith(".Reservation")]
+    pod = kind["properties"]["spec"]["properties"]["tasks"]["items"]["properties"]["template"]["properties"]["spec"]
+    resources = pod["properties"]["containers"]["items"]["properties"]["resources"]
+    assert {name: field["type"] for name, field in resources["properties"].items()} == {
+        "requests": "object",
+        "limits": "object",
+        "claims": "array",
+    }
+    for name in ("requests", "limits"):
+        assert resources["properties"][name]["additionalProperties"]["x-kubernetes-int-or-string"] is True
 
 
 REMOVED: Final = None

@@ -58,6 +58,14 @@ def test_a_reservation_asks_for_one_place_on_the_target_for_the_pods_controller(
     assert reservation.spec.ttl == "10m0s"
 
 
+def test_a_place_for_a_pod_that_requests_nothing_says_that_this_is_meant() -> None:
+    modest = pod("web-1", "web", "low", cpu="1")
+    modest["spec"]["containers"][0].pop("resources")
+    for raw, want in ((modest, True), (None, False)):
+        (task,) = Reservation.from_api(built(raw)).spec.tasks
+        assert task.requests_nothing is want
+
+
 def test_a_pod_of_the_next_rollout_may_take_the_place_too() -> None:
     raw = pod("web-1", "web-7d4f", "low", cpu="1")
     raw["metadata"]["labels"] = {"pod-template-hash": "7d4f"}

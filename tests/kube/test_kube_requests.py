@@ -85,6 +85,12 @@ def test_a_dry_run_is_asked_for(client: KubeClient, server: ScriptedServer) -> N
     assert server.seen[0].query == {"dryRun": "All"}
 
 
+def test_unknown_fields_are_refused_where_that_is_asked_for(client: KubeClient, server: ScriptedServer) -> None:
+    server.on("POST", PODS_OF_DEFAULT, answer(BODY, 201))
+    client.create(PODS, BODY, strict=True)
+    assert server.seen[0].query == {"fieldValidation": "Strict"}
+
+
 def test_each_kind_of_patch_has_its_content_type(client: KubeClient, server: ScriptedServer) -> None:
     server.on("PATCH", POD, answer(BODY)).on("PATCH", f"{POD}/status", answer(BODY))
     operations = [{"op": "remove", "path": "/metadata/labels"}]

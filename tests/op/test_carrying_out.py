@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
-from berth_core.objects import Pod
+from berth_core.objects import Container, Pod, ResourceRequirements
 from berth_core.reservations import (
     API_VERSION,
     KIND,
@@ -16,9 +16,10 @@ from berth_core.reservations import (
     ReservationReason,
     ReservationState,
     ReservationStatus,
+    ReservationTask,
     SlotState,
 )
-from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, ServerError
+from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError, ServerError
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator.acting.performer import LeaseLostError
 from berth_operator.bounds.limits import LimitSettings
@@ -33,6 +34,7 @@ from berth_operator.decisions.actions import (
     Ungate,
     Validate,
 )
+from berth_operator.decisions.observation import Verdict
 from berth_operator.metrics import REGISTRY
 from builders import as_api, task
 from fake_api import error
@@ -167,6 +169,59 @@ def test_what_the_api_server_says_of_a_template_is_told_without_our_own_words(de
     assert seen is not None
     assert seen.verdict is not None
     assert seen.verdict.message == "task web: spec.containers[0].image: Required value"
+
+
+def test_an_unknown_field_of_a_template_is_named_with_what_would_be_right(desk: Desk) -> None:
+    desk.know(of=place())
+    told = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.nodeSelektor"'
+    desk.api.faults[f"dry-run pods {probe_name(PLACE_UID)}-web"] = error(RefusedError, told)
+    desk.perform(Validate())
+    seen = desk.cache.observe(PLACE_UID)
+    assert seen is not None
+    assert seen.verdict == Verdict(
+        ReservationReason.INVALID,
+        "task web: unknown field template.spec.nodeSelektor: "
+        "a template has the fields of a pod; correct the name or leave it out",
+    )
+
+
+ASKING = task(cpu="500m", memory=None)
+NOTHING = task(cpu=None, memory=None)
+UNSAID = (
+    "spec.tasks[1].template.spec.containers[].resources.requests of task web name no amount, so nothing would be "
+    "held: write what the pods request, as in cpu: 500m, or spec.tasks[1].requestsNothing: true if that is nothing"
+)
+ODD_REQUESTS = {
+    "nothing is requested": (
+        NOTHING,
+        UNSAID,
+    ),
+    "nothing is requested, in zeros": (
+        task(cpu="0", memory="0"),
+        UNSAID,
+    ),
+    "nothing is requested, and that is meant": (msgspec.structs.replace(NOTHING, requests_nothing=True), ""),
+    "something is requested, and nothing meant": (
+        msgspec.structs.replace(ASKING, requests_nothing=True),
+        "spec.tasks[1].requestsNothing is true, but the template of task web requests cpu 500m: drop either",
+    ),
+    "a limit alone, which is a request": (
+        task(containers=[Container(name="app", resources=ResourceRequirements(limits={"cpu": "1"}))]),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("odd", "want"), ODD_REQUESTS.values(), ids=ODD_REQUESTS.keys())
+def test_a_template_that_requests_nothing_is_invalid_unless_it_says_so(
+    desk: Desk, odd: ReservationTask, want: str
+) -> None:
+    both = place(tasks=[task("db", cpu="1"), odd])
+    desk.know(of=both)
+    desk.perform(Validate(), of=both)
+    seen = desk.cache.observe(PLACE_UID)
+    assert seen is not None
+    assert (seen.verdict.message if seen.verdict else "") == want
 
 
 def test_a_validation_that_could_not_be_made_is_made_again(desk: Desk) -> None:

@@ -26,7 +26,7 @@ from berth_core.matching import deployment_name
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlannedMove, PlanPhase
 from berth_core.names import reservation_name
 from berth_core.reservations import Condition, ObjectReference
-from berth_descheduler.execution.reservation_templates import RawObject, build_template
+from berth_descheduler.execution.reservation_templates import RawObject, build_task, build_template
 
 TASK_NAME: Final = "pod"
 
@@ -135,14 +135,7 @@ def build_reservation(
             "schedulerName": raw_pod["spec"].get("schedulerName", "default-scheduler"),
             "owners": [{"object": msgspec.to_builtins(one)} for one in _owners(owner, raw_pod)],
             "ttl": format_duration(ttl),
-            "tasks": [
-                {
-                    "name": TASK_NAME,
-                    "replicas": 1,
-                    "template": build_template(raw_pod),
-                    "reservationNodeNames": [move.target],
-                }
-            ],
+            "tasks": [build_task(TASK_NAME, build_template(raw_pod), replicas=1, node=move.target)],
         },
     }
 

@@ -10,7 +10,11 @@ when the webhook compares the two, and because a pod that carries both would be 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from berth_core.labels import HANDOVER_TAINT, PREFIX, ROOM_TAINT
+from berth_core.objects import PodSpec
+from berth_core.pod_requests import effective_requests
 
 RawObject = Mapping[str, Any]
 
@@ -42,6 +46,18 @@ def build_template(raw_pod: RawObject) -> dict[str, Any]:
     if labels:
         template["metadata"] = {"labels": labels}
     return template
+
+
+def build_task(name: str, template: RawObject, *, replicas: int, node: str) -> dict[str, Any]:
+    """Return a Reservation's task on one node; it says so where the template requests nothing."""
+    task: dict[str, Any] = {
+        "name": name,
+        "replicas": replicas,
+        "template": template,
+        "reservationNodeNames": [node],
+    }
+    asked = effective_requests(msgspec.convert(template["spec"], PodSpec))
+    return task if asked.keys() else task | {"requestsNothing": True}
 
 
 def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:

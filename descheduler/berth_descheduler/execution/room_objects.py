@@ -18,7 +18,7 @@ from berth_core.plan_rooms import Room
 from berth_core.reservations import Reservation
 from berth_core.selector_texts import parse_selector
 from berth_descheduler.execution.plan_objects import PlanIdentity, controlled_by
-from berth_descheduler.execution.reservation_templates import RawObject, build_template
+from berth_descheduler.execution.reservation_templates import RawObject, build_task, build_template
 
 RawPods = Mapping[str, RawObject]
 """The waiting pods of a room by uid."""
@@ -79,7 +79,7 @@ def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
         else:
             found.append((slot.node, template, 1))
     return [
-        {"name": f"room-{number}", "replicas": count, "template": template, "reservationNodeNames": [node]}
+        build_task(f"room-{number}", template, replicas=count, node=node)
         for number, (node, template, count) in enumerate(found)
     ]
 

@@ -3,6 +3,7 @@
 It does not own what a verdict leads to: `decisions.statuses` does.
 """
 
+import re
 import threading
 from typing import Any, Final
 
@@ -14,11 +15,13 @@ from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator.acting.allowances import Allowances
 from berth_operator.acting.priorities import Priorities
 from berth_operator.decisions import manifests
+from berth_operator.decisions.acceptance import refuse_requests
 from berth_operator.decisions.observation import Verdict
 from berth_operator.picture.readable import templates_digest
 from berth_operator.settings import PlaceholderSettings
 
 _REMEMBERED: Final = 10_000
+_UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
 
 
 class Validator:
@@ -38,7 +41,10 @@ class Validator:
     def judge(self, reservation: Reservation) -> Verdict | None:
         """Return why a Reservation cannot be carried out, None where it can; it is counted in then."""
         return (
-            self._why_unknown_class(reservation) or self._why_invalid(reservation) or self._why_forbidden(reservation)
+            self._why_unknown_class(reservation)
+            or self._why_invalid(reservation)
+            or refuse_requests(reservation)
+            or self._why_forbidden(reservation)
         )
 
     def forget(self, uid: str) -> None:
@@ -79,10 +85,10 @@ class Validator:
         """Return why a template's pod would be refused, None where it would be taken."""
         body = manifests.build_validation_pod(reservation.metadata.uid, task.name, raw_template, self._settings)
         try:
-            self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True)
+            self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, strict=True)
         except (InvalidObjectError, RefusedError) as error:
             told = error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
-            return Verdict(ReservationReason.INVALID, f"task {task.name}: {told}")
+            return Verdict(ReservationReason.INVALID, f"task {task.name}: {_explain_unknown_fields(told) or told}")
         except ForbiddenError:
             return None  # our own namespace is stricter than the owner's, which is not the template's fault
         return None
@@ -94,3 +100,12 @@ class Validator:
         except InputError as error:
             return Verdict(ReservationReason.INVALID, str(error))
         return Verdict(ReservationReason.FORBIDDEN, refusal) if refusal else None
+
+
+def _explain_unknown_fields(told: str) -> str:
+    """Return what is wrong with a template of unknown fields, "" where the API server said something else."""
+    fields = _UNKNOWN_FIELD.findall(told)
+    if not fields:
+        return ""
+    names = ", ".join(f"template.{name}" for name in fields)
+    return f"unknown field {names}: a template has the fields of a pod; correct the name or leave it out"
