@@ -38,7 +38,7 @@ from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, Roo
 from berth_descheduler.plan_history import find_resting
 from berth_descheduler.planner import ClockDeadline, Plan, PlannerSettings, plan
 from berth_descheduler.settings import Approval, CycleSettings
-from berth_descheduler.snapshots import read_live_snapshot
+from berth_descheduler.snapshots import read_gangs, read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
@@ -215,6 +215,9 @@ class Cycle:
     def _read_snapshot(self) -> Snapshot:
         return read_live_snapshot(self._client)
 
+    def _read_gangs(self, namespace: str) -> Snapshot:
+        return read_gangs(self._client, namespace)
+
     def _publish(self, found: Plan, request: MigrationPlan | None) -> MigrationPlan:
         """Put the plan into the API; raises `PlanDeletedError` where the one that was asked for is gone."""
         try:
@@ -266,7 +269,7 @@ class Cycle:
             stop=self._around.stop,
             observer=self._around.observer,
             timed=self._timed,
-            last_word=LastWord(self._planner.plugins, self._read_snapshot, self._around.clock),
+            last_word=LastWord(self._planner.plugins, self._read_snapshot, self._read_gangs, self._around.clock),
         )
         reviewer = PlanReview(one, self._planner, self._read_snapshot)
         return carry_out(shop, one, adopted=adopted, reviewer=reviewer)

@@ -31,7 +31,7 @@ class MoveTimeouts:
     """From creating the Reservation until its place is held and its hand-over proven."""
 
     evict_seconds: float = 120.0
-    """From the first refused eviction (429, a disruption budget) until no more attempt is made."""
+    """From the first refused eviction (429, by a disruption budget or a webhook) until no more attempt is made."""
 
     land_seconds: float = 120.0
     """From the evicted pod's end until its replacement has its place; the pod's own grace period is added before."""

@@ -78,6 +78,7 @@ class MoveReason(StrEnum):
     RESERVATION_TIMEOUT = "ReservationTimeout"
     HANDOVER_NOT_READY = "HandoverNotReady"
     EVICTION_BLOCKED = "EvictionBlocked"
+    EVICTION_INTERCEPTED = "EvictionIntercepted"
     EVICTION_FORBIDDEN = "EvictionForbidden"
     FILTERED = "Filtered"
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"

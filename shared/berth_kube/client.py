@@ -15,7 +15,7 @@ from urllib3.response import BaseHTTPResponse
 from berth_core.clock import Clock, SystemClock
 from berth_kube.configuration import find_source
 from berth_kube.decoding import AS_DICT, T, decode
-from berth_kube.errors import Call, UnreachableError
+from berth_kube.errors import EVICT, Call, UnreachableError
 from berth_kube.jitter import CHANCE
 from berth_kube.listing import PAGE_SIZE, Listing, read_all
 from berth_kube.resources import PODS, Resource
@@ -297,7 +297,8 @@ class KubeClient:
     ) -> None:
         """Evict exactly this pod; raises EvictionBlockedError at once where a disruption budget forbids it now.
 
-        Raises ConflictError where another pod has the name by now, NotFoundError where none has.
+        Raises EvictionInterceptedError at once where an admission webhook answers in its stead, ConflictError where
+        another pod has the name by now, NotFoundError where none has.
         """
         options = _delete_options(uid, None, grace_seconds)
         body = {
@@ -306,7 +307,7 @@ class KubeClient:
             "metadata": {"namespace": namespace, "name": name},
             "deleteOptions": options | ({"dryRun": ["All"]} if dry_run else {}),
         }
-        call = Call("evict", PODS.describe(name, namespace=namespace))
+        call = Call(EVICT, PODS.describe(name, namespace=namespace))
         path = PODS.path(name, namespace=namespace, subresource="eviction")
         self.send(Request(call, "POST", path, body=_ENCODER.encode(body)), Repeatable.ALWAYS)
 

@@ -5,7 +5,8 @@ It does not own what to do about them: `berth_kube.retries` and the callers deci
     KubeError
     ├── RetryableError (of berth_core): the same call may succeed later
     │   ├── TooManyRequestsError     429
-    │   │   └── EvictionBlockedError 429 because of a disruption budget; never repeated here
+    │   │   ├── EvictionBlockedError 429 because of a disruption budget; never repeated here
+    │   │   └── EvictionInterceptedError 429 of an admission webhook to an eviction; never repeated here
     │   ├── ServerError              5xx
     │   ├── MalformedAnswerError     the answer is no JSON
     │   └── UnreachableError         no answer at all
@@ -35,6 +36,12 @@ from berth_core.errors import BerthError, PermanentError, RetryableError
 
 _LONGEST_PLAIN_MESSAGE: Final = 500
 _BUDGET_CAUSE: Final = "DisruptionBudget"
+_WEBHOOK_DENIAL: Final = 'admission webhook "'
+"""With this the API server begins what it says for a webhook."""
+
+
+EVICT: Final = "evict"
+"""The verb of an eviction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,10 @@ class TooManyRequestsError(KubeError, RetryableError):
 
 class EvictionBlockedError(TooManyRequestsError):
     """A disruption budget does not allow the eviction now."""
+
+
+class EvictionInterceptedError(TooManyRequestsError):
+    """An admission webhook answers the eviction: whoever is behind it moves the pod, or does not let it go now."""
 
 
 class ServerError(KubeError, RetryableError):
@@ -188,7 +199,7 @@ class Status(msgspec.Struct, frozen=True):
     def blames_budget(self) -> bool:
         """Tell whether a disruption budget is the cause."""
         causes = (self.details.causes if self.details else None) or ()
-        return any(cause.reason == _BUDGET_CAUSE for cause in causes) or "disruption budget" in self.message
+        return any(cause.reason == _BUDGET_CAUSE for cause in causes)
 
 
 _STATUS_DECODER: Final = msgspec.json.Decoder(Status)
@@ -217,13 +228,19 @@ def error_from_status(
 ) -> KubeError:
     """Return the error that a Status object means."""
     failure = Failure(status_code, status.reason or _phrase(status_code), status.message, retry_after_seconds)
-    return _error_class(status, status_code)(call, failure)
+    return _error_class(call, status, status_code)(call, failure)
 
 
-def _error_class(status: Status, status_code: int) -> type[KubeError]:
+def _error_class(call: Call, status: Status, status_code: int) -> type[KubeError]:
     """Return the class of a status code, refined by what the Status says."""
     if status_code == HTTPStatus.TOO_MANY_REQUESTS and status.blames_budget():
         return EvictionBlockedError
+    if (
+        status_code == HTTPStatus.TOO_MANY_REQUESTS
+        and call.verb == EVICT
+        and status.message.startswith(_WEBHOOK_DENIAL)
+    ):
+        return EvictionInterceptedError
     if status_code == HTTPStatus.CONFLICT and status.reason == "AlreadyExists":
         return AlreadyExistsError
     if status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -13,6 +13,7 @@ from berth_core.clock import Clock
 from berth_core.errors import RetryableError
 from berth_kube.errors import (
     EvictionBlockedError,
+    EvictionInterceptedError,
     KubeError,
     ServerError,
     TooManyRequestsError,
@@ -90,7 +91,7 @@ NO_RETRIES = RetryPolicy(attempts=1)
 def may_repeat(error: KubeError, repeatable: Repeatable) -> bool:
     """Tell whether a call that failed with this error may be made again."""
     match error:
-        case EvictionBlockedError() | UntrustedServerError():
+        case EvictionBlockedError() | EvictionInterceptedError() | UntrustedServerError():
             return False
         case TooManyRequestsError():
             return True

@@ -18,7 +18,15 @@ import msgspec
 from berth_core.clock import format_timestamp
 from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN, PLAN_LABEL
 from berth_core.names import OPERATOR_LEASE
-from berth_kube.errors import AlreadyExistsError, Call, ConflictError, EvictionBlockedError, Failure, NotFoundError
+from berth_kube.errors import (
+    AlreadyExistsError,
+    Call,
+    ConflictError,
+    EvictionBlockedError,
+    EvictionInterceptedError,
+    Failure,
+    NotFoundError,
+)
 from berth_kube.listing import Listing
 from berth_kube.resources import (
     LEASES,
@@ -317,6 +325,10 @@ def call(verb: str, resource: Resource, name: str) -> Call:
 
 def blocked(name: str) -> EvictionBlockedError:
     return EvictionBlockedError(call("evict", PODS, name), failure(429, "the budget allows none"))
+
+
+def intercepted(name: str) -> EvictionInterceptedError:
+    return EvictionInterceptedError(call("evict", PODS, name), failure(429, 'admission webhook "x" denied the request'))
 
 
 def decoded(raw: Raw, type_: Any) -> Any:

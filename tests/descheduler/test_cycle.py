@@ -19,7 +19,7 @@ from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
-from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, pod
+from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, intercepted, pod
 
 
 @pytest.fixture
@@ -174,6 +174,40 @@ def test_an_eviction_that_stays_refused_ends_the_move_and_frees_its_place(cluste
     assert states(outcome)["web-2"] == ("Failed", "EvictionBlocked")
     assert cluster.pods_on("low-2") == ["web-2"]
     assert outcome.plan.freed_nodes == ("low-1",)
+    assert_nothing_is_left(cluster)
+
+
+def test_an_eviction_that_a_webhook_answers_to_the_end_is_said_to_be_the_webhooks(cluster: FakeCluster) -> None:
+    def answer(verb: str, _plural: str, name: str) -> None:
+        if verb == "evict" and name == "web-2":
+            raise intercepted(name)
+
+    cluster.before = answer
+    outcome = run(cluster, impatient("evict_seconds", "gap_seconds"))
+    assert states(outcome)["web-2"] == ("Failed", "EvictionIntercepted")
+    assert "admission webhook" in next(s.message for s in outcome.plan.statuses if s.pod == "web-2")
+    assert cluster.pods_on("low-2") == ["web-2"]
+    assert_nothing_is_left(cluster)
+
+
+def test_a_pod_that_the_webhooks_controller_moves_away_holds_nothing_up(cluster: FakeCluster) -> None:
+    asked: list[str] = []
+
+    def answer(verb: str, _plural: str, name: str) -> None:
+        if verb == "evict" and name == "api-1":
+            asked.append(name)
+            with cluster.lock:
+                moving = cluster.objects["pods"].get(("shop", "api-1"))
+                if moving:
+                    cluster.new_pod(moving, node="high-2")
+                    cluster.remove(PODS, moving)
+            raise intercepted(name)
+
+    cluster.before = answer
+    outcome = run(cluster)
+    assert states(outcome)["api-1"] == ("Skipped", "PodGone")
+    assert asked == ["api-1"]
+    assert cluster.pods_on("low-1") == cluster.pods_on("low-2") == []
     assert_nothing_is_left(cluster)
 
 

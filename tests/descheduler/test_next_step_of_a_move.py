@@ -147,6 +147,27 @@ CASES = {
         MoveReason.RESERVATION_FAILED,
         RELEASED,
     ),
+    "an eviction that a webhook answers is asked for again, for a while": Case(
+        replace(RESERVED, eviction=Eviction.INTERCEPTED, retry_eviction_at=NOW, since=Since(blocked=NOW - 119)), Evict
+    ),
+    "one that it answers to the end is no budget's": Case(
+        replace(
+            RESERVED, eviction=Eviction.INTERCEPTED, eviction_detail="evacuation of VMI", since=Since(blocked=NOW - 120)
+        ),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.EVICTION_INTERCEPTED,
+        RELEASED,
+        want_words="evacuation of VMI",
+    ),
+    "a pod that whoever is behind the webhook took away is gone": Case(
+        replace(RESERVED, presence=Presence.GONE, eviction=Eviction.INTERCEPTED, eviction_detail="evacuation of VMI"),
+        Finish,
+        MoveState.SKIPPED,
+        MoveReason.POD_GONE,
+        RELEASED,
+        want_words="by somebody else, after its eviction was asked for: evacuation of VMI",
+    ),
     "a refused eviction waits for its back-off": Case(
         replace(RESERVED, eviction=Eviction.BLOCKED, retry_eviction_at=NOW + 1, since=Since(blocked=NOW - 1)),
         Wait,

@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,9 +11,11 @@ import pytest
 
 from berth_core.clock import SystemClock
 from berth_core.errors import RetryableError
+from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.execution.evictions import evict
 from berth_descheduler.execution.last_word import LastWord
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Outcome, Verdict
@@ -22,8 +26,9 @@ from berth_descheduler.plugins.plugin_set import Enabled, PluginError, PluginSet
 from berth_descheduler.plugins.protocols import Candidate, ClusterView, PodFilter
 from berth_descheduler.refusals import RefusalReason
 from berth_descheduler.settings import CycleSettings
+from berth_descheduler.snapshots import read_gangs
 from berth_kube.errors import ServerError
-from berth_kube.resources import PODS
+from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, call, failure, fragmented_cluster, pod
@@ -112,6 +117,93 @@ def test_the_pod_is_asked_about_as_it_is_then() -> None:
     assert evicted(cluster) == ["api-1", "web-1"]
 
 
+def in_gang(cluster: FakeCluster, min_member: int) -> None:
+    """Put the pods of `web` into a PodGroup of Volcano."""
+    with cluster.lock:
+        for name in ("web-1", "web-2"):
+            cluster.objects["pods"]["shop", name]["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "web"}
+    cluster.add(
+        VOLCANO_POD_GROUPS, {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"minMember": min_member}}
+    )
+
+
+def test_a_gang_that_needs_its_pods_by_then_keeps_them() -> None:
+    cluster = fragmented_cluster()
+    in_gang(cluster, 1)
+
+    def need_more(verb: str, plural: str, _name: str) -> None:
+        """Somebody raises the minimum when the places are being reserved."""
+        if (verb, plural) == ("create", "reservations"):
+            with cluster.lock:
+                cluster.objects["volcanopodgroups"]["shop", "web"]["spec"]["minMember"] = 2
+
+    cluster.before = need_more
+    outcome = run(cluster, PLANNER, impatient("gap_seconds"))
+
+    assert {states(outcome)[name][1] for name in ("web-1", "web-2")} <= {"Filtered", "SourceNotEmptiable", "PodChanged"}
+    (filtered, *_) = [one for one in outcome.plan.statuses if one.reason == "Filtered"]  # type: ignore[union-attr]
+    assert filtered.message == "its Volcano PodGroup web needs 2 running pods and has 2"
+    assert not {"web-1", "web-2"} & set(evicted(cluster))
+
+
+def test_what_an_autoscaler_has_to_leave_by_then_stays() -> None:
+    cluster = fragmented_cluster()
+
+    def annotate(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("create", "reservations"):
+            with cluster.lock:
+                notes = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+                cluster.objects["pods"]["shop", "web-2"]["metadata"]["annotations"] = notes
+
+    cluster.before = annotate
+    outcome = run(cluster, PLANNER, impatient("gap_seconds"))
+
+    assert states(outcome)["web-2"] == ("Skipped", "Filtered")
+    assert "web-2" not in evicted(cluster)
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """An operator that is there."""
+
+    def why_silent(self) -> str:
+        return ""
+
+
+def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
+    cluster = fragmented_cluster()
+    in_gang(cluster, 2)
+    third = pod("web-3", "web", "low-2", cpu="1")
+    third["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "web"}
+    cluster.add(PODS, third)
+
+    def leave(raw: Raw) -> None:
+        with cluster.lock:
+            raw["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+
+    together = threading.Barrier(2)
+
+    def meet(verb: str, plural: str, _name: str) -> None:
+        """Let both look before either acts, if they may."""
+        if (verb, plural) == ("list", "volcanopodgroups"):
+            with suppress(threading.BrokenBarrierError):
+                together.wait(timeout=1)
+
+    cluster.land, cluster.before = leave, meet
+    client: Any = cluster
+    word = LastWord(PluginSet(), Snapshot.empty, lambda namespace: read_gangs(client, namespace), SystemClock())
+    pulse: Any = Pulse()
+    moves = [
+        PlannedMove(namespace="shop", pod=name, pod_uid=f"uid-{name}", source=source, target="high-1")
+        for name, source in (("web-1", "low-1"), ("web-2", "low-2"))
+    ]
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(lambda move: evict(client, move, pulse, word), moves))
+
+    assert sorted(one.eviction.name for one in answers) == ["NOT_SENT", "SENT"]
+    assert len(evicted(cluster)) == 1
+
+
 def test_a_cluster_that_cannot_be_read_for_a_moment_is_read_again() -> None:
     cluster = fragmented_cluster()
     failures = [ServerError(call("get", PODS, "api-1"), failure(503, "busy"))]
@@ -139,15 +231,13 @@ def test_a_filter_that_fails_keeps_the_pod() -> None:
     assert messages == {"the plugin Guard failed: KeyError: 'team'"}
 
 
-def test_without_a_filter_that_has_the_last_word_no_pod_is_read_for_one() -> None:
-    with_one, without = fragmented_cluster(), fragmented_cluster()
-    run(with_one, PLANNER)
-    run(without, replace(PLANNER, plugins=PluginSet(pre_eviction_filters=())))
+@pytest.mark.parametrize("planner", [PLANNER, replace(PLANNER, plugins=PluginSet(pre_eviction_filters=()))])
+def test_a_pod_is_read_once_for_its_place_and_once_for_the_last_word(planner: PlannerSettings) -> None:
+    cluster = fragmented_cluster()
+    run(cluster, planner)
 
-    def reads(cluster: FakeCluster) -> int:
-        return sum((verb, plural) == ("get", "pods") for verb, plural, _ in cluster.calls)
-
-    assert reads(with_one) - reads(without) == 3
+    reads = [name for verb, plural, name in cluster.calls if (verb, plural) == ("get", "pods")]
+    assert sorted(reads) == ["api-1", "api-1", "web-1", "web-1", "web-2", "web-2"]
 
 
 def test_a_pod_that_is_named_moves_with_its_place_held_first() -> None:
@@ -240,26 +330,26 @@ def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
         return Snapshot()
 
     looking = PluginSet(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(len(view.snapshot.pods))])),))
-    word = LastWord(looking, read, clock)
+    word = LastWord(looking, read, no_gangs, clock)
     for seconds in (0, 10, 19, 2, 10):
         clock.sleep(seconds)
         assert [one.message for one in word.refusals(raw_pod())] == ["Guard: 0"]
     assert len(reads) == 2
 
-    LastWord(PluginSet(), read, clock).refusals(raw_pod())
+    LastWord(PluginSet(), read, no_gangs, clock).refusals(raw_pod())
     assert len(reads) == 2
 
 
 def test_a_pod_that_cannot_be_read_stays() -> None:
     odd = {**raw_pod(), "status": "Running"}
-    (refusal,) = LastWord(PluginSet(), Snapshot.empty, FakeClock()).refusals(odd)
+    (refusal,) = LastWord(PluginSet(), Snapshot.empty, no_gangs, FakeClock()).refusals(odd)
     assert refusal.reason is RefusalReason.PLUGIN_FAILED
 
 
 def test_an_argument_that_does_not_fit_the_cluster_any_more_keeps_the_pod() -> None:
     evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "gone"}})
     plugins = PluginSet(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
-    (refusal,) = LastWord(plugins, Snapshot.empty, FakeClock()).refusals(raw_pod())
+    (refusal,) = LastWord(plugins, Snapshot.empty, no_gangs, FakeClock()).refusals(raw_pod())
     assert "priorityThreshold.name is 'gone'" in refusal.message
 
 
@@ -269,7 +359,11 @@ def test_a_cluster_that_cannot_be_read_is_no_answer() -> None:
 
     looking = PluginSet(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(view.snapshot)])),))
     with pytest.raises(RetryableError):
-        LastWord(looking, unreadable, FakeClock()).refusals(raw_pod())
+        LastWord(looking, unreadable, no_gangs, FakeClock()).refusals(raw_pod())
+
+
+def no_gangs(_namespace: str) -> Snapshot:
+    raise AssertionError("a pod of no gang is no reason to look for gangs")
 
 
 def raw_pod() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from berth_kube.errors import (
     Call,
     ConflictError,
     EvictionBlockedError,
+    EvictionInterceptedError,
     ForbiddenError,
     GoneError,
     InvalidObjectError,
@@ -22,6 +23,7 @@ from berth_kube.errors import (
 )
 
 CALL = Call("evict", "pods default/web-0")
+DENIED = 'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: Eviction triggered'
 
 
 def status(code: int, reason: str, message: str, **details: object) -> bytes:
@@ -41,6 +43,7 @@ class Case:
     want_message: str
     retry_after: str | None = None
     want_retry_after: float | None = None
+    verb: str = "evict"
 
 
 CASES = {
@@ -112,6 +115,28 @@ CASES = {
         want_retryable=True,
         want_message="Cannot evict pod",
     ),
+    "a budget that a webhook speaks of": Case(
+        429,
+        status(429, "TooManyRequests", "it would violate the disruption budget web"),
+        TooManyRequestsError,
+        want_retryable=True,
+        want_message="it would violate the disruption budget web",
+    ),
+    "a call that a webhook turns away for now": Case(
+        429,
+        status(429, "TooManyRequests", DENIED),
+        TooManyRequestsError,
+        want_retryable=True,
+        want_message=DENIED,
+        verb="create",
+    ),
+    "an eviction that a webhook answers, such as KubeVirt's": Case(
+        429,
+        status(429, "TooManyRequests", DENIED),
+        EvictionInterceptedError,
+        want_retryable=True,
+        want_message=DENIED,
+    ),
     "a server that failed": Case(
         500, status(500, "InternalError", "boom"), ServerError, want_retryable=True, want_message="boom"
     ),
@@ -126,7 +151,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_an_answer_becomes_the_error_that_says_what_to_do(case: Case) -> None:
-    error = error_from_answer(CALL, case.code, case.body, case.retry_after)
+    error = error_from_answer(Call(case.verb, CALL.target), case.code, case.body, case.retry_after)
     assert type(error) is case.want_class
     assert isinstance(error, RetryableError if case.want_retryable else PermanentError)
     assert isinstance(error, BerthError)

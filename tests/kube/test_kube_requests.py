@@ -16,6 +16,7 @@ from berth_kube.errors import (
     AlreadyExistsError,
     ConflictError,
     EvictionBlockedError,
+    EvictionInterceptedError,
     ForbiddenError,
     KubeError,
     MalformedAnswerError,
@@ -256,6 +257,14 @@ def test_no_call_is_repeated_after(
 def test_an_eviction_that_a_budget_forbids_comes_back_at_once(client: KubeClient, server: ScriptedServer) -> None:
     server.on("POST", EVICTION, refusal(429, "TooManyRequests", "Cannot evict pod", details=BUDGET))
     with pytest.raises(EvictionBlockedError, match=r"cannot evict pods default/web-0: .* 429 TooManyRequests: Cannot"):
+        client.evict("default", "web-0", uid="u1")
+    assert len(server.seen) == 1
+
+
+def test_an_eviction_that_a_webhook_answers_comes_back_at_once(client: KubeClient, server: ScriptedServer) -> None:
+    denied = 'admission webhook "evictions.example.com" denied the request: Eviction triggered evacuation of VMI'
+    server.on("POST", EVICTION, refusal(429, "", denied))
+    with pytest.raises(EvictionInterceptedError, match="Eviction triggered evacuation of VMI"):
         client.evict("default", "web-0", uid="u1")
     assert len(server.seen) == 1
 

@@ -6,6 +6,7 @@ import pytest
 from berth_kube.errors import (
     Call,
     EvictionBlockedError,
+    EvictionInterceptedError,
     Failure,
     ForbiddenError,
     KubeError,
@@ -44,6 +45,9 @@ CASES = {
     "too many requests": Case(too_many(), want_if_always=True, want_unless_acted=True),
     "an eviction against a budget": Case(
         EvictionBlockedError(CALL, Failure(429)), want_if_always=False, want_unless_acted=False
+    ),
+    "an eviction that a webhook answers": Case(
+        EvictionInterceptedError(CALL, Failure(429)), want_if_always=False, want_unless_acted=False
     ),
     "a failure of the server": Case(failed(), want_if_always=True, want_unless_acted=False),
     "a failure that names a time": Case(failed(1), want_if_always=True, want_unless_acted=True),

@@ -18,6 +18,7 @@ from berth_kube.errors import (
     AlreadyExistsError,
     ConflictError,
     EvictionBlockedError,
+    EvictionInterceptedError,
     NotFoundError,
     UnreachableError,
 )
@@ -117,27 +118,28 @@ def _is_ready(raw_pod: dict[str, Any]) -> bool:
 def evict(client: KubeClient, move: PlannedMove, operator: OperatorPulse, last_word: LastWord) -> EvictAnswer:
     """Ask for the eviction of exactly the planned pod, while there is an operator to hand its place over.
 
-    The filters are asked once more before, about the pod as it is now.
+    The rules and filters are asked once more before, about the pod as it is now.
     """
     silent = operator.why_silent()
     if silent:
         return EvictAnswer(Eviction.BLOCKED, silent)
-    return _ask_filters(client, move, last_word) or _ask_for_eviction(client, move)
-
-
-def _ask_filters(client: KubeClient, move: PlannedMove, last_word: LastWord) -> EvictAnswer | None:
-    """Return why the pod is not to be evicted, None if it may be; one that is gone is for the eviction to find out."""
-    if not last_word.is_asked:
-        return None
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
-        found = last_word.refusals(raw_pod) if raw_pod["metadata"]["uid"] == move.pod_uid else ()
+        if raw_pod["metadata"]["uid"] == move.pod_uid:
+            with last_word.turn_of(raw_pod):
+                return _ask_rules(raw_pod, last_word) or _ask_for_eviction(client, move)
     except NotFoundError:
-        return None
+        pass  # the eviction finds out what became of it
     except PermanentError as error:
         return EvictAnswer(Eviction.REFUSED, str(error))
     except RetryableError as error:
         return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
+    return _ask_for_eviction(client, move)
+
+
+def _ask_rules(raw_pod: dict[str, Any], last_word: LastWord) -> EvictAnswer | None:
+    """Return why the pod is not to be evicted, None if it may be; raises a `BerthError` where that is not known."""
+    found = last_word.refusals(raw_pod)
     if not found:
         return None
     return EvictAnswer(Eviction.NOT_SENT, "; ".join(one.message for one in found), refusal=MoveReason.FILTERED)
@@ -146,8 +148,9 @@ def _ask_filters(client: KubeClient, move: PlannedMove, last_word: LastWord) -> 
 def _ask_for_eviction(client: KubeClient, move: PlannedMove) -> EvictAnswer:
     try:
         client.evict(move.namespace, move.pod, uid=move.pod_uid)
-    except EvictionBlockedError as error:
-        return EvictAnswer(Eviction.BLOCKED, error.message, retry_after_seconds=error.retry_after_seconds)
+    except (EvictionBlockedError, EvictionInterceptedError) as error:
+        answer = Eviction.BLOCKED if isinstance(error, EvictionBlockedError) else Eviction.INTERCEPTED
+        return EvictAnswer(answer, error.message, retry_after_seconds=error.retry_after_seconds)
     except (NotFoundError, ConflictError):
         # Gone, or another pod has its name: the watch is about to show it.
         return EvictAnswer(Eviction.BLOCKED, "the pod is not there any more")

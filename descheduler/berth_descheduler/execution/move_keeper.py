@@ -182,7 +182,7 @@ class MoveKeeper:
                 progress.evicted_since = now
                 self._set_status(progress, MoveState.EVICTED)
                 _LOG.info(log_keys.EVICTED, **self._keys(progress))
-            case Eviction.BLOCKED | Eviction.UNANSWERED:
+            case Eviction.BLOCKED | Eviction.INTERCEPTED | Eviction.UNANSWERED:
                 progress.evicted_since = progress.evicted_since or now
                 progress.blocked_since = progress.blocked_since or now
                 self._back_off(progress, answer.detail, answer.retry_after_seconds, log_keys.EVICTION_BLOCKED)

@@ -51,6 +51,8 @@ class Eviction(Enum):
     NOT_SENT = auto()
     BLOCKED = auto()
     """Refused for now: a disruption budget allows none."""
+    INTERCEPTED = auto()
+    """An admission webhook answered: somebody else moves the pod, or does not let it go now."""
     REFUSED = auto()
     """Refused for good."""
     UNANSWERED = auto()
@@ -190,6 +192,10 @@ def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
     if facts.place in {Place.CLAIMED, Place.TAKEN}:
         return _after_eviction(facts, timeouts, now)
     message = "the pod was deleted or has ended before its turn"
+    if facts.eviction is Eviction.INTERCEPTED:
+        message = _joined(
+            "the pod was moved or ended by somebody else, after its eviction was asked for", facts.eviction_detail
+        )
     return Finish(MoveState.SKIPPED, MoveReason.POD_GONE, message, release=True)
 
 
@@ -256,7 +262,9 @@ def _await_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if _elapsed(facts.since.blocked, timeouts.evict_seconds, now):
         message = _joined(f"the eviction was refused for {timeouts.evict_seconds:g} s", facts.eviction_detail)
-        return Finish(MoveState.FAILED, MoveReason.EVICTION_BLOCKED, message, release=True)
+        webhook = facts.eviction is Eviction.INTERCEPTED
+        reason = MoveReason.EVICTION_INTERCEPTED if webhook else MoveReason.EVICTION_BLOCKED
+        return Finish(MoveState.FAILED, reason, message, release=True)
     if not facts.source_ready:
         return Wait(MoveState.RESERVED, "waits until every pod of its source has a place")
     if facts.kin.held <= facts.kin.homeless:
