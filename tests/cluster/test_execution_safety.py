@@ -1,15 +1,21 @@
 """A run on a real control plane harms nobody: others come first, limits hold, nothing goes to and fro."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, HANDOVER_TAINT
 from berth_core.migration_plans import MoveState, PlanPhase
-from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import CRDS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS
 from berth_sandbox.invariants import Invariant
 from churn import Churn, soak
+from cluster_objects import is_gone, pod_template
 from descheduling_stage import Scene, cluster, scene, serving_operator
+from waiting import eventually
 
 __all__ = ["cluster", "scene", "serving_operator"]
 
@@ -18,6 +24,65 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 REMOVE = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 NO_SCHEDULER = "comes-later"
 """Nobody schedules these pods: they wait although there is room, as pods do in the moment before they are scheduled."""
+
+
+@contextmanager
+def volcano_jobs(client: KubeClient) -> Iterator[None]:
+    """Have the API server know the Jobs of Volcano, with nothing of Volcano behind them."""
+    name = f"{VOLCANO_JOBS.plural}.{VOLCANO_JOBS.group}"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": VOLCANO_JOBS.version, "served": True, "storage": True, "schema": schema}
+    names = {"plural": VOLCANO_JOBS.plural, "singular": "job", "kind": VOLCANO_JOBS.kind}
+    spec = {"group": VOLCANO_JOBS.group, "scope": "Namespaced", "names": names, "versions": [version]}
+    client.create(CRDS, {"apiVersion": CRDS.api_version, "kind": CRDS.kind, "metadata": {"name": name}, "spec": spec})
+    try:
+        eventually("Volcano's Jobs are served", lambda: _is_served(client), seconds=60)
+        yield
+    finally:
+        client.delete(CRDS, name)
+        eventually("Volcano's Jobs are gone", lambda: is_gone(client, CRDS, name), seconds=60)
+
+
+def _is_served(client: KubeClient) -> bool:
+    try:
+        client.list(VOLCANO_JOBS)
+    except NotFoundError:
+        return False
+    return True
+
+
+def create_volcano_pod(scene: Scene, node: str) -> str:
+    """Create a Job that restarts as a whole, with a pod of it on a node; return the pod's uid."""
+    policies = [{"event": "PodEvicted", "action": "RestartJob"}]
+    spec = {"minAvailable": 1, "policies": policies, "tasks": [{"name": "worker", "replicas": 1}]}
+    head = {"apiVersion": VOLCANO_JOBS.api_version, "kind": VOLCANO_JOBS.kind}
+    job = scene.client.create(
+        VOLCANO_JOBS, {**head, "metadata": {"name": "train", "namespace": scene.namespace}, "spec": spec}
+    )
+    template = pod_template({"app": "train"}, cpu="1", nodeName=node)
+    reference = {**head, "name": "train", "uid": job["metadata"]["uid"], "controller": True}
+    metadata = {
+        **template["metadata"],
+        "name": "train-worker-0",
+        "annotations": {"volcano.sh/task-spec": "worker"},
+        "ownerReferences": [reference],
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
+    uid: str = scene.client.create(PODS, body, namespace=scene.namespace)["metadata"]["uid"]
+    return uid
+
+
+def test_a_pod_of_a_volcano_job_that_would_restart_as_a_whole_stays(scene: Scene) -> None:
+    with volcano_jobs(scene.client):
+        uid = create_volcano_pod(scene, scene.low[0])
+        scene.wait_for("it runs", lambda: [pod.is_ready for pod in scene.pods(label_selector="app=train")] == [True])
+
+        outcome = scene.run()
+
+        assert outcome["verdict"] == "CarriedOut"
+        assert scene.pods_on(scene.low[1]) == []
+        assert [pod.metadata.uid for pod in scene.pods(label_selector="app=train")] == [uid]
+        scene.require_peace(pods=7)
 
 
 def taints_of_runs(scene: Scene) -> dict[str, list[str]]:
