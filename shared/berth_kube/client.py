@@ -15,7 +15,8 @@ from urllib3.response import BaseHTTPResponse
 from berth_core.clock import Clock, SystemClock
 from berth_kube.configuration import find_source
 from berth_kube.decoding import AS_DICT, T, decode
-from berth_kube.errors import EVICT, Call, UnreachableError
+from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, UnreachableError
+from berth_kube.grants import right_of
 from berth_kube.jitter import CHANCE
 from berth_kube.listing import PAGE_SIZE, Listing, read_all
 from berth_kube.resources import PODS, Resource
@@ -114,10 +115,15 @@ class _Collection(Generic[T]):
             ("timeoutSeconds", str(max(1, int(seconds)))),
         ]
         request = Request(self.call, "GET", self.resource.path(namespace=self.namespace), query)
-        return self.client.transport.open_stream(request, silence_seconds=settings.silence_seconds)
+        try:
+            return self.client.transport.open_stream(request, silence_seconds=settings.silence_seconds)
+        except UnreachableError:
+            self.client.note_loss()
+            raise
 
     def broken(self, error: Exception) -> UnreachableError:
         """Return the error of a stream that broke."""
+        self.client.note_loss()
         return self.client.transport.broken(self.call, error)
 
 
@@ -160,12 +166,38 @@ class KubeClient:
         return KubeClient(self.transport, settings=hurried, clock=self._clock)
 
     def ask(self, request: Request, repeatable: Repeatable, read: Callable[[bytes], R]) -> R:
-        """Return what `read` makes of the answer's body; asks again as the settings say, also where it is no JSON."""
-        return self._settings.retries.call(
-            lambda: read(self.transport.send(request, silence_seconds=self._settings.silence_seconds)),
-            repeatable=repeatable,
-            clock=self._clock,
-        )
+        """Return what `read` makes of the answer's body; asks again as the settings say, also where it is no JSON.
+
+        A right that is missing after it was there, or after the connection was lost, is asked for until the deadline.
+        """
+        grants, right = self.transport.grants, right_of(request.call.verb, request.path)
+
+        def send() -> bytes:
+            try:
+                body = self.transport.send(request, silence_seconds=self._settings.silence_seconds)
+            except UnreachableError:
+                self.note_loss()
+                raise
+            except KubeError as error:
+                grants.note_error(right, error)
+                raise
+            grants.note_allowed(right)
+            return body
+
+        try:
+            return self._settings.retries.call(
+                lambda: read(send()),
+                repeatable=repeatable,
+                clock=self._clock,
+                is_doubtful=lambda error: grants.doubts(right, error, self._clock),
+            )
+        except ForbiddenError:
+            grants.give_up(right)
+            raise
+
+    def note_loss(self) -> None:
+        """Take note that the connection was lost just now."""
+        self.transport.grants.note_loss(self._clock)
 
     def send(self, request: Request, repeatable: Repeatable) -> bytes:
         """Return the body of a request's answer, for calls that have no method of their own."""

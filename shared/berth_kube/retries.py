@@ -6,7 +6,6 @@ It does not own the calls, nor the patience of callers who repeat a whole step.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
 from typing import TypeVar
 
 from berth_core.clock import Clock
@@ -66,19 +65,35 @@ class RetryPolicy:
         if self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, got {self.attempts}")
 
-    def call(self, action: Callable[[], T], *, repeatable: Repeatable, clock: Clock) -> T:
-        """Return what `action` returns, calling it again after failures that allow it; raises its last error."""
+    def call(
+        self,
+        action: Callable[[], T],
+        *,
+        repeatable: Repeatable,
+        clock: Clock,
+        is_doubtful: Callable[[KubeError], bool] = lambda _: False,
+    ) -> T:
+        """Return what `action` returns, calling it again after failures that allow it; raises its last error.
+
+        What `is_doubtful` is no failure yet: it is asked again until the deadline, however often that is, unless the
+        policy knows one attempt only.
+        """
         started = clock.monotonic()
-        for attempt in count(1):
+        failures = doubts = 0
+        while True:
             try:
                 return action()
             except KubeError as error:
-                wait_seconds = self._wait_before_next(attempt, error)
-                left = self.deadline_seconds - (clock.monotonic() - started)
-                if attempt == self.attempts or wait_seconds > left or not may_repeat(error, repeatable):
+                if is_doubtful(error):
+                    doubts += 1
+                    final, wait_seconds = self.attempts == 1, self._wait_before_next(doubts, error)
+                else:
+                    failures += 1
+                    final = failures == self.attempts or not may_repeat(error, repeatable)
+                    wait_seconds = self._wait_before_next(failures, error)
+                if final or wait_seconds > self.deadline_seconds - (clock.monotonic() - started):
                     raise
                 clock.sleep(wait_seconds)
-        raise AssertionError("counting does not end")
 
     def _wait_before_next(self, attempt: int, error: KubeError) -> float:
         """Return the wait after an attempt: what the server asks for, if that is longer than the back-off."""

@@ -28,6 +28,7 @@ from berth_kube.errors import (
     error_from_answer,
     error_from_transport,
 )
+from berth_kube.grants import Grants
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -77,6 +78,8 @@ class Transport:
         self._credentials_lock = threading.Lock()
         self._renewed_at = -_RENEWAL_PAUSE_SECONDS
         self._client = self._make_client()
+        self.grants = Grants()
+        """What the API server has allowed to whoever this is."""
 
     @property
     def server_url(self) -> str:

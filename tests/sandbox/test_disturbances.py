@@ -4,12 +4,17 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from uuid import uuid4
 
 import pytest
 
-from berth_kube.client import KubeClient
-from berth_kube.resources import CONFIG_MAPS, NAMESPACES
+from berth_core.objects import Node
+from berth_kube.client import KubeClient, connect
+from berth_kube.errors import UnreachableError
+from berth_kube.listing import Listing
+from berth_kube.resources import CONFIG_MAPS, NAMESPACES, NODES
 from berth_kube.watching import Listed
 from berth_sandbox.components import Component
 from berth_sandbox.errors import SandboxError
@@ -85,6 +90,29 @@ def test_a_watch_outlasts_the_restart_of_the_api_server(disturbed: Sandbox, admi
     finally:
         giving_up.cancel()
         stop.set()
+
+
+def test_no_right_is_missing_while_the_api_server_starts_again(disturbed: Sandbox) -> None:
+    """It answers 403 to all but its administrators until it has read the roles."""
+    begun, back = threading.Event(), threading.Event()
+
+    def read_on(client: KubeClient) -> Listing[Node]:
+        client.list(NODES)
+        begun.set()
+        while not back.is_set():
+            with suppress(UnreachableError):
+                client.list(NODES)
+        return client.list(NODES, type=Node)
+
+    account = disturbed.service_account_kubeconfig("berth-descheduler")
+    with connect(kubeconfig=str(account)) as client, ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(read_on, client)
+        try:
+            assert begun.wait(SOON)
+            disturbed.restart("kube-apiserver")
+        finally:
+            back.set()
+        assert reading.result(SOON).items
 
 
 def test_a_component_can_be_sent_any_signal(disturbed: Sandbox) -> None:
