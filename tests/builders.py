@@ -485,3 +485,13 @@ def as_api(body: msgspec.Struct, *, api_version: str = "v1", kind: str = "Pod") 
 def list_file(*items: Any) -> bytes:
     """A `v1` List in JSON of API objects."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
+
+
+DEEP = "@deep@"
+"""What `nested_json` replaces by a value that is nested too deeply for any decoder that calls itself."""
+
+
+def nested_json(body: Any, *, levels: int = 1_100) -> bytes:
+    """Return JSON in which a deeply nested value stands wherever the body says `DEEP`."""
+    value = b'{"a":' * levels + b"1" + b"}" * levels
+    return json.dumps(body).encode().replace(json.dumps(DEEP).encode(), value)

@@ -13,11 +13,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from berth_core.errors import InputError
-from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
-from berth_core.pod_groups import PodGroup, PodGroupWorkload, VolcanoJob
+from berth_core.objects import Namespace, Node, ObjectMeta, Pod, PodDisruptionBudget, PriorityClass
+from berth_core.pod_groups import POD_GROUP_TYPES, PodGroup, PodGroupWorkload, VolcanoJob
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from berth_core.unreadable import refuse_unreadable
 from berth_core.workloads import Workload
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
@@ -72,6 +73,9 @@ _WRITTEN: Final = (
     PODS,
 )
 """What a snapshot file has, in its order; pods last, so that every node they are on was read before."""
+
+_STAND_INS: Final = (Pod, Node, dict)
+"""Types of which one object that cannot be read does not keep the others from being planned on."""
 
 T = TypeVar("T")
 
@@ -168,7 +172,7 @@ def _list(client: KubeClient, resource: Resource, item_type: type[T], namespace:
     """Return all objects of a kind; none where it is a kind that clusters may lack and this one does."""
     if resource in _NOT_EVERYWHERE:
         return _list_first_served(client, (resource,), item_type, namespace)[1]
-    return client.list(resource, type=item_type, namespace=namespace).items
+    return _readable(resource, client.list(resource, type=item_type, namespace=namespace).items)
 
 
 def _list_first_served(
@@ -177,10 +181,26 @@ def _list_first_served(
     """Return the first version of a kind that the cluster has, with all objects; None and nothing if it has none."""
     for resource in versions:
         try:
-            return resource, client.list(resource, type=item_type, namespace=namespace).items
+            found = client.list(resource, type=item_type, namespace=namespace).items
         except NotFoundError:
             continue
+        return resource, _readable(resource, found)
     return None, ()
+
+
+def _readable(resource: Resource, found: tuple[T, ...]) -> tuple[T, ...]:
+    """Return objects that may be planned on, stand-ins included where planning knows what to do with them.
+
+    Raises `InputError` for one that cannot be read, where planning without it would not be safe.
+    """
+    return tuple(one for one in found if isinstance(one, _STAND_INS) or _may_be_planned_on(resource, one))
+
+
+def _may_be_planned_on(resource: Resource, one: object) -> bool:
+    metadata: ObjectMeta = one.metadata  # type: ignore[attr-defined]  # all but a dict have one
+    if not isinstance(one, POD_GROUP_TYPES):
+        refuse_unreadable(resource.kind, metadata)
+    return not metadata.unreadable
 
 
 def _list_workloads(client: KubeClient, resource: Resource) -> Iterator[Workload]:

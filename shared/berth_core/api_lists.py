@@ -14,6 +14,7 @@ from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBud
 from berth_core.pod_groups import (
     POD_GROUP_API_VERSIONS,
     POD_GROUP_KIND,
+    POD_GROUP_TYPES,
     POD_GROUP_WORKLOAD_API_VERSION,
     POD_GROUP_WORKLOAD_KIND,
     VOLCANO_JOB_API_VERSION,
@@ -27,6 +28,7 @@ from berth_core.reservations import API_VERSION as RESERVATION_API_VERSION
 from berth_core.reservations import KIND as RESERVATION_KIND
 from berth_core.reservations import Reservation
 from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from berth_core.unreadable import MAX_DEPTH, cut, is_cut, mark, refuse_unreadable, stand_in, why_unreadable
 from berth_core.workloads import Workload
 
 Listed: TypeAlias = (
@@ -76,15 +78,22 @@ _SAYING_THEIR_KIND: Final = (Workload, PodGroup)
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
 _DECODERS: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in _TYPES.items()}
 _AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_STAND_INS: Final = (Node, Pod, Reservation)
+"""Of these kinds one object that cannot be read does not keep the others from being planned on."""
+_LIST_LEVELS: Final = 2
+"""How much deeper than by itself an object is nested in a List."""
+_WITHOUT_SCHEMA: Final = re.compile(r"`\$\.spec\.tasks\[\d+]\.template\b")
+"""A place in a Reservation for which the API server has no schema, so that anything may stand there."""
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 _WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
 
 
 class _Name(ApiStruct, frozen=True, kw_only=True):
-    """The name of an object."""
+    """The name of an object, and why it was unreadable when the file was written."""
 
     namespace: str = ""
     name: str = ""
+    unreadable: str = ""
 
 
 class _Head(ApiStruct, frozen=True, kw_only=True):
@@ -105,6 +114,7 @@ class _List(ApiStruct, frozen=True, kw_only=True):
 
 _LIST_DECODER: Final = msgspec.json.Decoder(_List)
 _HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
+_ANY_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def decode_list(raw: bytes) -> tuple[Listed, ...]:
@@ -154,6 +164,8 @@ def _decode_outside(raw: bytes) -> _List:
         raise InputError("the snapshot", None, _EXPECTED, said="empty")
     try:
         return _LIST_DECODER.decode(raw)
+    except RecursionError:
+        return _decode_outside(cut(raw, outer_levels=_LIST_LEVELS))
     except msgspec.ValidationError as error:
         misfit = _misfit("the snapshot", error)
         raise InputError(misfit.field, None, _EXPECTED, said=misfit.said) from error
@@ -170,15 +182,48 @@ def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
         if not head.kind or not head.metadata.name:
             missing = "metadata.name" if head.kind else "kind"
             raise InputError(f"{place}.{missing}", None, "that of an API object", said="missing")
-        decoder = _DECODERS.get((head.api_version, head.kind))
-        if decoder is None:
+        type_ = _TYPES.get((head.api_version, head.kind))
+        if type_ is None:
             return None
         place = _title(head.kind, head.metadata.namespace, head.metadata.name)
-        return decoder.decode(raw)
+        return _decode_as(type_, head, raw)
     except msgspec.ValidationError as error:
         raise _misfit(place, error) from error
     except _UNREADABLE as error:
         raise InputError(place, None, "an API object in JSON", said=f"no JSON ({error})") from error
+
+
+def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | None:
+    """Return an object of a known type, its stand-in where the API server may have one that cannot be read.
+
+    None where the stand-in would be a group of pods.
+    """
+    why = head.metadata.unreadable
+    if not why and (is_cut(raw) or _may_be_too_deep(raw)):
+        why = why_unreadable(_ANY_DECODER.decode(cut(bytes(raw))), None)
+    if not why:
+        try:
+            return _DECODERS[head.api_version, head.kind].decode(raw)
+        except msgspec.ValidationError as error:
+            may_be_odd = type_ is Reservation and _WITHOUT_SCHEMA.search(str(error))
+            if not may_be_odd and type_ not in POD_GROUP_TYPES:
+                raise
+            why = str(error)
+    if type_ in POD_GROUP_TYPES:
+        return None
+    body = mark(_ANY_DECODER.decode(cut(bytes(raw))), why)
+    if type_ is Reservation:
+        return Reservation.read(body)
+    one = stand_in(body, type_, why)
+    if type_ not in _STAND_INS:
+        refuse_unreadable(head.kind, one.metadata)
+    return one
+
+
+def _may_be_too_deep(raw: msgspec.Raw) -> bool:
+    """Return whether an object has enough brackets to be nested too deeply; nearly none has."""
+    text = bytes(raw)
+    return text.count(b"{") + text.count(b"[") > MAX_DEPTH
 
 
 def _misfit(place: str, error: msgspec.ValidationError) -> InputError:

@@ -200,7 +200,12 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def phase(self) -> PlanPhase:
-        """Return the phase; one that nobody has taken up is Requested while it has no moves, else Proposed."""
+        """Return the phase; one that nobody has taken up is Requested while it has no moves, else Proposed.
+
+        One that cannot be read is Failed, whatever its status says yet.
+        """
+        if fails_unread(self.metadata, self.status.phase):
+            return PlanPhase.FAILED
         if self.status.phase is not None:
             return self.status.phase
         asked_for = self.spec.mode is not None and self.spec.predicted is None and not self.spec.moves
@@ -223,3 +228,8 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def from_api(cls, body: Mapping[str, Any]) -> "MigrationPlan":
         """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""
         return msgspec.convert(body, cls)
+
+
+def fails_unread(metadata: ObjectMeta, written: PlanPhase | None) -> bool:
+    """Return whether a plan cannot be read and its status does not say yet that it is over."""
+    return bool(metadata.unreadable) and not (written and written.terminal)

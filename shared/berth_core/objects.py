@@ -54,6 +54,8 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     deletion_grace_period_seconds: int | None = None
     resource_version: str = ""
     generation: int | None = None
+    unreadable: str = ""
+    """Berth's own, in memory and in snapshot files: why the rest cannot be decoded (`berth_core.unreadable`)."""
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):

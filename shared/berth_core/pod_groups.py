@@ -130,3 +130,7 @@ class PodGroupWorkload(ApiStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupWorkloadSpec = PodGroupWorkloadSpec()
+
+
+POD_GROUP_TYPES: Final = (VolcanoJob, PodGroup, PodGroupWorkload)
+"""Groups that tenants write; one that cannot be read is left out of a snapshot, so that its pods stay."""

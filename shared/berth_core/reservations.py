@@ -11,6 +11,7 @@ import msgspec
 
 from berth_core.labels import PREFIX, ROOM_ANNOTATION
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
+from berth_core.unreadable import stand_in
 
 API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 KIND: Final = "Reservation"
@@ -239,19 +240,17 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Reservation":
-        """Decode an API object; without tasks where its spec is odd, and without a status where that is.
+        """Decode an API object; without tasks and with `metadata.unreadable` where its spec is odd.
 
         The schema lets templates through whose fields have the wrong type: who reads many must not fail over one.
         """
+        why = body["metadata"].get("unreadable", "")
         try:
-            return cls.from_api(body)
-        except msgspec.ValidationError:
-            metadata = msgspec.convert(body["metadata"], ObjectMeta)
-        try:
-            status = msgspec.convert(body.get("status") or {}, ReservationStatus)
-        except msgspec.ValidationError:
-            status = ReservationStatus()
-        return cls(metadata=metadata, spec=ReservationSpec(tasks=()), status=status)
+            if not why:
+                return cls.from_api(body)
+        except msgspec.ValidationError as error:
+            why = str(error)
+        return stand_in({**body, "spec": {}}, cls, why)
 
 
 def _is_plan(api_version: str, kind: str) -> bool:

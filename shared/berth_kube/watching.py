@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
 from berth_core.errors import PermanentError
-from berth_kube.decoding import T, WatchEvent, decode, decode_error_status, resource_version_of
+from berth_kube.decoding import T, decode_error_status, decode_event, decode_item, resource_version_of
 from berth_kube.errors import Call, KubeError, UnreachableError, error_from_status
 from berth_kube.listing import Listing
 from berth_kube.retries import Backoff
@@ -193,7 +193,7 @@ class _Feed(Generic[T]):
     def _handle(self, line: bytes) -> None:
         """Pass one event on and remember its place."""
         call = self._source.call
-        event = decode(call, line, WatchEvent)
+        event = decode_event(call, line)
         if event.type == "ERROR":
             self._resource_version = ""
             status = decode_error_status(call, event.object)
@@ -202,7 +202,7 @@ class _Feed(Generic[T]):
         if event.type == "BOOKMARK":
             self._emit(Bookmark(resource_version))
         else:
-            item = decode(call, event.object, self._source.item_type)
+            item = decode_item(call, event.object, self._source.item_type)
             self._emit(Removed(item) if event.type == "DELETED" else Changed(item, added=event.type == "ADDED"))
         self._resource_version = resource_version or self._resource_version
 

@@ -15,17 +15,30 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
+from berth_core.clock import SystemClock
+from berth_core.labels import SLOT_ANNOTATION
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase
+from berth_core.snapshot import Snapshot
+from berth_descheduler.plugins.builtin import installed_plugins
+from berth_descheduler.policies.reading import RunDefaults
+from berth_descheduler.policy_service.book import Bells, Book, Office
+from berth_descheduler.policy_service.clerk import Clerk
+from berth_descheduler.policy_service.tally import RunTally
+from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
 from berth_kube.client import KubeClient
-from berth_kube.errors import InvalidObjectError, KubeError
-from berth_kube.resources import NODES, PODS, RESERVATIONS
+from berth_kube.errors import Call, InvalidObjectError, KubeError
+from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS, Resource
+from berth_kube.retries import Repeatable
+from berth_kube.transport import Request
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
+from builders import DEEP, nested_json
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import label_owner, make_namespace
+from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
 from reservation_stage import delete_all, delete_if_there
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
@@ -33,6 +46,7 @@ from waiting import eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NAMESPACE = "odd"
+NEIGHBOUR = "odd-neighbour"
 NODE = "odd-node-0"
 MOST_SLOTS = 50
 BATCH = 12
@@ -256,6 +270,70 @@ def test_known_oddities_end_as_they_should(room: Room) -> None:
     clear(room.client)
 
 
+def create_raw(client: KubeClient, resource: Resource, body: dict[str, Any], *, namespace: str | None = None) -> None:
+    """Create an object with a value that is nested deeper than Python encodes."""
+    call = Call("create", resource.describe(body["metadata"]["name"], namespace=namespace))
+    raw = nested_json({"apiVersion": resource.api_version, "kind": resource.kind, **body})
+    client.send(Request(call, "POST", resource.path(namespace=namespace), body=raw), Repeatable.UNLESS_ACTED)
+
+
+def fail_unread_plans(client: KubeClient) -> None:
+    """Do once what the service does beside its runs."""
+    office = Office(client, SystemClock(), RunDefaults(), installed_plugins(), plan_retention=None)
+    bells = Bells()
+    with Book(office, bells) as book:
+        assert book.wait(lambda: False)
+        Clerk(office, book, RunTally(CollectorRegistry(), SystemClock()), bells.bell()).pass_once()
+
+
+def test_objects_that_are_nested_too_deeply_stop_nobody_elses_hand_over(room: Room) -> None:
+    client = room.client
+    make_namespace(client, NEIGHBOUR)
+    deep = {"containers": [{"name": "main", "image": "pause"}], "oddity": DEEP}
+    create_raw(
+        client,
+        RESERVATIONS,
+        {"metadata": {"name": "deep"}, "spec": spec_of({"template": {"spec": deep}})},
+        namespace=NAMESPACE,
+    )
+    plan_spec = {"mode": "Auto", "policy": "none", "approved": True, "objective": {"args": {"oddity": DEEP}}}
+    create_raw(client, MIGRATION_PLANS, {"metadata": {"name": "deep"}, "spec": plan_spec})
+    notes = {SLOT_ANNOTATION: "[" * 5_000, "deep": "{" * 5_000}
+    noted = pod_template({"app": "noted"}, cpu="100m")
+    client.create(PODS, noted | {"metadata": {"name": "noted", "annotations": notes}}, namespace=NAMESPACE)
+
+    body = build_reservation("good", owners=label_owner(app="neighbour"), cpu="100m")
+    client.create(RESERVATIONS, body, namespace=NEIGHBOUR)
+
+    def state_of(name: str, namespace: str) -> tuple[str, str]:
+        found = Reservation.read(client.get(RESERVATIONS, name, namespace=namespace)).status.state
+        return (found.phase, found.reason) if found else ("", "")
+
+    eventually("the good one is held", lambda: state_of("good", NEIGHBOUR)[0] == AVAILABLE, seconds=60)
+    taker = pod_template({"app": "neighbour"}, cpu="100m")
+    client.create(PODS, taker | {"metadata": {"name": "taker", "labels": {"app": "neighbour"}}}, namespace=NEIGHBOUR)
+    eventually("and taken", lambda: state_of("good", NEIGHBOUR)[0] == ReservationPhase.SUCCEEDED, seconds=90)
+    eventually("the deep one failed", lambda: state_of("deep", NAMESPACE) == (FAILED, "Invalid"), seconds=60)
+    (said,) = [one for one in readable(client) if one.metadata.name == "deep"]
+    assert said.status.state is not None
+    assert "spec.tasks[0].template.spec.oddity.… is nested more than 100 levels deep" in said.status.state.message
+
+    fail_unread_plans(client)
+    plan = client.get(MIGRATION_PLANS, "deep")
+    assert (plan["status"]["phase"], plan["status"]["message"][:22]) == ("Failed", "invalid: spec.objectiv")
+    for snapshot in (read_live_snapshot(client), Snapshot.from_json(dump_cluster(client))):
+        assert [one.metadata.name for one in snapshot.reservations if one.metadata.unreadable] == ["deep"]
+    for resource, name, namespace in (
+        (MIGRATION_PLANS, "deep", None),
+        (PODS, "noted", NAMESPACE),
+        (PODS, "taker", NEIGHBOUR),
+        (RESERVATIONS, "good", NEIGHBOUR),
+    ):
+        delete_if_there(client, resource, name, namespace)
+    be_at_rest(room)
+    clear(client)
+
+
 def be_at_rest(room: Room) -> None:
     """Check that nothing is tried again and again, nothing crashed and the log does not grow, once all is told."""
     eventually("nothing more fails or is logged", lambda: is_at_rest(room), seconds=40)
@@ -401,4 +479,4 @@ def test_any_accepted_reservation_ends_in_a_defined_state(room: Room, batch: lis
 def readable(client: KubeClient) -> list[Reservation]:
     """Return the Reservations with their statuses only, as their specs may not be readable."""
     bodies = client.list(RESERVATIONS, namespace=NAMESPACE).items
-    return [Reservation.from_api({**body, "spec": {"tasks": []}}) for body in bodies]
+    return [Reservation.read({**body, "spec": {"tasks": []}}) for body in bodies]

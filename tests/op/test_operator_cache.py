@@ -14,7 +14,6 @@ from berth_core.reservations import Reservation, ReservationPhase, ReservationRe
 from berth_operator.decisions.observation import ProbeResult, Verdict
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.node_book import GuardableNode
-from berth_operator.picture.readable import UNREADABLE_ANNOTATION
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind
 from handover_builders import DEADLINE, PLACE_UID, note, owner_pod, place, placeholder, slot
 
@@ -330,7 +329,9 @@ def test_a_node_made_anew_under_its_name_is_not_taken_away_with_the_old_one(cach
 
 
 def test_an_unreadable_reservation_comes_with_the_verdict(cache: Cache) -> None:
-    cache.put_reservation(place(annotations={UNREADABLE_ANNOTATION: "tolerations is a word"}))
+    one = place()
+    metadata = msgspec.structs.replace(one.metadata, unreadable="tolerations is a word")
+    cache.put_reservation(msgspec.structs.replace(one, metadata=metadata))
     seen = cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.verdict == Verdict(ReservationReason.INVALID, "tolerations is a word")

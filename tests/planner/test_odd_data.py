@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from berth_core.errors import InputError
@@ -48,6 +49,15 @@ def spoken(**allocatable: str) -> Node:
     return node("odd", cpu="10", allocatable=allocatable)
 
 
+T = TypeVar("T", Node, Pod)
+
+
+def unread(one: T) -> T:
+    """The stand-in of an object that could not be decoded."""
+    metadata = msgspec.structs.replace(one.metadata, unreadable="spec.oddity is nested too deeply")
+    return msgspec.structs.replace(one, metadata=metadata)
+
+
 TABLE = {
     "a node that says nothing of what it has": Case(
         node("odd", cpu=None, memory=None, pods=None), why_node=Reason.NODE_DATA_MISSING
@@ -72,6 +82,13 @@ TABLE = {
         pods=(of("p", "odd", cpu="?", controller=owner("DaemonSet")),),
         why_node=Reason.NODE_DATA_ODD,
         why_pod=Reason.DAEMON_POD,
+    ),
+    "a node that cannot be read": Case(unread(node("odd", cpu="10")), why_node=Reason.NODE_DATA_ODD),
+    "a node of which nothing but its name can be read": Case(
+        unread(node("odd", cpu=None, memory=None, pods=None, ready=None)), why_node=Reason.NODE_DATA_ODD
+    ),
+    "a pod that cannot be read": Case(
+        pods=(unread(of("p", "odd")),), why_node=Reason.NODE_DATA_ODD, why_pod=Reason.POD_DATA_ODD
     ),
     "a pod on a node that is not there": Case(None, why_pod=Reason.UNKNOWN_NODE),
     "a pod without a phase": Case(
@@ -133,6 +150,17 @@ def test_a_low_node_with_odd_data_is_refused_for_that_and_not_for_being_used() -
     (one,) = [one for one in made.refused if one.name == "odd"]
     assert one.reason is Reason.NODE_DATA_ODD
     assert one.message.startswith("it is not known what pod default/p takes of the node: spec.containers[app]")
+
+
+def test_what_cannot_be_read_is_named_with_the_reason() -> None:
+    by_node = plan(cluster(Case(unread(node("odd", cpu="10")))), WAYS["Consolidate"])
+    by_pod = plan(cluster(Case(pods=(unread(of("p", "odd")),))), WAYS["Consolidate"])
+
+    said = [one.message for made in (by_node, by_pod) for one in made.refused if (one.name) == "odd"]
+    assert said == [
+        "the node cannot be read: spec.oddity is nested too deeply",
+        "it is not known what pod default/p takes of the node: spec.oddity is nested too deeply",
+    ]
 
 
 @pytest.mark.parametrize("how", WAYS.values(), ids=WAYS.keys())

@@ -22,6 +22,7 @@ from berth_core.migration_plans import (
     PlanPhase,
     Predicted,
     RunMode,
+    fails_unread,
 )
 from berth_core.objects import ObjectMeta
 from berth_core.policies import VALID, DeschedulerPolicy, FragmentationStatus, Trigger
@@ -272,6 +273,8 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def phase(self) -> PlanPhase:
         """Return the phase, as `MigrationPlan.phase` does; moves never come without a prediction."""
+        if fails_unread(self.metadata, self.status.phase):
+            return PlanPhase.FAILED
         if self.status.phase is not None:
             return self.status.phase
         asked_for = self.spec.mode is not None and self.spec.predicted is None

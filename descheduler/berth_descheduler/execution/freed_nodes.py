@@ -102,7 +102,7 @@ def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
     """Return the mark among a node's annotations, None if there is none that can be read."""
     try:
         return msgspec.json.decode(annotations.get(FREED_ANNOTATION, ""), type=FreedMark)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

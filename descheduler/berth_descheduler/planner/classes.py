@@ -126,6 +126,7 @@ def _is_like(one: Pod, other: Pod) -> bool:
     a, b = one.spec, other.spec
     return (
         one.metadata.labels == other.metadata.labels
+        and one.metadata.unreadable == other.metadata.unreadable
         and _needs(a.containers) == _needs(b.containers)
         and _needs(a.init_containers) == _needs(b.init_containers)
         and (a.affinity, a.node_selector, a.tolerations) == (b.affinity, b.node_selector, b.tolerations)
@@ -160,6 +161,8 @@ def _class_for(pod: Pod, index: ClassIndex) -> PodClass:
 
 def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:
     """Return the greater of what a pod takes now and what its replacement will ask for, and what cannot be read."""
+    if pod.metadata.unreadable:
+        return ResourceAmounts.empty(), pod.metadata.unreadable
     try:
         return effective_requests(pod.spec).largest(occupied_requests(pod)), ""
     except InputError as error:

@@ -22,8 +22,22 @@ _TAINTS_OF_PLANS: Final = frozenset({DRAINING_TAINT, ROOM_TAINT})
 def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     """Return why a node neither takes nor gives pods: it is not ready, closed, being drained, or badly known."""
     node = cluster.nodes[number]
+    if node.metadata.unreadable:
+        return Refusal(RefusalReason.NODE_DATA_ODD, f"the node cannot be read: {node.metadata.unreadable}")
     if number in cluster.left_out:
         return Refusal(RefusalReason.NODE_NOT_SELECTED, "the node selector does not select the node")
+    closed = _closed_refusal(node)
+    if closed is not None:
+        return closed
+    missing = [name for name in NEEDED_RESOURCES if name not in node.status.allocatable]
+    if missing:
+        text = f"the node does not say its allocatable {', '.join(missing)}"
+        return Refusal(RefusalReason.NODE_DATA_MISSING, text, resource=min(missing))
+    return _odd_refusal(cluster, number)
+
+
+def _closed_refusal(node: Node) -> Refusal | None:
+    """Return why a node takes no pods now, whatever is free there."""
     if not node.ready:
         return Refusal(RefusalReason.NODE_NOT_READY, "the node is not ready, or does not say whether it is")
     if node.spec.unschedulable:
@@ -31,11 +45,7 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     ours = next((taint.key for taint in node.taints if taint.key in _TAINTS_OF_PLANS), None)
     if ours is not None:
         return Refusal(RefusalReason.NODE_DRAINING, f"the node carries the taint {ours} of a running plan")
-    missing = [name for name in NEEDED_RESOURCES if name not in node.status.allocatable]
-    if missing:
-        text = f"the node does not say its allocatable {', '.join(missing)}"
-        return Refusal(RefusalReason.NODE_DATA_MISSING, text, resource=min(missing))
-    return _odd_refusal(cluster, number)
+    return None
 
 
 def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:

@@ -14,6 +14,7 @@ from berth_core.clock import Clock
 from berth_core.errors import InputError
 from berth_core.migration_plans import MigrationPlan
 from berth_core.policies import DeschedulerPolicy
+from berth_core.unreadable import refuse_unreadable
 from berth_descheduler.event_reasons import PolicyEventReason
 from berth_descheduler.execution.announcements import announce
 from berth_descheduler.plugins.registry import PluginRegistry
@@ -42,6 +43,7 @@ class Office:
         """Return a policy with what it asks for or what is wrong with it."""
         found: PolicyRun | PolicyError
         try:
+            refuse_unreadable("DeschedulerPolicy", policy.metadata)
             found = read_policy(policy, self.defaults, self.registry)
         except PolicyError as error:
             found = error

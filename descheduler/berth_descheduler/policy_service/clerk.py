@@ -12,15 +12,23 @@ from typing import Final
 import structlog
 
 from berth_core.errors import BerthError
-from berth_core.migration_plans import MigrationPlan
+from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.policies import VALID
 from berth_descheduler import log_keys
 from berth_descheduler.event_reasons import PolicyEventReason
-from berth_descheduler.execution.leftovers import abort_plan
+from berth_descheduler.execution.leftovers import abort_plan, release_reservations
+from berth_descheduler.execution.publishing import end_plan
 from berth_descheduler.policy_service.book import Book, Office
 from berth_descheduler.policy_service.statuses import build_observed_patch, observed_status
 from berth_descheduler.policy_service.tally import RunTally
-from berth_descheduler.policy_service.work import Known, find_endings, find_forgotten, find_surplus, pause_until
+from berth_descheduler.policy_service.work import (
+    Known,
+    find_endings,
+    find_forgotten,
+    find_surplus,
+    find_unread,
+    pause_until,
+)
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
 
@@ -57,6 +65,7 @@ class Clerk:
         self._tally.show(known.values())
         chores = [partial(self._write_status, one, plans) for one in known.values()]
         chores += [partial(self._end, ending.plan, ending.message) for ending in find_endings(known, plans, now)]
+        chores += [partial(self._fail, plan) for plan in find_unread(plans)]
         forgotten = find_forgotten(known, plans, now, self._office.plan_retention)
         chores += [partial(self._delete, plan) for plan in (*find_surplus(known, plans, now), *forgotten)]
         failed = [chore for chore in chores if not _attempt(chore)]
@@ -84,6 +93,12 @@ class Clerk:
     def _end(self, plan: MigrationPlan, message: str) -> None:
         if not self._book.is_in_hand(plan.metadata.name):
             abort_plan(self._office.client, plan, self._office.clock, message)
+
+    def _fail(self, plan: MigrationPlan) -> None:
+        """Say on a plan that nobody can read that it failed, and release what it may have held."""
+        release_reservations(self._office.client, plan.metadata.name)
+        message = f"invalid: {plan.metadata.unreadable}"
+        end_plan(self._office.client, self._office.clock, plan, PlanPhase.FAILED, message)
 
     def _delete(self, plan: MigrationPlan) -> None:
         self._office.client.delete(MIGRATION_PLANS, plan.metadata.name, uid=plan.metadata.uid)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from berth_core.clock import format_timestamp, parse_timestamp
-from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
+from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode, fails_unread
 from berth_core.names import is_scheduled_plan
 from berth_core.policies import SCHEDULED, DeschedulerPolicy
 from berth_descheduler.policies.reading import PolicyError, PolicyRun
@@ -112,6 +112,11 @@ def is_open(plan: MigrationPlan) -> bool:
     if plan.phase is PlanPhase.PROPOSED:
         return plan.spec.mode is not RunMode.PLAN
     return not plan.phase.terminal
+
+
+def find_unread(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
+    """Return the plans that cannot be read and whose status does not say so yet."""
+    return tuple(plan for plan in plans if fails_unread(plan.metadata, plan.status.phase))
 
 
 def was_made(policy: DeschedulerPolicy, scheduled: datetime, plans: Iterable[MigrationPlan]) -> bool:

@@ -12,12 +12,9 @@ import msgspec
 from berth_core.clock import parse_timestamp
 from berth_core.errors import InputError
 from berth_core.expiry import expires_at
-from berth_core.objects import ObjectMeta
 from berth_core.pod_requests import effective_requests
-from berth_core.reservations import Reservation, ReservationSpec, ReservationStatus
-
-UNREADABLE_ANNOTATION: Final = "berth.volcano.sh/unreadable"
-"""Only in memory: why the spec of a Reservation cannot be read."""
+from berth_core.reservations import Reservation
+from berth_core.unreadable import mark
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
 """Only in memory: a digest of the templates as they were written, also of fields that are not decoded."""
@@ -25,13 +22,15 @@ TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
     """Decode a Reservation; where its spec cannot be read, return it without tasks and with the reason noted."""
+    reservation = Reservation.read(body)
+    if why_unreadable(reservation):
+        return reservation
     try:
-        reservation = Reservation.from_api(body)
         expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
         for task in reservation.spec.tasks:
             effective_requests(task.template.spec)
-    except (msgspec.ValidationError, InputError) as error:
-        return _unreadable(body, str(error))
+    except InputError as error:
+        return Reservation.read(mark(dict(body), str(error)))
     return _annotated(reservation, TEMPLATES_ANNOTATION, _digest(body))
 
 
@@ -53,14 +52,4 @@ def _annotated(reservation: Reservation, key: str, value: str) -> Reservation:
 
 def why_unreadable(reservation: Reservation) -> str:
     """Return why the spec could not be read, "" where it could."""
-    return reservation.metadata.annotations.get(UNREADABLE_ANNOTATION, "")
-
-
-def _unreadable(body: Mapping[str, Any], reason: str) -> Reservation:
-    meta = msgspec.convert(body["metadata"], ObjectMeta)
-    meta = msgspec.structs.replace(meta, annotations=meta.annotations | {UNREADABLE_ANNOTATION: reason})
-    try:
-        status = msgspec.convert(body.get("status") or {}, ReservationStatus)
-    except msgspec.ValidationError:
-        status = ReservationStatus()
-    return Reservation(metadata=meta, spec=ReservationSpec(tasks=()), status=status)
+    return reservation.metadata.unreadable

@@ -1,0 +1,179 @@
+"""Stand-ins for objects that cannot be decoded, so that one of them does not stop the others.
+
+Templates and plugin arguments have no schema: the API server stores whatever is nested up to 10,000 levels deep, and
+values of any type. Every recursive decoder ends in a `RecursionError` at such an object, wherever it is listed.
+A stand-in has the metadata and as much else as fits its type; `metadata.unreadable` says what is wrong.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar, get_args
+
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.objects import ObjectMeta
+
+MAX_DEPTH: Final = 100
+"""How deep an object may be nested; a pod's own fields are at most 20 levels deep."""
+
+_PLACE_LEVELS: Final = 6
+"""How many levels of a field's path are named."""
+_CUT: Final = "\0nested too deeply"
+"""What stands in the place of a value that was cut off; an API object has no such text."""
+_RAW_CUT: Final = b'"\\u0000nested too deeply"'
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
+_EMPTY: Final[tuple[Any, ...]] = ([], {}, "", 0)
+
+T = TypeVar("T")
+
+
+def too_deep_for(place: str) -> str:
+    """Return the sentence about a field that is nested too deeply."""
+    return f"{place or 'it'} is nested more than {MAX_DEPTH} levels deep"
+
+
+def is_too_deep(value: object) -> bool:
+    """Return whether a decoded object is nested deeper than `MAX_DEPTH`; needs no stack."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for one in level for inner in _inside(one) if isinstance(inner, dict | list | tuple | _Struct)]
+        if not level:
+            return False
+    return True
+
+
+_Struct = msgspec.Struct
+
+
+def _inside(value: object) -> Iterable[object]:
+    """Return what a container directly holds."""
+    match value:
+        case dict():
+            return value.values()
+        case list() | tuple():
+            return value
+        case _Struct():
+            return msgspec.structs.astuple(value)
+        case _:
+            return ()
+
+
+def cut(raw: bytes, *, outer_levels: int = 0) -> bytes:
+    """Return JSON without the values below `MAX_DEPTH` and some outer levels; a mark stands in their places.
+
+    Runs in one pass without a stack; text that is no JSON comes out as no JSON.
+    """
+    deepest = MAX_DEPTH + outer_levels
+    kept: list[bytes] = []
+    depth = kept_until = 0
+    for token in _TOKEN.finditer(raw):
+        match raw[token.start()]:
+            case 0x5B | 0x7B:  # [ {
+                depth += 1
+                if depth == deepest + 1:
+                    kept += (raw[kept_until : token.start()], _RAW_CUT)
+                    kept_until = len(raw)
+            case 0x5D | 0x7D:  # ] }
+                if depth == deepest + 1:
+                    kept_until = token.end()
+                depth -= 1
+    return b"".join((*kept, raw[kept_until:]))
+
+
+def is_cut(raw: bytes | msgspec.Raw) -> bool:
+    """Return whether values were cut out of JSON."""
+    return _RAW_CUT in bytes(raw)
+
+
+def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
+    """Return what is wrong with a decoded object from which too deep values were cut, "" if nothing is known."""
+    place = _place_of_cut({key: value for key, value in body.items() if key != "metadata"}) or _place_of_cut(body)
+    if place is not None:
+        return too_deep_for(place)
+    return "" if error is None else str(error)
+
+
+def _place_of_cut(body: object) -> str | None:
+    """Return the field under which a value was cut off, None where none was; names the first levels only."""
+    level: list[tuple[str, int, object]] = [("", 0, body)]
+    while level:
+        below: list[tuple[str, int, object]] = []
+        for place, depth, value in level:
+            if value == _CUT:
+                return place
+            below += ((_under(place, depth, key), depth + 1, inner) for key, inner in _entries(value))
+        level = below
+    return None
+
+
+def _entries(value: object) -> Iterable[tuple[str, object]]:
+    match value:
+        case dict():
+            return ((f".{key}", inner) for key, inner in value.items())
+        case list():
+            return ((f"[{index}]", inner) for index, inner in enumerate(value))
+        case _:
+            return ()
+
+
+def _under(place: str, depth: int, key: str) -> str:
+    """Return the path of an entry, cut off where it gets long."""
+    if depth < _PLACE_LEVELS:
+        return f"{place}{key}".removeprefix(".")
+    return place if place.endswith("…") else f"{place}.…"
+
+
+def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
+    """Return an undecoded object with the reason in `metadata.unreadable`; raises `InputError` without a metadata."""
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise InputError("metadata.name", None, "that of an API object", said="missing")
+    return {**body, "metadata": {**metadata, "unreadable": why}}
+
+
+def stand_in(body: dict[str, Any], type_: type[T], why: str) -> T:
+    """Return an object of a type with as much of an undecodable one as fits; raises `InputError` without a name."""
+    found: T = _readable_part(mark(body, why), type_)
+    return found
+
+
+def _readable_part(value: Any, type_: Any) -> Any:  # noqa: ANN401 - any JSON value, any type that msgspec decodes
+    """Return a value as its type, without the fields that do not fit; raises `msgspec.ValidationError` if none does."""
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        struct = next((one for one in (type_, *get_args(type_)) if _is_struct(one)), None)
+        if struct is None or not isinstance(value, dict):
+            raise
+    kept: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        try:
+            kept[field.name] = _readable_part(value[field.encode_name], field.type)
+        except (KeyError, msgspec.ValidationError):
+            if field.required:
+                kept[field.name] = _emptiest(field.type)
+    return struct(**kept)
+
+
+def _is_struct(type_: object) -> bool:
+    return isinstance(type_, type) and issubclass(type_, msgspec.Struct)
+
+
+def _emptiest(type_: Any) -> Any:  # noqa: ANN401 - any type that msgspec decodes
+    """Return the emptiest value of a type, for a field that must have one."""
+    for value in _EMPTY:
+        try:
+            return _readable_part(value, type_)
+        except msgspec.ValidationError:
+            continue
+    return None
+
+
+def refuse_unreadable(kind: str, metadata: ObjectMeta) -> None:
+    """Raise `InputError` for a stand-in whose kind must be read as a whole."""
+    if metadata.unreadable:
+        name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+        raise InputError(
+            f"{kind} {name}", None, "what the Kubernetes API serves", said=f"unreadable ({metadata.unreadable})"
+        )

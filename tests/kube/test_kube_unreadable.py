@@ -1,0 +1,285 @@
+"""One object that no decoder can read is one stand-in, by every call and for every type that callers ask for."""
+
+# ruff: noqa: ANN401 - the types that callers ask for are anything
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from berth_core.clock import SystemClock
+from berth_core.migration_plans import MigrationPlan, PlanPhase
+from berth_core.objects import Node, Pod
+from berth_core.policies import DeschedulerPolicy
+from berth_core.reservations import API_VERSION, KIND, ReservationPhase, ReservationReason
+from berth_core.snapshot import Snapshot
+from berth_descheduler.api.documents import PlanHead
+from berth_descheduler.api.reading import read_plans, read_policies
+from berth_descheduler.plugins.builtin import installed_plugins
+from berth_descheduler.policies.reading import PolicyError, RunDefaults
+from berth_descheduler.policy_service.book import Bells, Book, Office
+from berth_descheduler.policy_service.clerk import Clerk
+from berth_descheduler.policy_service.tally import RunTally
+from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
+from berth_kube.client import KubeClient
+from berth_kube.errors import UnexpectedObjectError
+from berth_kube.resources import (
+    CSI_NODES,
+    DEPLOYMENTS,
+    DESCHEDULER_POLICIES,
+    JOBS,
+    MIGRATION_PLANS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODS,
+    PRIORITY_CLASSES,
+    PVCS,
+    PVS,
+    REPLICA_SETS,
+    RESERVATIONS,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+    VOLCANO_JOBS,
+    VOLUME_ATTACHMENTS,
+    Resource,
+)
+from berth_kube.watching import Bookmark, Changed, Listed
+from berth_operator.acting.sweep import list_reservations
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.cluster_rules import ClusterRules
+from berth_operator.picture.node_book import GuardableNode
+from berth_operator.picture.readable import read_reservation
+from berth_operator.picture.watches import Watches
+from builders import DEEP, as_api, nested_json, node, pod, reservation
+from scripted_server import Answer, ScriptedServer, Stream
+from waiting import eventually
+
+META = {"uid": "u-deep", "resourceVersion": "5", "generation": 3, "labels": {"team": "a"}, "managedFields": [DEEP]}
+PROFILE = {"name": "p", "pluginConfig": [{"name": "Defragmentation", "args": {"oddity": DEEP}}]}
+
+
+def named(body: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**body, "metadata": {**body.get("metadata", {}), **META, "name": name, "uid": f"u-{name}"}}
+
+
+def place(template: object) -> dict[str, Any]:
+    body = as_api(reservation("r"), api_version=API_VERSION, kind=KIND)
+    body["spec"]["tasks"][0]["template"] = template
+    return body | {"status": {"state": {"phase": "Available"}}}
+
+
+DEEP_PLACE = place({"spec": {"containers": [], "oddity": DEEP}})
+DEEP_PLAN = {"spec": {"policy": "p", "mode": "Auto", "objective": {"args": {"oddity": DEEP}}}}
+DEEP_POLICY = {"spec": {"profiles": [PROFILE], "trigger": {"interval": "1h"}}}
+DEEP_POD = as_api(pod("p", node="node-a")) | {"oddity": DEEP}
+DEEP_NODE = as_api(node("n"), kind="Node") | {"oddity": DEEP}
+
+KINDS: dict[str, tuple[Resource, Any, dict[str, Any]]] = {
+    "Reservations without a type": (RESERVATIONS, dict, DEEP_PLACE),
+    "MigrationPlans": (MIGRATION_PLANS, MigrationPlan, DEEP_PLAN),
+    "heads of MigrationPlans": (MIGRATION_PLANS, PlanHead, DEEP_PLAN),
+    "DeschedulerPolicies": (DESCHEDULER_POLICIES, DeschedulerPolicy, DEEP_POLICY),
+    "Pods": (PODS, Pod, DEEP_POD),
+    "Pods without a type": (PODS, dict, DEEP_POD),
+    "Nodes": (NODES, Node, DEEP_NODE),
+    "the parts of Nodes that guards need": (NODES, GuardableNode, DEEP_NODE),
+}
+DEPTHS = {"as deep as a decoder takes": 700, "deeper": 1_100, "as deep as the API server takes": 9_900}
+
+by_kind = pytest.mark.parametrize(("resource", "type_", "body"), KINDS.values(), ids=KINDS)
+by_depth = pytest.mark.parametrize("levels", DEPTHS.values(), ids=DEPTHS)
+
+
+def raw_page(*items: dict[str, Any], levels: int = 1_100) -> Answer:
+    return Answer(nested_json({"metadata": {"resourceVersion": "10"}, "items": items}, levels=levels))
+
+
+def raw_line(body: dict[str, Any], levels: int = 1_100, *, type_: str = "MODIFIED") -> bytes:
+    return nested_json({"type": type_, "object": body}, levels=levels) + b"\n"
+
+
+def head(one: Any) -> dict[str, Any]:
+    if isinstance(one, dict):
+        return {key: one["metadata"].get(key) for key in ("name", "uid", "resourceVersion", "labels", "unreadable")}
+    meta = one.metadata
+    said = {"uid": meta.uid, "resourceVersion": meta.resource_version, "labels": meta.labels}
+    return {"name": meta.name, **said, "unreadable": meta.unreadable or None}
+
+
+def is_stand_in(one: Any, name: str) -> bool:
+    found = head(one)
+    why = found.pop("unreadable") or ""
+    known = {"name": name, "uid": f"u-{name}", "resourceVersion": "5", "labels": {"team": "a"}}
+    return found == known and why.endswith("nested more than 100 levels deep")
+
+
+@by_depth
+@by_kind
+def test_a_list_has_a_stand_in_for_it_and_the_others_as_they_are(
+    resource: Resource, type_: Any, body: dict[str, Any], levels: int, client: KubeClient, server: ScriptedServer
+) -> None:
+    good = json.loads(nested_json(named(body, "good"), levels=1))
+    server.on("GET", resource.path(), raw_page(good, named(body, "deep"), good, levels=levels))
+    before, deep, after = client.list(resource, type=type_).items
+    if type_ in {Pod, Node, GuardableNode, PlanHead} and levels < 1_000:
+        assert head(deep) == head(before) | {"name": "deep", "uid": "u-deep"}  # what is not read may be deep
+    else:
+        assert is_stand_in(deep, "deep")
+    assert not head(before)["unreadable"]
+    assert before == after
+
+
+@by_kind
+def test_a_watch_goes_on_after_it(
+    resource: Resource, type_: Any, body: dict[str, Any], client: KubeClient, server: ScriptedServer
+) -> None:
+    good = json.loads(nested_json(named(body, "good"), levels=1))
+    server.on("GET", resource.path(), raw_page(named(body, "deep")))
+    server.on("WATCH", resource.path(), Stream([raw_line(named(body, "deep")), raw_line(good)]))
+    stop = threading.Event()
+    seen = []
+    for item in client.watch(resource, type=type_, stop=stop):
+        match item:
+            case Listed((listed,)):
+                seen.append(listed)
+            case Changed(changed):
+                seen.append(changed)
+            case Bookmark():
+                continue
+        if len(seen) == 3:
+            stop.set()
+    assert [is_stand_in(one, "deep") for one in seen] == [True, True, False]
+
+
+@by_kind
+def test_a_single_one_comes_as_a_stand_in_or_an_error_that_is_not_repeated(
+    resource: Resource, type_: Any, body: dict[str, Any], client: KubeClient, server: ScriptedServer
+) -> None:
+    namespace = "default" if resource.namespaced else None
+    path = resource.path("deep", namespace=namespace)
+    server.on("GET", path, Answer(nested_json(named(body, "deep"))))
+    if type_ is dict:
+        assert is_stand_in(client.get(resource, "deep", namespace=namespace), "deep")
+    else:
+        with pytest.raises(UnexpectedObjectError, match=r"nested more than 100 levels deep$"):
+            client.get(resource, "deep", namespace=namespace, type=type_)
+    assert len(server.requests("GET", path)) == 1
+
+
+# --- the programs
+
+
+class Cluster:
+    """An API server with one object that cannot be read among others."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.server = server
+        others = (PDBS, PVCS, PVS, STORAGE_CLASSES, CSI_NODES, VOLUME_ATTACHMENTS, PRIORITY_CLASSES, NAMESPACES)
+        for empty in (*others, REPLICA_SETS, STATEFUL_SETS, JOBS, DEPLOYMENTS, RESERVATIONS):
+            server.on("GET", empty.path(), raw_page())
+        self.put(NODES, as_api(node("node-a"), kind="Node"), as_api(node("node-b"), kind="Node"))
+        self.put(PODS, as_api(pod("q", node="node-b")))
+
+    def put(self, resource: Resource, *items: dict[str, Any]) -> None:
+        self.server.on("GET", resource.path(), raw_page(*items))
+        self.server.on("WATCH", resource.path(), Stream())
+
+
+@pytest.fixture
+def cluster(server: ScriptedServer) -> Cluster:
+    return Cluster(server)
+
+
+def test_the_operator_takes_it_in_as_invalid_beside_the_others(cluster: Cluster, client: KubeClient) -> None:
+    good = named(place({"spec": {"containers": [{"name": "main"}]}}), "good")
+    good["metadata"].pop("managedFields")
+    cluster.put(RESERVATIONS, named(DEEP_PLACE, "deep"), good)
+    cache, stop = Cache(lambda _: None), threading.Event()
+    watches = Watches(client, cache, ClusterRules(), "berth-system", stop)
+    thread = threading.Thread(target=watches.by_name()["Reservations"], daemon=True)
+    thread.start()
+    eventually("the list is taken in", lambda: "Reservations" not in watches.missing(), seconds=30)
+    stop.set()
+    thread.join(30)
+    verdict, known = cache.observe("u-deep"), cache.observe("u-good")
+    assert verdict is not None
+    assert verdict.verdict is not None
+    assert verdict.verdict.reason is ReservationReason.INVALID
+    assert verdict.verdict.message == ("spec.tasks[0].template.spec.oddity.… is nested more than 100 levels deep")
+    assert verdict.reservation.phase is ReservationPhase.AVAILABLE
+    assert known is not None
+    assert known.verdict is None
+
+
+def test_the_sweep_of_the_operator_takes_it_in(cluster: Cluster, client: KubeClient, server: ScriptedServer) -> None:
+    cluster.put(RESERVATIONS, named(DEEP_PLACE, "deep"))
+    path = RESERVATIONS.path("deep", namespace="default")
+    server.on("GET", path, Answer(nested_json(named(DEEP_PLACE, "deep"))))
+    cache = Cache(lambda _: None)
+    list_reservations(client, cache)
+    (found,) = cache.reservations()
+    assert found.metadata.unreadable
+
+
+def test_its_status_can_be_written(client: KubeClient, server: ScriptedServer) -> None:
+    path = RESERVATIONS.path("deep", namespace="default", subresource="status")
+    server.on("PATCH", path, Answer(nested_json(named(DEEP_PLACE, "deep"))))
+    patch = [{"op": "add", "path": "/status", "value": {}}]
+    stored = client.json_patch(RESERVATIONS, "deep", patch, namespace="default", subresource="status")
+    assert read_reservation(stored).metadata.unreadable
+    assert len(server.requests("PATCH", path)) == 1
+
+
+def test_a_volcano_job_that_cannot_be_read_is_as_one_that_is_not_there(cluster: Cluster, client: KubeClient) -> None:
+    deep = named({"more": DEEP, "spec": {"policies": 5}}, "deep")
+    cluster.put(VOLCANO_JOBS, deep, {"metadata": {"name": "good"}})
+    assert [one.metadata.name for one in read_live_snapshot(client).volcano_jobs] == ["good"]
+
+
+def test_a_snapshot_of_the_cluster_and_its_file_name_it(cluster: Cluster, client: KubeClient) -> None:
+    cluster.put(RESERVATIONS, named(DEEP_PLACE, "deep"))
+    cluster.put(PODS, named(DEEP_POD, "p"), as_api(pod("q", node="node-b")))
+    live, stored = read_live_snapshot(client), Snapshot.from_json(dump_cluster(client))
+    for snapshot in (live, stored):
+        assert [bool(one.metadata.unreadable) for one in snapshot.pods] == [True, False]
+        assert snapshot.pods[0].spec.node_name == "node-a"
+        assert [one.metadata.unreadable[:5] for one in snapshot.reservations] == ["spec."]
+
+
+def test_the_service_ends_a_plan_and_refuses_a_policy_of_which_it_can_read_the_names_only(
+    cluster: Cluster, client: KubeClient, server: ScriptedServer
+) -> None:
+    cluster.put(MIGRATION_PLANS, named(DEEP_PLAN, "deep-plan"))
+    cluster.put(DESCHEDULER_POLICIES, named(DEEP_POLICY, "deep-policy"))
+    plan_path = MIGRATION_PLANS.path("deep-plan", subresource="status")
+    policy_path = DESCHEDULER_POLICIES.path("deep-policy", subresource="status")
+    server.on("PATCH", plan_path, Answer(nested_json(named(DEEP_PLAN, "deep-plan"))))
+    server.on("PATCH", policy_path, Answer(nested_json(named(DEEP_POLICY, "deep-policy"))))
+    office = Office(client, SystemClock(), RunDefaults(), installed_plugins(), plan_retention=None)
+    bells = Bells()
+    with Book(office, bells) as book:
+        assert book.wait(lambda: False)
+        (policy,), (plan,) = book.known().values(), book.plans()
+        assert isinstance(policy.run, PolicyError)
+        assert plan.phase is PlanPhase.FAILED
+        Clerk(office, book, RunTally(CollectorRegistry(), SystemClock()), bells.bell()).pass_once()
+    (of_plan,), (of_policy,) = server.requests("PATCH", plan_path), server.requests("PATCH", policy_path)
+    ended = of_plan.json["status"]
+    assert ended["phase"] == "Failed"
+    assert ended["message"] == "invalid: spec.objective.args.oddity.a.a.… is nested more than 100 levels deep"
+    (valid,) = [one for one in of_policy.json["status"]["conditions"] if one["type"] == "Valid"]
+    assert valid["status"] == "False"
+    assert valid["message"].startswith(
+        "DeschedulerPolicy deep-policy is unreadable (spec.profiles[0].pluginConfig[0].args."
+    )
+
+
+def test_lists_for_people_and_programs_show_it(cluster: Cluster, client: KubeClient) -> None:
+    cluster.put(MIGRATION_PLANS, named(DEEP_PLAN, "deep-plan"))
+    cluster.put(DESCHEDULER_POLICIES, named(DEEP_POLICY, "deep-policy"))
+    (plan,) = read_plans(client, policy=None, phase=None, limit=5).items
+    (policy,) = read_policies(client).items
+    assert (plan.name, plan.phase, policy.name) == ("deep-plan", PlanPhase.FAILED, "deep-policy")
