@@ -6,13 +6,14 @@ It does not own any of the steps.
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from berth_core.clock import Clock
+from berth_core.errors import InputError, PermanentError
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.snapshot import Snapshot
 from berth_descheduler import log_keys
@@ -37,6 +38,7 @@ from berth_descheduler.observers import CycleObserver
 from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.plan_history import find_resting
 from berth_descheduler.planner import ClockDeadline, Plan, PlannerSettings, plan
+from berth_descheduler.policies.terms import Terms, TermsOf
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
 from berth_kube.client import KubeClient
@@ -46,6 +48,7 @@ from berth_kube.resources import MIGRATION_PLANS
 
 _LOG = structlog.get_logger(__name__)
 _APPROVAL_POLL_SECONDS: Final = 0.5
+_AGAIN_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,9 @@ class Surroundings:
     stop: threading.Event
     """Set to end early: nothing new is begun, what is under way is brought to a safe end."""
 
+    terms_of: TermsOf | None = None
+    """How plans that other runs left are carried on; None: by this run's own settings."""
+
 
 class Cycle:
     """One run of the descheduler; made for one `run`."""
@@ -69,6 +75,7 @@ class Cycle:
         self._client = around.client
         self._settings = settings
         self._planner = limit_moves(planner)
+        self._barred = ""
         self._phases: dict[str, float] = {}
         self._begun_at = around.clock.monotonic()
         self._lease = lease or run_lease(around.client, around.clock, settings)
@@ -85,8 +92,12 @@ class Cycle:
             conclude_request(self._client, self._around.clock, request, outcome)
         return self._ended(outcome)
 
-    def carry_on(self, plan: MigrationPlan) -> Outcome:
-        """Carry out a plan that is in the cluster, approved or begun by another run; raises as `run` does."""
+    def carry_on(self, plan: MigrationPlan, barred: str = "") -> Outcome:
+        """Carry out a plan that is in the cluster, approved or begun by another run; raises as `run` does.
+
+        `barred` says why none of its moves is begun, if so.
+        """
+        self._barred = barred
         return self._ended(self._run_alone(lambda: self._carry_on(plan)))
 
     def _run_alone(self, steps: Callable[[], Outcome]) -> Outcome:
@@ -162,10 +173,36 @@ class Cycle:
         return left
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
-        """Carry on the plans of interrupted runs; one that somebody deletes meanwhile is no plan any more."""
+        """Carry on the plans of interrupted runs, each by the settings of its own policy.
+
+        One that somebody deletes meanwhile is no plan any more; one that cannot be carried on is Failed, and the others
+        are carried on all the same.
+        """
         for one in left:
-            with suppress(PlanDeletedError):
-                yield self._carry_out(one, adopted=True)
+            try:
+                if (terms := self._terms_of(one)) is not None:
+                    yield self._carry_on_surely(one, terms)
+            except PlanDeletedError:
+                continue
+            except (PermanentError, InputError) as error:
+                keys = {log_keys.KEY_PLAN: one.metadata.name, log_keys.KEY_ERROR: str(error)}
+                _LOG.error(log_keys.WORK_FAILED, **keys)
+                text = f"Failed: it cannot be carried out: {error}"
+                abort_plan(self._client, one, self._around.clock, text, PlanPhase.FAILED)
+
+    def _carry_on_surely(self, one: MigrationPlan, terms: Terms) -> PlanOutcome:
+        """Carry a plan on, once more where it failed: only what fails again does so for good."""
+        try:
+            return self._carry_out(one, adopted=True, terms=terms)
+        except PlanDeletedError:
+            raise
+        except (PermanentError, InputError):
+            self._around.stop.wait(_AGAIN_SECONDS)
+            return self._carry_out(one, adopted=True, terms=terms)
+
+    def _terms_of(self, plan: MigrationPlan) -> Terms | None:
+        terms_of = self._around.terms_of
+        return Terms(self._settings, self._planner) if terms_of is None else terms_of(plan)
 
     def _find_what_to_begin(self) -> tuple[Plan, NotBegun | None]:
         """Plan until no other pod waits for the room of the moves, or has for too long; return why not to begin."""
@@ -260,18 +297,20 @@ class Cycle:
         abort_plan(self._client, plan, self._around.clock, message)
         return verdict
 
-    def _carry_out(self, one: MigrationPlan, *, adopted: bool) -> PlanOutcome:
+    def _carry_out(self, one: MigrationPlan, *, adopted: bool, terms: Terms | None = None) -> PlanOutcome:
+        """Carry out a plan by the settings of this run, or by those of its own."""
+        terms = terms or Terms(self._settings, self._planner, self._barred)
         shop = Workshop(
             client=self._client,
             clock=self._around.clock,
-            settings=self._settings,
+            settings=terms.settings,
             lease=self._lease,
             stop=self._around.stop,
             observer=self._around.observer,
             timed=self._timed,
-            last_word=LastWord(self._planner.plugins, self._read_snapshot, self._read_gangs, self._around.clock),
+            last_word=LastWord(terms.planner.plugins, self._read_snapshot, self._read_gangs, self._around.clock),
         )
-        reviewer = PlanReview(one, self._planner, self._read_snapshot)
+        reviewer = PlanReview(one, terms.planner, self._read_snapshot, barred=terms.barred)
         return carry_out(shop, one, adopted=adopted, reviewer=reviewer)
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------

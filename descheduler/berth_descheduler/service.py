@@ -32,6 +32,7 @@ from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.builtin import installed_plugins
 from berth_descheduler.policies.reading import RunDefaults
+from berth_descheduler.policies.terms import read_terms
 from berth_descheduler.policy_service.book import Office
 from berth_descheduler.policy_service.leading import PolicyServer
 from berth_descheduler.policy_service.tally import RunTally
@@ -73,8 +74,15 @@ class DeschedulerService:
 
     def run_once(self) -> Outcome:
         """Run one cycle; raises `BerthError`."""
-        around = Surroundings(self._client, self._clock, self.metrics, self._stop)
         planner = replace(self._planner, now=self._clock.now())
+        defaults, registry = RunDefaults(self._settings, planner), installed_plugins()
+        around = Surroundings(
+            self._client,
+            self._clock,
+            self.metrics,
+            self._stop,
+            terms_of=lambda plan: read_terms(self._client, plan, defaults, registry, self._clock.now()),
+        )
         self.busy = True
         try:
             return Cycle(around, self._settings, planner).run()

@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from berth_core.clock import parse_timestamp
+from berth_core.errors import InputError
+from berth_core.names import LONGEST_LABEL_VALUE, is_dns_label, is_dns_subdomain
 from berth_core.nodes_before import NodesBefore
 from berth_core.objects import ObjectMeta
 from berth_core.plan_rooms import Room, RoomStatus
@@ -68,6 +71,8 @@ class MoveReason(StrEnum):
     """Why a move is in its state, for everything that did not go straight."""
 
     NONE = ""
+    INVALID_NAME = "InvalidName"
+    POLICY_MISSING = "PolicyMissing"
     POD_GONE = "PodGone"
     POD_CHANGED = "PodChanged"
     TARGET_UNFIT = "TargetUnfit"
@@ -89,6 +94,10 @@ class MoveReason(StrEnum):
     INTERRUPTED = "Interrupted"
 
 
+_LABEL: Final = "a DNS-1123 label: up to 63 of a-z, 0-9 and - between"
+_SUBDOMAIN: Final = "a DNS-1123 subdomain: up to 253 of a-z, 0-9, - and . between"
+
+
 class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One pod from its source to its target; `requests` are quantities, `wave` counts from 0."""
 
@@ -107,6 +116,15 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def stands_alone(self) -> bool:
         """Tell whether the move is of use without the others of its source."""
         return bool(self.reason)
+
+    @property
+    def fault(self) -> InputError | None:
+        """Return the first name that no object can have, None if there is none; older CRDs let them through."""
+        if not is_dns_label(self.namespace):
+            return InputError("namespace", self.namespace, _LABEL)
+        names = {"pod": self.pod, "source": self.source, "target": self.target}
+        wrong = next((field for field, name in names.items() if not is_dns_subdomain(name)), None)
+        return None if wrong is None else InputError(wrong, names[wrong], _SUBDOMAIN)
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -210,6 +228,23 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
             return self.status.phase
         asked_for = self.spec.mode is not None and self.spec.predicted is None and not self.spec.moves
         return PlanPhase.REQUESTED if asked_for else PlanPhase.PROPOSED
+
+    @property
+    def fault(self) -> InputError | None:
+        """Return why the plan can never be carried out, None if it can; older CRDs let such plans through.
+
+        Its name is the value of a label on its Reservations and of a taint on its sources.
+        """
+        name, limit = self.metadata.name, self.spec.approve_before
+        if len(name) > LONGEST_LABEL_VALUE:
+            expected = f"up to {LONGEST_LABEL_VALUE} characters: make a new plan"
+            return InputError("metadata.name", None, expected, said=f"{len(name)} characters long")
+        try:
+            if limit is not None:
+                parse_timestamp(limit)
+        except InputError as error:
+            return InputError("spec.approveBefore", limit, error.expected)
+        return None
 
     @property
     def move_statuses(self) -> tuple[MoveStatus, ...]:

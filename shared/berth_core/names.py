@@ -4,6 +4,7 @@ It does not own labels or annotations: those are in `berth_core.labels`.
 """
 
 import hashlib
+import re
 from typing import Final
 
 OPERATOR_LEASE: Final = "berth-operator"
@@ -19,8 +20,23 @@ WEBHOOK_CONFIGURATION: Final = "berth-handover"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
 DEFAULT_NAMESPACE: Final = "berth-system"
 
+LONGEST_LABEL_VALUE: Final = 63
+LONGEST_SUBDOMAIN: Final = 253
+
 _HASH_LENGTH: Final = 10
 _LONGEST_NAME: Final = 63
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern})*")
+
+
+def is_dns_label(text: str) -> bool:
+    """Return whether a text is a DNS-1123 label, as every namespace's name is."""
+    return len(text) <= _LONGEST_NAME and _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Return whether a text is a DNS-1123 subdomain, as the names of pods, nodes and plans are."""
+    return len(text) <= LONGEST_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def _short_hash(*parts: str) -> str:

@@ -7,6 +7,23 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from berth_core.errors import InputError, PermanentError
+
+_NEVER_IN_A_SEGMENT: Final = frozenset("/\\%?#")
+_SEGMENT: Final = "one segment of a path: not empty, not . or .., without / \\ % ? # and control characters"
+
+
+class UnaddressableError(InputError, PermanentError):
+    """A name or namespace cannot stand in a URL's path; `field` says which of the two, and of what kind."""
+
+
+def is_path_segment(text: str) -> bool:
+    """Return whether a text names one object wherever it stands in a path.
+
+    The API server refuses names with `/` or `%` itself, but routes a path before it looks at names.
+    """
+    return text not in {"", ".", ".."} and text.isprintable() and not _NEVER_IN_A_SEGMENT.intersection(text)
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -23,19 +40,29 @@ class Resource:
         """Return what stands in `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, name: str = "", *, namespace: str | None = None, subresource: str = "") -> str:
-        """Return the path below the server's address of one object, or of all of them where `name` is "".
+    def path(self, name: str | None = None, *, namespace: str | None = None, subresource: str = "") -> str:
+        """Return the path below the server's address of one object, or of all of them where `name` is None.
 
-        Raises ValueError where a namespace is given for a cluster's resource, or is missing for one object.
+        Raises ValueError where a namespace is given for a cluster's resource, or is missing for one object, and
+        `UnaddressableError` for a name or namespace with which the path would lead elsewhere. An empty name does: it
+        would address all objects.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.plural} have no namespace, got {namespace!r}")
-        if self.namespaced and name and not namespace:
+        if self.namespaced and name is not None and namespace is None:
             raise ValueError(f"{self.plural} {name!r} needs a namespace")
         root = f"/apis/{self.group}" if self.group else "/api"
-        parts = ["namespaces", namespace] if namespace else []
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/".join([root, self.version, *(quote(part, safe="") for part in parts)])
+        within = namespace if self.namespaced else None
+        parts = [] if within is None else ["namespaces", self._segment("namespace", within)]
+        parts += [self.plural] if name is None else [self.plural, self._segment("name", name)]
+        parts += [subresource] if subresource else []
+        return "/".join([root, self.version, *parts])
+
+    def _segment(self, field: str, text: str) -> str:
+        """Return a segment of a path, escaped; raises `UnaddressableError`."""
+        if not is_path_segment(text):
+            raise UnaddressableError(f"{self.kind} {field}", text, _SEGMENT)
+        return quote(text, safe="")
 
     def describe(self, name: str = "", *, namespace: str | None = None) -> str:
         """Return for people what is addressed: `pods default/web-0`, `pods in default`, `nodes`."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,14 +11,16 @@ import pytest
 
 from berth_core.clock import SystemClock
 from berth_core.labels import POLICY_LABEL
-from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase, RunMode
+from berth_core.migration_plans import API_VERSION, MigrationPlan, MoveReason, MoveState, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE
 from berth_core.objects import Node
+from berth_core.plan_rooms import RoomState
 from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler import plan_requests
 from berth_kube.client import KubeClient, connect
+from berth_kube.errors import InvalidObjectError
 from berth_kube.leases import Lease
-from berth_kube.resources import DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS, NODES
+from berth_kube.resources import CRDS, DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS, NODES
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
@@ -38,7 +41,7 @@ from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-POOLS: Final = ("shown", "approve", "abort", "delete", "crash")
+POOLS: Final = ("shown", "approve", "abort", "delete", "crash", "beside")
 TAKEOVER_SECONDS: Final = 30
 ONE_BY_ONE: Final = {"maxMovesPerWave": 1}
 """Limits that leave a test time to step in between the first move and the last."""
@@ -294,3 +297,58 @@ def test_the_other_replica_adopts_what_a_killed_leader_was_at(
 
 def leader(client: KubeClient) -> str | None:
     return client.get(LEASES, LEADER_LEASE, namespace="berth-system", type=Lease).spec.holder_identity
+
+
+def without_checks(schema: Any) -> Any:  # noqa: ANN401 - a schema
+    """Return a schema as an older CRD had it: types alone."""
+    if isinstance(schema, list):
+        return [without_checks(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    checks = {"x-kubernetes-validations", "pattern", "maxLength", "minLength"}
+    return {key: without_checks(value) for key, value in schema.items() if key not in checks}
+
+
+def is_created(client: KubeClient, body: dict[str, Any], *, dry_run: bool = False) -> bool:
+    try:
+        client.create(MIGRATION_PLANS, body, dry_run=dry_run)
+    except InvalidObjectError:
+        return False
+    return True
+
+
+def hand_made(name: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of an API object
+    body = {"policy": "beside", "mode": "Approve", "approved": True, **spec}
+    return {"apiVersion": API_VERSION, "kind": "MigrationPlan", "metadata": {"name": name}, "spec": body}
+
+
+def test_plans_that_an_older_crd_let_through_are_failed_and_others_are_carried_out(
+    ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path
+) -> None:
+    long_name, far = 64 * "x", "9999-12-31T23:59:59-23:59"
+    shape = {"name": "cpu=1", "requests": {"cpu": "1"}}
+    astray = {"namespace": "../../../apis", "pod": "x", "source": "..", "target": "%2e%2e"}
+    old = [
+        hand_made(long_name, moves=[{**astray, "namespace": "beside"}]),
+        hand_made("a-late", approveBefore=far, moves=[{**astray, "namespace": "beside"}]),
+        hand_made("a-stray", moves=[astray], rooms=[{**shape, "namespace": "a/b", "slots": [{"node": "../x"}]}]),
+    ]
+    apply(client, "beside", "beside", limits={"maxMovesPerController": 5, "podCoolDown": "0s"})
+    name = MIGRATION_PLANS.plural + "." + MIGRATION_PLANS.group
+    checked = client.get(CRDS, name)["spec"]["versions"]
+    client.merge_patch(CRDS, name, {"spec": {"versions": without_checks(checked)}})
+    for body in old:
+        eventually(f"{body['metadata']['name']} is stored", partial(is_created, client, body), seconds=60)
+    client.merge_patch(CRDS, name, {"spec": {"versions": checked}})
+    body = hand_made("y" * 64)
+    eventually("the CRD checks again", lambda: not is_created(client, body, dry_run=True), seconds=60)
+    with serving(ground[0], tmp_path, "--lease-seconds=3") as replica:
+        replica.wait_until_leading(replica.health_port)
+        good = ask(client, "beside", RunMode.AUTO)
+        reaches(client, good, PlanPhase.SUCCEEDED, seconds=120)
+        for one in old:
+            assert reaches(client, one["metadata"]["name"], PlanPhase.FAILED).status.message
+    stray = read_plan(client, "a-stray").status
+    assert [(move.state, move.reason) for move in stray.moves] == [(MoveState.SKIPPED, MoveReason.INVALID_NAME)]
+    assert [room.state for room in stray.rooms] == [RoomState.FAILED]
+    assert Pool(client, "beside").is_emptied()

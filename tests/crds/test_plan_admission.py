@@ -121,6 +121,40 @@ BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"moves": [MOVE] * 2001},
         "spec.moves: Too many: 2001: must have at most",
     ),
+    "a namespace that leads elsewhere": (
+        {"moves": [{**MOVE, "namespace": "../../../apis"}]},
+        "spec.moves[0].namespace in body should match",
+    ),
+    "a pod with a slash": ({"moves": [{**MOVE, "pod": "a/b"}]}, "spec.moves[0].pod in body should match"),
+    "a source with an escaped slash": (
+        {"moves": [{**MOVE, "source": "a%2fb"}]},
+        "spec.moves[0].source in body should match",
+    ),
+    "a target with a line break": (
+        {"moves": [{**MOVE, "target": "node-2\n"}]},
+        "spec.moves[0].target in body should match",
+    ),
+    "room in the folder above": (
+        {"rooms": [{"name": "x", "namespace": ".."}]},
+        "spec.rooms[0].namespace in body should match",
+    ),
+    "room on no node": (
+        {"rooms": [{"name": "x", "namespace": "shop", "slots": [{"node": "Node 1"}]}]},
+        "spec.rooms[0].slots[0].node in body should match",
+    ),
+    "a policy that cannot be": ({"policy": "../nodes"}, "spec.policy in body should match"),
+    "a time after all years": (
+        {"approveBefore": "9999-12-31T23:59:59-23:59"},
+        "approveBefore must be a time from 1970 to 9999",
+    ),
+    "a time before all years": (
+        {"approveBefore": "0001-01-01T00:00:00+23:59"},
+        "approveBefore must be a time from 1970 to 9999",
+    ),
+    "a time that only Go reads": (
+        {"approveBefore": "2030-01-01T00:00:00x5Z"},
+        "spec.approveBefore in body should match",
+    ),
 }
 
 
@@ -130,6 +164,21 @@ def test_a_plan_is_refused_in_clear_words(api: PlainApi, change: dict[str, Any],
     answer = api.create(PLANS, body, dry_run=True)
     assert answer.code == 422
     assert want_message in answer.message
+
+
+def test_a_plans_name_is_a_label(api: PlainApi) -> None:
+    bodies = {length: plan() | {"metadata": {"name": length * "x"}} for length in (63, 64)}
+    answers = {length: api.create(PLANS, body, dry_run=True) for length, body in bodies.items()}
+    assert not answers[63].refused, answers[63].message
+    assert answers[64].code == 422
+    assert "a plan's name must have at most 63 characters" in answers[64].message
+
+
+@pytest.mark.parametrize("time", ["2030-01-01T02:00:00+02:00", "1970-01-01T00:00:00Z", "9999-12-30T00:00:00.25Z"])
+def test_a_time_that_every_reader_can_hold_is_accepted(api: PlainApi, time: str) -> None:
+    answer = api.create(PLANS, plan({"approveBefore": time}) | {"metadata": {"name": "good"}}, dry_run=True)
+    assert not answer.refused, answer.message
+    assert MigrationPlan.from_api({"metadata": {"name": "x"}, "spec": {"approveBefore": time}}).fault is None
 
 
 REMOVED: Final = None

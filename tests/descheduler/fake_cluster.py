@@ -132,7 +132,7 @@ class FakeCluster:
         self.set_reservation(place, "Succeeded" if state == "Taken" else "Available", slot)
 
     def new_pod(self, like: Raw, *, node: str, ready: bool = True) -> Raw:
-        name = f"{like['metadata']['name'].rsplit('~')[0]}~{next(self._names)}"
+        name = f"{like['metadata']['name'].split('.')[0]}.{next(self._names)}"
         metadata = {**like["metadata"], "name": name, "uid": f"uid-{name}"}
         metadata["creationTimestamp"] = format_timestamp(datetime.now(UTC))
         spec = {key: value for key, value in like["spec"].items() if key != "nodeName"}

@@ -191,9 +191,12 @@ class Case:
 
 CASES = {
     "a running plan is continued": Case(plan("Running"), Fate.CONTINUE),
-    "an approved plan is continued": Case(plan("Approved"), Fate.CONTINUE),
-    "a plan without a status that was approved is continued": Case(plan(None), Fate.CONTINUE),
-    "a proposed plan that a person approved meanwhile is continued": Case(plan("Proposed"), Fate.CONTINUE),
+    "an approved plan whose run is gone is not begun": Case(plan("Approved"), Fate.ABORT_AS_NOT_BEGUN),
+    "an approved plan that anybody may have written is not begun": Case(plan(None), Fate.ABORT_AS_NOT_BEGUN),
+    "a proposed plan that was approved when its run was gone is not begun": Case(
+        plan("Proposed"), Fate.ABORT_AS_NOT_BEGUN
+    ),
+    "a running plan with a time that is none is aborted": Case(plan("Running", begun="noon"), Fate.ABORT_AS_OLD),
     "a proposed plan that nobody approved is superseded": Case(
         plan("Proposed", approved=False), Fate.ABORT_AS_SUPERSEDED
     ),

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from berth_core.clock import SystemClock
 from berth_core.errors import BerthError
-from berth_core.migration_plans import MoveState
+from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.display.html_report import ReportFile, report_option
 from berth_descheduler.display.progress import RunProgress
@@ -22,6 +22,9 @@ from berth_descheduler.options.policy_option import naming_what_was_typed, polic
 from berth_descheduler.options.run_options import cycle_settings, run_options
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
+from berth_descheduler.plugins.builtin import installed_plugins
+from berth_descheduler.policies.reading import RunDefaults
+from berth_descheduler.policies.terms import Terms, read_terms
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.client import KubeClient, connect
@@ -62,7 +65,12 @@ def run_command(
         RunProgress(console, asks_for_approval=options["approve"]) as progress,
         naming_what_was_typed(options, policy),
     ):
-        outcome = Cycle(Surroundings(client, SystemClock(), progress, stop), settings, planner).run()
+        clock, defaults = SystemClock(), RunDefaults(settings, planner)
+
+        def terms_of(plan: MigrationPlan) -> Terms:
+            return read_terms(client, plan, defaults, installed_plugins(), clock.now())
+
+        outcome = Cycle(Surroundings(client, clock, progress, stop, terms_of), settings, planner).run()
         measured = _look_again(client, progress.found, outcome) if report is not None else None
     if output is Output.TABLE:
         print_outcome(outcome, Console())

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from berth_core.clock import parse_timestamp
 from berth_core.migration_plans import PlannedMove
+from berth_core.names import is_dns_subdomain
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
@@ -20,7 +21,7 @@ def read_freed(client: KubeClient, moves: Collection[PlannedMove]) -> tuple[str,
     planner: they may never go.
     """
     moved = {move.pod_uid for move in moves}
-    sources = sorted({move.source for move in moves})
+    sources = sorted({move.source for move in moves if is_dns_subdomain(move.source)})
     return tuple(source for source in sources if _is_emptied(_pods_where(client, f"spec.nodeName={source}"), moved))
 
 

@@ -10,7 +10,7 @@ import structlog
 from msgspec.structs import replace
 
 from berth_core.clock import Clock, format_timestamp, parse_timestamp
-from berth_core.errors import BerthError
+from berth_core.errors import BerthError, InputError
 from berth_core.labels import PLAN_LABEL
 from berth_core.migration_plans import (
     MigrationPlan,
@@ -20,6 +20,7 @@ from berth_core.migration_plans import (
     MoveStatus,
     PlanPhase,
 )
+from berth_core.names import LONGEST_LABEL_VALUE
 from berth_core.plan_rooms import Room, RoomReason, RoomState, RoomStatus
 from berth_core.reservations import Reservation
 from berth_descheduler import log_keys
@@ -38,6 +39,7 @@ class Fate(Enum):
     CONTINUE = auto()
     ABORT_AS_OLD = auto()
     ABORT_AS_SUPERSEDED = auto()
+    ABORT_AS_NOT_BEGUN = auto()
     ABORT_AS_ASKED = auto()
     LEAVE = auto()
 
@@ -45,32 +47,49 @@ class Fate(Enum):
 _ABORT_MESSAGES = {
     Fate.ABORT_AS_OLD: "aborted: the run was interrupted too long ago to be continued",
     Fate.ABORT_AS_SUPERSEDED: "aborted: it was never approved, and a new run makes a new plan",
+    Fate.ABORT_AS_NOT_BEGUN: (
+        "aborted: only the berth run that makes a plan without spec.mode begins it; "
+        "a plan for the service names its policy and says mode: Approve"
+    ),
     Fate.ABORT_AS_ASKED: "aborted: somebody asked for it before it began",
 }
 
 
 def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> Fate:
-    """Decide what becomes of a plan; one that began, or was approved, is continued while it is young.
+    """Decide what becomes of a plan; one that began is continued while it is young.
 
     One that is aborted in its middle is continued, too: its end is to bring home the pods that it has evicted.
 
-    A policy's plan that nobody has begun is the service's (`policy_service`), whoever looks here.
+    A plan with a mode that nobody has begun is the service's (`policy_service`), whoever looks here. One without is
+    begun by the run that made it, which waits for its approval itself: anybody could have written it.
     """
     if plan.phase.terminal:
         return Fate.LEAVE
-    if plan.phase is not PlanPhase.RUNNING and plan.spec.mode is not None:
+    return _judge_begun(plan, now, adoption_seconds) if plan.phase is PlanPhase.RUNNING else _judge_unbegun(plan)
+
+
+def _judge_unbegun(plan: MigrationPlan) -> Fate:
+    if plan.spec.mode is not None:
         return Fate.LEAVE
-    if plan.phase is not PlanPhase.RUNNING and plan.spec.aborted:
+    if plan.spec.aborted:
         return Fate.ABORT_AS_ASKED
-    if plan.phase is not PlanPhase.RUNNING and not plan.spec.approved:
-        return Fate.ABORT_AS_SUPERSEDED
-    begun = plan.status.start_time or plan.metadata.creation_timestamp
-    age_seconds = (now - parse_timestamp(begun)).total_seconds() if begun else 0.0
+    return Fate.ABORT_AS_NOT_BEGUN if plan.spec.approved else Fate.ABORT_AS_SUPERSEDED
+
+
+def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> Fate:
+    try:
+        begun = plan.status.start_time or plan.metadata.creation_timestamp
+        age_seconds = (now - parse_timestamp(begun)).total_seconds() if begun else 0.0
+    except InputError:
+        return Fate.ABORT_AS_OLD
     return Fate.CONTINUE if age_seconds <= adoption_seconds else Fate.ABORT_AS_OLD
 
 
 def clear_leftovers(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
-    """Abort and untaint what is left of runs that are over; return the plans to be continued, oldest first."""
+    """Abort and untaint what is left of runs that are over; return the plans to be continued, oldest first.
+
+    A plan that cannot be aborted is left to the next look: it stands in the way of no other.
+    """
     continued = []
     for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
         match judge_plan(plan, clock.now(), adoption_seconds):
@@ -79,18 +98,24 @@ def clear_leftovers(client: KubeClient, clock: Clock, adoption_seconds: float) -
             case Fate.CONTINUE:
                 continued.append(plan)
             case fate:
-                abort_plan(client, plan, clock, _ABORT_MESSAGES[fate])
+                try:
+                    abort_plan(client, plan, clock, _ABORT_MESSAGES[fate])
+                except BerthError as error:
+                    keys = {log_keys.KEY_PLAN: plan.metadata.name, log_keys.KEY_ERROR: str(error)}
+                    _LOG.warning(log_keys.CHORE_FAILED, **keys)
     live = {plan.metadata.name for plan in continued}
     untaint_nodes(client, left_over_nodes(client, live))
     return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
 
 
-def abort_plan(client: KubeClient, plan: MigrationPlan, clock: Clock, message: str) -> None:
+def abort_plan(
+    client: KubeClient, plan: MigrationPlan, clock: Clock, message: str, phase: PlanPhase = PlanPhase.ABORTED
+) -> None:
     """End a plan that is not carried out (further): release its places, then say so in its status."""
     release_reservations(client, plan.metadata.name)
     status = replace(
         plan.status,
-        phase=PlanPhase.ABORTED,
+        phase=phase,
         message=message,
         completion_time=format_timestamp(clock.now()),
         moves=tuple(map(_aborted, plan.move_statuses)),
@@ -105,6 +130,8 @@ def abort_plan(client: KubeClient, plan: MigrationPlan, clock: Clock, message: s
 
 def release_reservations(client: KubeClient, plan: str) -> None:
     """Delete the Reservations of a plan that still hold something; where one cannot be, its TTL releases it."""
+    if len(plan) > LONGEST_LABEL_VALUE:
+        return  # it has none: its name is the value of their label
     for found in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
         if found.phase.terminal:
             continue

@@ -12,6 +12,7 @@ from typing import Final, Self, TypeVar
 from berth_core.errors import BerthError
 from berth_core.labels import PLAN_LABEL
 from berth_core.migration_plans import MigrationPlan, PlannedMove
+from berth_core.names import is_dns_label
 from berth_core.objects import Pod
 from berth_core.plan_rooms import Room
 from berth_core.reservations import Reservation
@@ -90,9 +91,12 @@ class Observation:
         return Observed(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
 
     def _namespaces(self) -> list[str | None]:
-        """Return what to watch pods in; [None] is all namespaces at once, where one by one would be too many."""
+        """Return what to watch pods in; [None] is all namespaces at once, where one by one would be too many.
+
+        A name that no namespace can have is left out: nothing is there to be seen.
+        """
         waiting = {room.namespace for room in self._rooms if not room.is_shape}
-        names = sorted({move.namespace for move in self._moves} | waiting)
+        names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | waiting))
         return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
 
     def _concerned(self) -> Callable[[Pod], bool]:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from berth_core.labels import MOVE_ANNOTATION, PLACEHOLDER_LABEL, PLAN_LABEL, RESERVATION_LABEL
-from berth_core.migration_plans import MigrationPlan, PlannedMove
+from berth_core.migration_plans import MigrationPlan, MoveReason, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.plan_rooms import Room
 from berth_core.reservations import Reservation
@@ -51,7 +51,15 @@ class Reviewer(Protocol):
 class PlanReview:
     """Looks at the cluster for one plan."""
 
-    def __init__(self, plan: MigrationPlan, planner: PlannerSettings, read_snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self,
+        plan: MigrationPlan,
+        planner: PlannerSettings,
+        read_snapshot: Callable[[], Snapshot],
+        *,
+        barred: str = "",
+    ) -> None:
+        self._barred = barred
         self._name = plan.metadata.name
         self._planner = planner
         self._read_snapshot = read_snapshot
@@ -61,6 +69,8 @@ class PlanReview:
 
     def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
         """Return what speaks against the next of the moves that are still to be made, as the protocol has it."""
+        if self._barred:
+            return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._barred)))
         snapshot = without_traces(self._read_snapshot(), self._name, ahead)
         if not budgets:
             snapshot = replaced(snapshot, disruption_budgets=())

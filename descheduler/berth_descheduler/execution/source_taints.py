@@ -16,7 +16,7 @@ from berth_core.objects import Node, Taint
 from berth_descheduler import log_keys
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import NODES
+from berth_kube.resources import NODES, UnaddressableError
 from berth_kube.taints import put_taint, remove_taint
 
 _LOG = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = 
         value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
         try:
             put_taint(client, node, key=key, value=value, type=Node)
-        except NotFoundError:
+        except (NotFoundError, UnaddressableError):
             continue
         _LOG.info(log_keys.TAINTED, **{log_keys.KEY_NODE: node, log_keys.KEY_PLAN: plan})
 

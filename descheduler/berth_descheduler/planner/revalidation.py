@@ -92,6 +92,8 @@ class _Review:
         return self._problem.cluster.pod_numbers.get((move.namespace, move.pod))
 
     def _why_not_movable(self, move: PlannedMove) -> Invalid | None:
+        if move.fault is not None:
+            return Invalid(MoveReason.INVALID_NAME, str(move.fault))
         cluster = self._problem.cluster
         pod = self._pod(move)
         if pod is None:

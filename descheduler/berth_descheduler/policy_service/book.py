@@ -49,6 +49,9 @@ class Office:
             found = error
         except InputError as error:
             found = PolicyError([error])
+        except Exception as error:  # noqa: BLE001 - a plugin that fails at one policy must not stop the others
+            said = f"not readable: {type(error).__name__}: {error}"
+            found = PolicyError([InputError("spec", None, "a policy that its plugins can read", said=said)])
         return Known(policy, found)
 
     def tell(self, policy: DeschedulerPolicy, reason: PolicyEventReason, message: str, *, bad: bool) -> None:

@@ -22,6 +22,7 @@ from berth_descheduler.policy_service.book import Book, Office
 from berth_descheduler.policy_service.statuses import build_observed_patch, observed_status
 from berth_descheduler.policy_service.tally import RunTally
 from berth_descheduler.policy_service.work import (
+    Ending,
     Known,
     find_endings,
     find_forgotten,
@@ -50,21 +51,21 @@ class Clerk:
         """Go on until it is over; whatever fails is tried again."""
         while not over():
             self._bell.clear()
+            pause = _AGAIN_SECONDS
             try:
-                well = self.pass_once()
-            except Exception:  # noqa: BLE001 - whatever is wrong with one object, the others' statuses stay true
+                if self.pass_once():
+                    now = self._office.clock.now()
+                    pause = pause_until(self._book.known().values(), self._book.plans(), now, _LONGEST_PAUSE_SECONDS)
+            except Exception:  # noqa: BLE001 - the loop's boundary: whatever is wrong is tried again
                 _LOG.exception(log_keys.CHORE_FAILED)
-                well = False
-            now = self._office.clock.now()
-            pause = pause_until(self._book.known().values(), self._book.plans(), now, _LONGEST_PAUSE_SECONDS)
-            self._bell.wait(pause if well else _AGAIN_SECONDS)
+            self._bell.wait(pause)
 
     def pass_once(self) -> bool:
         """Do everything that is to be done now; tell whether all of it worked."""
         known, plans, now = self._book.known(), self._book.plans(), self._office.clock.now()
         self._tally.show(known.values())
         chores = [partial(self._write_status, one, plans) for one in known.values()]
-        chores += [partial(self._end, ending.plan, ending.message) for ending in find_endings(known, plans, now)]
+        chores += [partial(self._end, ending) for ending in find_endings(known, plans, now)]
         chores += [partial(self._fail, plan) for plan in find_unread(plans)]
         forgotten = find_forgotten(known, plans, now, self._office.plan_retention)
         chores += [partial(self._delete, plan) for plan in (*find_surplus(known, plans, now), *forgotten)]
@@ -90,9 +91,9 @@ class Clerk:
             _LOG.warning(log_keys.POLICY_INVALID, **keys)
             self._office.tell(policy, PolicyEventReason.INVALID, after.message, bad=True)
 
-    def _end(self, plan: MigrationPlan, message: str) -> None:
-        if not self._book.is_in_hand(plan.metadata.name):
-            abort_plan(self._office.client, plan, self._office.clock, message)
+    def _end(self, ending: Ending) -> None:
+        if not self._book.is_in_hand(ending.plan.metadata.name):
+            abort_plan(self._office.client, ending.plan, self._office.clock, ending.message, ending.phase)
 
     def _fail(self, plan: MigrationPlan) -> None:
         """Say on a plan that nobody can read that it failed, and release what it may have held."""
@@ -113,5 +114,8 @@ def _attempt(chore: Callable[[], None]) -> bool:
         return True
     except BerthError as error:
         _LOG.warning(log_keys.CHORE_FAILED, **{log_keys.KEY_ERROR: str(error)})
+        return False
+    except Exception:  # noqa: BLE001 - a mistake with one object must not keep the others' statuses from being true
+        _LOG.exception(log_keys.CHORE_FAILED)
         return False
     return True

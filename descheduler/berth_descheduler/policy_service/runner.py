@@ -4,7 +4,7 @@ It does not choose what to run (`work`), nor run it (`cycle`).
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,13 +21,15 @@ from berth_descheduler import log_keys
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.event_reasons import PolicyEventReason
 from berth_descheduler.execution.freed_nodes import FreedMark, sweep_freed_nodes
-from berth_descheduler.execution.leftovers import clear_leftovers
+from berth_descheduler.execution.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.execution.publishing import end_plan
 from berth_descheduler.execution.source_taints import left_over_nodes
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.policies.reading import PolicyError
+from berth_descheduler.policies.reading import PolicyError, PolicyRun
+from berth_descheduler.policies.terms import choose_terms
 from berth_descheduler.policy_service.book import Book, Office
+from berth_descheduler.policy_service.setbacks import Setbacks
 from berth_descheduler.policy_service.statuses import build_failure_patch, build_outcome_patch
 from berth_descheduler.policy_service.tally import RunTally
 from berth_descheduler.policy_service.work import (
@@ -37,6 +39,7 @@ from berth_descheduler.policy_service.work import (
     Run,
     Work,
     choose_work,
+    may_be_filled,
     may_begin,
     pause_until,
     read_due,
@@ -66,6 +69,13 @@ class Assignment:
     plan: MigrationPlan | None = None
     """The plan that is there already."""
 
+    @property
+    def uid(self) -> str:
+        """Return the uid of what it is for, by which its setbacks are known."""
+        if self.plan is not None:
+            return self.plan.metadata.uid
+        return self.policy.metadata.uid if self.policy else ""
+
 
 class Runner:
     """Carries out what is to be done, one thing after the other."""
@@ -76,29 +86,37 @@ class Runner:
         self._tally = tally
         self._lease = lease
         self._bell = bell
+        self._setbacks = Setbacks()
         self._swept_at: float | None = None
 
     def work_until(self, over: Callable[[], bool], stop: threading.Event) -> None:
         """Go on until it is over; what fails is told and tried again."""
         while not over():
             self._bell.clear()
+            pause = _AGAIN_SECONDS
             try:
                 pause = self.pass_once(stop)
             except BerthError as error:
                 _LOG.error(log_keys.WORK_FAILED, **{log_keys.KEY_ERROR: str(error)})
-                pause = _AGAIN_SECONDS
+            except Exception:  # noqa: BLE001 - the loop's boundary: whatever is wrong is tried again
+                _LOG.exception(log_keys.WORK_FAILED)
             if pause and not over():
                 self._bell.wait(pause)
 
     def pass_once(self, stop: threading.Event) -> float:
         """Do the next thing, if there is one; return how many seconds there is nothing more to do."""
-        self._sweep()
+        self._sweep_when_due()
         now = self._office.clock.now()
-        known, plans = self._book.known(), self._book.plans()
-        work = choose_work(known, plans, now)
+        known, plans, waiting = self._book.known(), self._book.plans(), self._setbacks.waiting(now)
+        work = choose_work(known, plans, now, waiting)
         if work is None:
-            return pause_until(known.values(), plans, now, _LONGEST_PAUSE_SECONDS)
-        assignment = self._assign(work)
+            return pause_until(known.values(), plans, now, _LONGEST_PAUSE_SECONDS, also=waiting.values())
+        try:
+            assignment = self._assign(work)
+        except Exception as error:
+            # What cannot even be read is no reason to keep the others waiting.
+            self._setbacks.note(_uid_of(work, known), error, now)
+            raise
         if assignment is None:
             # What was seen is not what is there any more; the change is on its way to us.
             stop.wait(_AGAIN_SECONDS / 10)
@@ -122,28 +140,25 @@ class Runner:
             return None
 
     def _assign_plan(self, plan: MigrationPlan) -> Assignment | None:
-        """Return how a plan is carried on: by its policy's settings, the program's where that says none any more."""
+        """Return how a plan is carried on: by its policy's settings, the program's where it names none."""
         if plan.phase is not PlanPhase.RUNNING and not may_begin(plan):
             return None
         known = self._policy_of(plan)
-        defaults = self._office.defaults
-        settings, planner = replace(defaults.cycle, policy=plan.spec.policy), defaults.planner
-        if known is not None and not isinstance(known.run, PolicyError):
-            mode = plan.spec.mode or known.run.mode
-            settings, planner = known.run.settings(mode, plan.spec.trigger), known.run.planner
-        elif plan.phase is not PlanPhase.RUNNING:
+        run = None if known is None else known.run
+        if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING:
             return None
+        terms = choose_terms(plan, run, self._office.defaults, self._office.clock.now())
         return Assignment(
-            settings=settings,
-            planner=replace(planner, now=self._office.clock.now()),
-            perform=lambda cycle: cycle.carry_on(plan),
+            settings=terms.settings,
+            planner=terms.planner,
+            perform=lambda cycle: cycle.carry_on(plan, terms.barred),
             policy=None if known is None else known.policy,
             plan=plan,
         )
 
     def _assign_request(self, plan: MigrationPlan) -> Assignment | None:
         known = self._policy_of(plan)
-        if plan.phase is not PlanPhase.REQUESTED or plan.spec.aborted or plan.spec.mode is None:
+        if not may_be_filled(plan) or plan.spec.mode is None:
             return None
         if known is None or isinstance(known.run, PolicyError):
             return None
@@ -196,7 +211,8 @@ class Runner:
             return None
         keys = {log_keys.KEY_POLICY: settings.policy, log_keys.KEY_TRIGGER: settings.trigger}
         _LOG.info(log_keys.POLICY_RUN, **keys)
-        around = Surroundings(self._office.client, self._office.clock, self._tally, stop)
+        # Plans that other runs left are work of their own, by their own policies: none is carried on beside this one.
+        around = Surroundings(self._office.client, self._office.clock, self._tally, stop, terms_of=lambda _: None)
         cycle = Cycle(around, settings, assignment.planner, self._lease)
         name = assignment.plan.metadata.name if assignment.plan else settings.plan_name
         try:
@@ -204,14 +220,15 @@ class Runner:
                 outcome = assignment.perform(cycle)
         except BerthError as error:
             _LOG.error(log_keys.WORK_FAILED, **keys, **{log_keys.KEY_ERROR: str(error)})
-            self._tell_failure(assignment, begun, str(error))
+            self._take_setback(assignment, begun, error, str(error))
             return None
         except Exception as error:  # noqa: BLE001 - a mistake with one policy must not end the service of the others
             _LOG.exception(log_keys.WORK_FAILED, **keys)
-            self._tell_failure(assignment, begun, f"{type(error).__name__}: {error}")
+            self._take_setback(assignment, begun, error, f"{type(error).__name__}: {error}")
             return None
         finally:
             self._lease.release()
+        self._setbacks.forget(assignment.uid)
         if outcome.verdict is not Verdict.LEASE_HELD and not _is_unbegun(outcome):
             self._tell_outcome(assignment, begun, outcome)
         return outcome
@@ -224,6 +241,16 @@ class Runner:
         patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, found=found)
         self._write(assignment.policy, patch)
         self._office.tell(assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean)
+
+    def _take_setback(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
+        """Let the others go first; say what failed, and end a plan with which trying again brings the same."""
+        final = self._setbacks.note(assignment.uid, error, self._office.clock.now())
+        if final and assignment.plan is not None:
+            plan = self._read_plan(assignment.plan)
+            if not plan.phase.terminal:
+                text = f"Failed: it cannot be carried out: {message}"
+                abort_plan(self._office.client, plan, self._office.clock, text, PlanPhase.FAILED)
+        self._tell_failure(assignment, begun, message)
 
     def _tell_failure(self, assignment: Assignment, begun: datetime, message: str) -> None:
         """Say on policy and plan that a run failed; a plan that was begun is carried on by the next pass."""
@@ -244,11 +271,19 @@ class Runner:
 
     # --- what others left -------------------------------------------------------------------------------------------
 
-    def _sweep(self) -> None:
-        """Take off nodes what no run needs any more: taints of plans that are over, marks that nobody wants."""
+    def _sweep_when_due(self) -> None:
+        """Sweep every so often; where that fails, the work goes on and the next sweep tries again."""
         now = self._office.clock.monotonic()
         if self._swept_at is not None and now - self._swept_at < _SWEEP_SECONDS:
             return
+        try:
+            self._sweep()
+        except BerthError as error:
+            _LOG.error(log_keys.SWEEP_FAILED, **{log_keys.KEY_ERROR: str(error)})
+        self._swept_at = now
+
+    def _sweep(self) -> None:
+        """Take off nodes what no run needs any more: taints of plans that are over, marks that nobody wants."""
         running = {plan.metadata.name for plan in self._book.plans() if plan.phase is PlanPhase.RUNNING}
         stray = left_over_nodes(self._office.client, running)
         if (stray or self._swept_at is None) and self._lease.acquire(0):
@@ -261,7 +296,6 @@ class Runner:
         sweep_freed_nodes(
             client, lambda: read_live_snapshot(client), lambda mark: wanted_marks(known.get(mark.policy), mark)
         )
-        self._swept_at = now
 
 
 def wanted_marks(known: Known | None, mark: FreedMark) -> FreedNodes:
@@ -271,6 +305,15 @@ def wanted_marks(known: Known | None, mark: FreedMark) -> FreedNodes:
     if known is None or isinstance(known.run, PolicyError):
         return FreedNodes(taint=True, annotations=mark.annotations)
     return known.run.cycle.freed
+
+
+def _uid_of(work: Work, known: Mapping[str, Known]) -> str:
+    """Return the uid of the plan or policy that some work is for."""
+    match work:
+        case CarryOn(plan=plan) | Fill(plan=plan):
+            return plan.metadata.uid
+        case Run(policy=name):
+            return known[name].policy.metadata.uid
 
 
 def _is_unbegun(outcome: Outcome) -> bool:

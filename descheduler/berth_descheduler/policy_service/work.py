@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from berth_core.clock import format_timestamp, parse_timestamp
+from berth_core.errors import InputError
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode, fails_unread
 from berth_core.names import is_scheduled_plan
 from berth_core.policies import SCHEDULED, DeschedulerPolicy
@@ -65,34 +66,45 @@ Work: TypeAlias = CarryOn | Fill | Run
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A plan that is to be ended without being begun, and why."""
+    """A plan that is to be ended without being begun, how and why."""
 
     plan: MigrationPlan
     message: str
+    phase: PlanPhase = PlanPhase.ABORTED
 
 
-def choose_work(known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime) -> Work | None:
+def choose_work(
+    known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime, waiting: Collection[str] = ()
+) -> Work | None:
     """Return what is to be done next, None if nothing is.
 
     In this order: plans that a run began and did not end, approved plans, plans that were asked for, policies that are
-    due; among themselves the oldest first.
+    due; among themselves the oldest first. `waiting` are the uids of plans and policies that failed lately: they come
+    later, and nothing waits for them.
     """
     ordered = sorted(plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
-    running = [plan for plan in ordered if plan.phase is PlanPhase.RUNNING]
-    approved = [plan for plan in ordered if may_begin(plan)]
-    asked_for = [plan for plan in ordered if plan.phase is PlanPhase.REQUESTED and not plan.spec.aborted]
+    able = [plan for plan in ordered if plan.metadata.uid not in waiting]
+    running = [plan for plan in able if plan.phase is PlanPhase.RUNNING]
+    approved = [plan for plan in able if may_begin(plan)]
+    asked_for = [plan for plan in able if may_be_filled(plan)]
     if running or approved:
         return CarryOn([*running, *approved][0])
     if asked_for:
         return Fill(asked_for[0])
-    due = [(timing.due, name) for name, one in known.items() if (timing := read_due(one, ordered, now)) and timing.due]
+    others = {name: one for name, one in known.items() if one.policy.metadata.uid not in waiting}
+    due = [(timing.due, name) for name, one in others.items() if (timing := read_due(one, ordered, now)) and timing.due]
     return Run(policy=min(due)[1], scheduled=min(due)[0]) if due else None
 
 
 def may_begin(plan: MigrationPlan) -> bool:
-    """Tell whether a plan of a policy waits for nothing but its turn."""
-    waiting = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED}
-    return waiting and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
+    """Return whether a plan of a policy waits for nothing but its turn."""
+    open_ = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and plan.fault is None
+    return open_ and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
+
+
+def may_be_filled(plan: MigrationPlan) -> bool:
+    """Return whether the moves of a plan that somebody asked for are to be found."""
+    return plan.phase is PlanPhase.REQUESTED and plan.fault is None and not plan.spec.aborted
 
 
 def read_due(known: Known, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
@@ -132,33 +144,43 @@ def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) 
     from the last run, and the first one is due when the policy is made.
     """
     last, created = policy.status.last_scheduled_time, policy.metadata.creation_timestamp
-    ran_at = parse_timestamp(last) if last else None
-    created_at = parse_timestamp(created) if created else now
+    ran_at = read_time(last)
+    created_at = read_time(created) or now
     if isinstance(schedule, IntervalSchedule):
         return ran_at or created_at - schedule.interval
     noted = policy.condition(SCHEDULED)
     if noted is None:
         return created_at
-    if noted.status != _TRUE or noted.message != schedule.text or not noted.last_transition_time:
+    since = read_time(noted.last_transition_time)
+    if noted.status != _TRUE or noted.message != schedule.text or since is None:
         return now
-    since = parse_timestamp(noted.last_transition_time)
     return since if ran_at is None else max(since, ran_at)
 
 
 def find_endings(known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime) -> tuple[Ending, ...]:
-    """Return the plans of policies that are to be ended: aborted, not approved in time, or of no valid policy."""
-    found = ((plan, _why_ended(known, plan, now)) for plan in plans if plan.spec.mode is not None)
-    return tuple(Ending(plan, message) for plan, message in found if message)
+    """Return the plans of policies that are to be ended.
+
+    Those that can never be carried out have Failed; those that were aborted, were not approved in time, or are of no
+    valid policy, are Aborted.
+    """
+    waiting = [plan for plan in plans if plan.spec.mode is not None and is_unbegun(plan)]
+    faults = ((plan, plan.fault) for plan in waiting)
+    faulty = (Ending(plan, f"Failed: {fault}", PlanPhase.FAILED) for plan, fault in faults if fault is not None)
+    found = ((plan, _why_ended(known, plan, now)) for plan in waiting if plan.fault is None)
+    return (*faulty, *(Ending(plan, message) for plan, message in found if message))
+
+
+def is_unbegun(plan: MigrationPlan) -> bool:
+    """Return whether a plan is neither over nor under way."""
+    return not plan.phase.terminal and plan.phase is not PlanPhase.RUNNING
 
 
 def _why_ended(known: Mapping[str, Known], plan: MigrationPlan, now: datetime) -> str:
     """Return why a plan that nobody has begun is to be ended, "" if it is not."""
-    if plan.phase.terminal or plan.phase is PlanPhase.RUNNING:
-        return ""
     if plan.spec.aborted:
         return "aborted: somebody asked for it before it began"
-    limit = plan.spec.approve_before
-    if limit and not plan.spec.approved and parse_timestamp(limit) <= now:
+    limit = read_time(plan.spec.approve_before)
+    if limit is not None and not plan.spec.approved and limit <= now:
         return "aborted: it was not approved in time"
     return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan.spec.policy)
 
@@ -210,16 +232,30 @@ def _age(plan: MigrationPlan) -> tuple[str, int]:
 
 
 def _ended_before(plan: MigrationPlan, time: datetime) -> bool:
-    ended = plan.status.completion_time or plan.metadata.creation_timestamp
-    return not ended or parse_timestamp(ended) <= time
+    ended = read_time(plan.status.completion_time) or read_time(plan.metadata.creation_timestamp)
+    return ended is None or ended <= time
 
 
-def pause_until(known: Collection[Known], plans: Sequence[MigrationPlan], now: datetime, longest: float) -> float:
-    """Return how many seconds nothing has to be looked at, if nothing changes."""
+def pause_until(
+    known: Collection[Known],
+    plans: Sequence[MigrationPlan],
+    now: datetime,
+    longest: float,
+    also: Iterable[datetime] = (),
+) -> float:
+    """Return how many seconds nothing has to be looked at, if nothing changes; `also` are further times that count."""
     times = [timing.next_run for one in known if (timing := read_due(one, plans, now)) is not None]
-    times += [parse_timestamp(plan.spec.approve_before) for plan in plans if _waits(plan) and plan.spec.approve_before]
-    ahead = [(time - now) / timedelta(seconds=1) for time in times if time > now]
+    times += [time for plan in plans if _waits(plan) and (time := read_time(plan.spec.approve_before)) is not None]
+    ahead = [(time - now) / timedelta(seconds=1) for time in (*times, *also) if time > now]
     return min([longest, *ahead])
+
+
+def read_time(text: str | None) -> datetime | None:
+    """Return a time that an object says, None where it says none: what one object says must not stop the others."""
+    try:
+        return parse_timestamp(text) if text else None
+    except InputError:
+        return None
 
 
 def _waits(plan: MigrationPlan) -> bool:
