@@ -22,6 +22,7 @@ class RefusalReason(StrEnum):
     GANG_WOULD_RESTART = "GangWouldRestart"
     GANG_WOULD_BREAK = "GangWouldBreak"
     GANG_UNKNOWN = "GangUnknown"
+    GRACE_TOO_LONG = "GraceTooLong"
     NOT_SAFE_TO_EVICT = "NotSafeToEvict"
     DO_NOT_DISRUPT = "DoNotDisrupt"
     TERMINATING = "Terminating"

@@ -13,6 +13,7 @@ from berth_core.durations import format_duration
 from berth_core.errors import InputError, require_positive
 from berth_core.migration_plans import RunMode
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.policies import LONGEST_GRACE
 from berth_service.identity import unique_identity
 
 
@@ -69,6 +70,9 @@ class ExecutionSettings:
 
     pending_wait_seconds: float = 60.0
     """How long a run, or its next wave, waits for pods that come first, whose room it would take; 0: not at all."""
+
+    max_grace: timedelta = LONGEST_GRACE
+    """The most that counts of a pod's grace period; a pod with a longer one is not moved in the first place."""
 
     max_seconds: float | None = None
     """How long a plan may be carried out before nothing new is begun; None: no limit."""

@@ -4,6 +4,7 @@ It does not own what the arguments of the plugins mean, nor when a cron line fir
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -86,6 +87,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     plugins: Plugins = Plugins()
 
 
+LONGEST_GRACE: Final = timedelta(minutes=10)
+"""Pods whose grace period is longer are not moved, where nothing else is said."""
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a run may do at most; None and "" mean no limit."""
 
@@ -100,6 +105,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     min_freed_nodes: int = 1
     """A plan that frees fewer nodes is not begun."""
     max_duration: str = ""
+    max_grace_period: str = "10m"
+    """Pods whose `terminationGracePeriodSeconds` is longer stay where they are."""
 
 
 class ApprovalRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

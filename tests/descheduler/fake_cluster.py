@@ -118,6 +118,12 @@ class FakeCluster:
             if place:
                 self.take(place, new)
 
+    def terminate(self, pod: Raw) -> None:
+        """Begin a pod's deletion, which does not end."""
+        with self.lock:
+            metadata = {**pod["metadata"], "deletionTimestamp": format_timestamp(NOON)}
+            self._store(kept_as(PODS), {**pod, "metadata": metadata})
+
     def held_place(self, pod: Raw) -> Raw | None:
         owner = pod["metadata"]["ownerReferences"][0]["uid"]
         for found in self.raw(RESERVATIONS):

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -175,6 +176,30 @@ def test_an_eviction_that_stays_refused_ends_the_move_and_frees_its_place(cluste
     assert cluster.pods_on("low-2") == ["web-2"]
     assert outcome.plan.freed_nodes == ("low-1",)
     assert_nothing_is_left(cluster)
+
+
+def test_a_pod_that_takes_ten_years_to_end_is_left_where_it_is(cluster: FakeCluster) -> None:
+    cluster.objects["pods"]["shop", "web-2"]["spec"]["terminationGracePeriodSeconds"] = 315_360_000
+    outcome = run(cluster)
+    assert {name: state for name, (state, _) in states(outcome).items()} == {"web-1": "Landed", "api-1": "Landed"}
+    assert cluster.pods_on("low-2") == ["web-2"]
+
+
+def test_of_a_grace_period_no_more_counts_than_pods_are_moved_with(cluster: FakeCluster) -> None:
+    """A plan of whoever allows more does not wait for longer than this run does."""
+    cluster.objects["pods"]["shop", "api-1"]["spec"]["terminationGracePeriodSeconds"] = 315_360_000
+
+    def linger(raw: Raw) -> None:
+        if raw["metadata"]["name"] == "api-1":
+            cluster.terminate(raw)
+        else:
+            cluster.land_at_once(raw)
+
+    cluster.land = linger
+    execution = replace(impatient("land_seconds", "gap_seconds").execution, max_grace=timedelta(seconds=0.5))
+    patient = replace(PLANNER, max_grace=timedelta(days=10_000))
+    outcome = run(cluster, replace(SETTINGS, execution=execution), planner=patient)
+    assert states(outcome)["api-1"] == ("Failed", "ReplacementTimeout")
 
 
 def test_an_eviction_that_a_webhook_answers_to_the_end_is_said_to_be_the_webhooks(cluster: FakeCluster) -> None:

@@ -47,6 +47,7 @@ spec:
     podCoolDown: 30m
     minFreedNodes: 2
     maxDuration: 2h
+    maxGracePeriod: 5m
   approval: {timeout: 15m}
   reservation: {ttl: 20m}
   freedNodes: {taint: PreferNoSchedule, annotations: {autoscaler.example/remove: "true"}}
@@ -103,6 +104,7 @@ def test_a_full_policy_means_what_it_says() -> None:
     assert cycle.freed == FreedNodes(taint=True, annotations={"autoscaler.example/remove": "true"})
     assert cycle.approval_seconds == 900
     assert (cycle.execution.max_failed_share, cycle.execution.max_seconds) == (0.5, 7200)
+    assert planner.max_grace == cycle.execution.max_grace == timedelta(minutes=5)
     assert cycle.execution.reservation_ttl == timedelta(minutes=20)
 
 
@@ -162,6 +164,7 @@ BAD: Final[dict[str, tuple[str, object, str, str]]] = {
         "spec.profiles[0].plugins.balance.enabled[0]",
         "DefaultEvictor, Defragmentation",
     ),
+    "a grace period of nothing": ("spec/limits/maxGracePeriod", "0s", "spec.limits.maxGracePeriod", "a duration above"),
     "a length of time that is none": ("spec/limits/podCoolDown", "soon", "spec.limits.podCoolDown", "a duration"),
     "no time to approve": ("spec/approval/timeout", "0s", "spec.approval.timeout", "a duration above zero"),
     "a time to hold places without end": ("spec/reservation/ttl", "999999h", "spec.reservation.ttl", "a duration"),

@@ -130,6 +130,13 @@ TABLE = {
         Reason.DO_NOT_DISRUPT, running(annotations={DO_NOT_DISRUPT: "true"})
     ),
     "a pod that Karpenter may disrupt may": Case(None, running(annotations={DO_NOT_DISRUPT: "false"})),
+    "a pod that ends within the longest grace period may": Case(None, running(termination_grace_period_seconds=600)),
+    "a pod that takes longer may not": Case(
+        Reason.GRACE_TOO_LONG, running(termination_grace_period_seconds=601, controller=owner("StatefulSet"))
+    ),
+    "a pod that takes ten years may not": Case(
+        Reason.GRACE_TOO_LONG, running(termination_grace_period_seconds=315_360_000)
+    ),
     "a pod of a DaemonSet may not": Case(Reason.DAEMON_POD, running(controller=owner("DaemonSet"))),
     "a mirror pod may not": Case(Reason.MIRROR_POD, mirror()),
     "a bare pod may not": Case(Reason.NO_CONTROLLER, bare_pod(node="node-a")),

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from berth_core.durations import format_duration
 from berth_core.migration_plans import PlannedMove
 from berth_core.resources import format_amount
 from berth_core.selector_texts import format_selector
@@ -100,6 +101,7 @@ def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
         "maxMoves": settings.max_moves,
         "maxMovesPerNode": settings.max_moves_per_node,
         "maxMovesPerNamespace": settings.max_moves_per_namespace,
+        "maxGracePeriod": format_duration(settings.max_grace),
         "perController": settings.waves.per_controller,
         "perWave": settings.waves.per_wave,
         "exact": settings.exact,

@@ -156,7 +156,8 @@ class MoveKeeper:
     def _reserved(self, progress: MoveProgress, answer: ReserveAnswer) -> None:
         if answer.created:
             progress.asked, progress.asked_at = True, self._tools.clock.monotonic()
-            progress.was_ready, progress.grace_seconds = answer.was_ready, answer.grace_seconds
+            longest = self._tools.settings.max_grace.total_seconds()
+            progress.was_ready, progress.grace_seconds = answer.was_ready, min(answer.grace_seconds, longest)
             progress.attempts, progress.retry_at = 0, None
             _LOG.info(log_keys.RESERVED, **self._keys(progress))
             return

@@ -5,7 +5,7 @@ It does not own the commands.
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import click
@@ -13,6 +13,7 @@ import click
 from berth_core.clock import SystemClock, parse_timestamp
 from berth_core.errors import InputError
 from berth_core.resources import CPU
+from berth_descheduler.options.duration_options import duration_option
 from berth_descheduler.options.option_errors import naming_options, option_of
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import (
@@ -118,6 +119,13 @@ def _limit_options() -> tuple[Callable[[F], F], ...]:
         click.option("--max-moves-per-node", type=int, help="The most moves off one node."),
         click.option("--max-moves-per-namespace", type=int, help="The most moves of pods of one namespace."),
         click.option(
+            "--max-grace-period",
+            default="10m",
+            metavar="DURATION",
+            show_default=True,
+            help="Move no pod with a longer grace period.",
+        ),
+        click.option(
             "--time-limit",
             default="60",
             show_default=True,
@@ -172,12 +180,18 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
             max_moves=options["max_moves"],
             max_moves_per_node=options["max_moves_per_node"],
             max_moves_per_namespace=options["max_moves_per_namespace"],
+            max_grace=longest_grace(options),
             waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
             now=planning_time(at),
             exact=options["exact"],
             time_limit_seconds=_time_limit(options["time_limit"]),
             seed=options["seed"],
         )
+
+
+def longest_grace(options: dict[str, Any]) -> timedelta:
+    """Return the longest grace period of pods that are moved; raises `InputError` that names the option."""
+    return timedelta(seconds=duration_option(options, "max_grace_period"))
 
 
 def _strategy(options: dict[str, Any]) -> StrategyName:

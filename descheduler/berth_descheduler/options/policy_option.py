@@ -37,6 +37,7 @@ PLANNED: Final = frozenset(
         "max_moves",
         "max_moves_per_node",
         "max_moves_per_namespace",
+        "max_grace_period",
         "per_controller",
         "per_wave",
         "include_namespace",

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_descheduler.options.command_options import planner_settings, with_options
+from berth_descheduler.options.command_options import longest_grace, planner_settings, with_options
 from berth_descheduler.options.duration_options import duration_option
 from berth_descheduler.options.safety_options import safety_options, with_safety
 from berth_descheduler.planner import PlannerSettings
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LEASE_PATIENCE_SECONDS: Final = 5
 _TIMEOUTS: Final = {
     "reserve": "Give a move up if its place is not held and proven by then.",
-    "evict": "Give a move up if a disruption budget refuses the eviction for so long.",
+    "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
     "land": "Give a move up if no replacement has taken its place so long after the pod ended.",
     "ready": "Count a move as failed if the replacement is not Ready so long after it began to run.",
 }
@@ -70,6 +70,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
         execution=ExecutionSettings(
             timeouts=MoveTimeouts(**timeouts),
             max_failed_share=options["max_failed_share"],
+            max_grace=longest_grace(options),
             reservation_ttl=timedelta(seconds=duration_option(options, "reservation_ttl")),
         ),
         namespace=options["namespace"],

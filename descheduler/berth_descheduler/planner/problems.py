@@ -63,7 +63,7 @@ class Problem:
         _check_namespaces(snapshot, args.evictable_namespaces.named)
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
         _check_resources(cluster, args)
-        allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace)
+        allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace, settings.max_grace)
         return cls(cluster, settings, allowed)
 
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":

@@ -5,12 +5,14 @@ It does not own how the moves are carried out: those settings are the executor's
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from berth_core.durations import format_duration
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import LabelSelector
+from berth_core.policies import LONGEST_GRACE
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.plugins.plugin_set import PluginSet
 
@@ -52,6 +54,9 @@ class PlannerSettings:
     max_moves_per_namespace: int | None = None
     """The most moves of pods of one namespace; None: no limit."""
 
+    max_grace: timedelta = LONGEST_GRACE
+    """Pods with a longer grace period are not moved: the source would be kept waiting for so long."""
+
     plugins: PluginSet = field(default_factory=PluginSet)
     """What names single pods, what chooses moves for the cluster as a whole, and what keeps pods where they are."""
 
@@ -92,6 +97,8 @@ class PlannerSettings:
         ):
             if limit is not None and limit < 1:
                 raise InputError(name, limit, _POSITIVE)
+        if self.max_grace <= timedelta(0):
+            raise InputError("maxGracePeriod", format_duration(self.max_grace), "a length of time above 0")
         if self.time_limit_seconds is not None and self.time_limit_seconds <= 0:
             raise InputError("timeLimit", self.time_limit_seconds, "seconds above 0")
 

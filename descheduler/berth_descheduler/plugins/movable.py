@@ -8,11 +8,14 @@ not known is not moved. What a policy may allow is `default_evictor`'s.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Final, TypeAlias
 
+from berth_core.durations import format_duration
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import OwnerReference, Pod, Volume
+from berth_core.policies import LONGEST_GRACE
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload
 from berth_descheduler.plugins.annotations import DO_NOT_DISRUPT_ANNOTATION, SAFE_TO_EVICT_ANNOTATION
@@ -49,9 +52,11 @@ class Movable:
         snapshot: Snapshot,
         namespaces: EvictableNamespaces | None = None,
         own_namespace: str = DEFAULT_NAMESPACE,
+        max_grace: timedelta = LONGEST_GRACE,
     ) -> None:
         self._namespaces = namespaces or EvictableNamespaces()
         self._own_namespace = own_namespace
+        self._max_grace = max_grace
         self._budgets = DisruptionBudgets(snapshot.disruption_budgets)
         self._workloads = {_workload_key(workload): workload for workload in snapshot.workloads}
         self._known_kinds = {(_group(one.api_version), one.kind) for one in snapshot.workloads}
@@ -65,6 +70,7 @@ class Movable:
             self._controller_refusals,
             Gangs(snapshot).refusals,
             wish_refusals,
+            self._grace_refusals,
             _storage_refusals,
             self._budget_refusals,
         )
@@ -117,6 +123,14 @@ class Movable:
             text = f"its {name} wants {wanted} pods and has {self._active[_maker_uid(pod)]}, it would not make it again"
             return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
         return None
+
+    def _grace_refusals(self, pod: Pod) -> Refusals:
+        seconds = pod.spec.termination_grace_period_seconds
+        if seconds is None or seconds <= self._max_grace.total_seconds():
+            return ()
+        most = format_duration(self._max_grace)
+        text = f"its grace period is {seconds} s, and a plan waits for {most} at most (maxGracePeriod)"
+        return (Refusal(RefusalReason.GRACE_TOO_LONG, text),)
 
     def _budget_refusals(self, pod: Pod) -> Refusals:
         return _if_any(self._budgets.refusal(pod))

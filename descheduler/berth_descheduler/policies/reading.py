@@ -105,7 +105,13 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
         mode=spec.mode,
         schedule=schedule,
         cycle=cycle,
-        planner=replace(planner, args=plugins.args, plugins=plugins.plugins, node_selector=selector),
+        planner=replace(
+            planner,
+            args=plugins.args,
+            plugins=plugins.plugins,
+            node_selector=selector,
+            max_grace=cycle.execution.max_grace,
+        ),
         plans_kept=spec.plans_kept,
         warnings=plugins.warnings,
     )
@@ -115,9 +121,11 @@ def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettin
     """Return how a cycle of a policy runs, but for mode and trigger; raises `InputError`."""
     spec = policy.spec
     most = _read_duration("spec.limits.maxDuration", limits.max_duration) if limits.max_duration else None
+    max_grace = _read_duration("spec.limits.maxGracePeriod", limits.max_grace_period)
     execution = replace(
         defaults.execution,
         max_failed_share=limits.max_failed_share,
+        max_grace=max_grace,
         reservation_ttl=_read_duration("spec.reservation.ttl", spec.reservation.ttl),
         max_seconds=None if most is None else most.total_seconds(),
     )
