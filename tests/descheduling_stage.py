@@ -31,7 +31,7 @@ from cluster_objects import build_deployment, make_namespace, pod_template, requ
 from service_processes import OperatorProcess, running_operator, script
 from waiting import eventually
 
-PLANNER: Final = ("--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100")
+PLANNER: Final = ("--whole-nodes", "--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100")
 LEASE_SECONDS: Final = 3
 MOVERS: Final = ("api", "web")
 PODS_OF_A_MOVER: Final = 2

@@ -29,6 +29,7 @@ LOW: Final = 2
 MOVERS: Final = ("cart", "web")
 PODS_OF_A_MOVER: Final = 3
 ARGS: Final[dict[str, Any]] = {
+    "wholeNodes": True,
     "lowThresholds": {"cpu": 40},
     "defragmentThresholds": {"cpu": 45},
     "protectionThresholds": {"cpu": 95},

@@ -50,7 +50,7 @@ class Verdict(StrEnum):
 
 
 _SENTENCES: Mapping[Verdict, str] = {
-    Verdict.NOTHING_TO_MOVE: "Nothing to move: no node can be emptied by these rules.",
+    Verdict.NOTHING_TO_MOVE: "Nothing to move by these rules.",
     Verdict.LEASE_HELD: "Another run holds the lease; nothing was done.",
     Verdict.NOT_APPROVED: "The plan was not approved in time; nothing was moved.",
     Verdict.PLAN_DELETED: "The plan was deleted before it began; nothing was moved.",

@@ -110,7 +110,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     requests: dict[str, str] = {}
     wave: int = 0
     reason: str = ""
-    """Why a plugin wants this single pod elsewhere; "" where the move serves the cluster as a whole."""
+    """Why this single pod should run elsewhere; "" where the move is of use with the others of the plan only."""
 
     @property
     def stands_alone(self) -> bool:

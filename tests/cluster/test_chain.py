@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-PLANNER = ("--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=95")
+THRESHOLDS = ("--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=95")
+PLANNER = ("--whole-nodes", *THRESHOLDS)
+SINGLE_PODS = ("--single-pods", "--label-selector=app=web", *THRESHOLDS)
 LEASE_SECONDS = 3
 NAMESPACE = "shop"
 HIGH, LOW = 4, 4
@@ -66,7 +68,7 @@ def deploy(client: KubeClient, body: dict[str, Any]) -> None:
 
 
 @contextmanager
-def descheduler(sandbox: Sandbox, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def descheduler(sandbox: Sandbox, folder: Path, options: Sequence[str] = PLANNER) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a run of the service under its own account; its log is shown when the test fails."""
     log = folder / "descheduler.log"
     command = [
@@ -75,7 +77,7 @@ def descheduler(sandbox: Sandbox, folder: Path) -> Iterator[subprocess.Popen[byt
         "--once",
         "--health-address=127.0.0.1:0",
         f"--lease-seconds={LEASE_SECONDS}",
-        *PLANNER,
+        *options,
     ]
     with log.open("ab") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as process:
         try:
@@ -88,8 +90,8 @@ def descheduler(sandbox: Sandbox, folder: Path) -> Iterator[subprocess.Popen[byt
                 process.terminate()
 
 
-def run_to_the_end(sandbox: Sandbox, folder: Path) -> int:
-    with descheduler(sandbox, folder) as process:
+def run_to_the_end(sandbox: Sandbox, folder: Path, options: Sequence[str] = PLANNER) -> int:
+    with descheduler(sandbox, folder, options) as process:
         return process.wait(300)
 
 
@@ -161,6 +163,22 @@ def test_every_pod_lands_on_its_planned_node_and_the_sources_are_free(stage: Sta
         assert pods(client, field_selector=f"spec.nodeName={node}") == ()
     finished = {r.phase for r in client.list(RESERVATIONS, type=Reservation).items}
     assert finished == {ReservationPhase.SUCCEEDED}
+
+
+def test_single_pods_leave_nodes_that_keep_others_and_are_open_again_at_the_end(stage: Stage, tmp_path: Path) -> None:
+    sandbox, client = stage
+    low = pods(client, label_selector="app=web")
+    with running_operator(sandbox, tmp_path):
+        assert run_to_the_end(sandbox, tmp_path, SINGLE_PODS) == 0
+        assert_nothing_is_left(client)
+
+    (plan,) = plans(client)
+    assert_all_landed(client)
+    assert plan.spec.objective.args["wholeNodes"] is False
+    assert {(move.pod, move.source) for move in plan.spec.moves} == {(p.metadata.name, p.spec.node_name) for p in low}
+    assert all(move.stands_alone for move in plan.spec.moves)
+    kept = {pod.spec.node_name for pod in pods(client) if pod.metadata.namespace == NAMESPACE}
+    assert {move.source for move in plan.spec.moves} & kept, "every source is empty: nothing was shown"
 
 
 def is_reserving(client: KubeClient) -> bool:

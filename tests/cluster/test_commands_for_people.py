@@ -38,6 +38,7 @@ OVER_HTTP = "berth_rest_"
 """How series of the HTTP interface begin, which is not served here."""
 
 ARGS = {
+    "wholeNodes": True,
     "lowThresholds": {"cpu": 40},
     "defragmentThresholds": {"cpu": 45},
     "protectionThresholds": {"cpu": 100},

@@ -35,7 +35,7 @@ FOUND_SOMETHING = (6, 12, 17)
 """Seeds that are always among them, as once they did not come out right or make room."""
 
 LIMITS = ("--max-moves=10", "--per-controller=2", "--lease-seconds=3")
-THRESHOLDS = ("--low-threshold=40", "--defragment-threshold=40", "--protection-threshold=95")
+THRESHOLDS = ("--whole-nodes", "--low-threshold=40", "--defragment-threshold=40", "--protection-threshold=95")
 
 
 @dataclass(frozen=True)

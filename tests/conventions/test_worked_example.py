@@ -65,10 +65,21 @@ def test_the_plan_of_the_example_is_as_the_page_says(example: str, capsys: pytes
     assert reasons == {"node-1": "BoundReached", "node-2": "BoundReached", "node-5": "HoldsImmovablePods"}
 
 
-def test_by_thresholds_nothing_of_the_example_moves_as_the_page_says(
+def test_by_thresholds_two_pods_of_the_example_move_as_the_page_says(
     example: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["plan", "--strategy", "threshold", "--snapshot", example, "--output", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert {(m["pod"], m["target"]) for m in made["moves"]} == {("ads-1", "node-1"), ("mail-1", "node-2")}
+    assert made["freed_nodes"] == []
+    without_target = {one["pod"] for one in made["refused"] if one["reason"] == "NoTarget" and one["kind"] == "Pod"}
+    assert without_target == {"web-1", "web-2"}
+
+
+def test_by_thresholds_no_node_of_the_example_is_emptied_whole_as_the_page_says(
+    example: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "--strategy", "threshold", "--whole-nodes", "--snapshot", example, "--output", "json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["moves"] == []
     without_target = {one.get("pod", one["node"]) for one in made["refused"] if one["reason"] == "NoTarget"}

@@ -6,6 +6,7 @@ It does not own the program's own settings.
 from dataclasses import replace
 
 from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
 
 PATIENT = MoveTimeouts(
@@ -24,7 +25,8 @@ SETTINGS = CycleSettings(
     lease_wait_seconds=0.3,
     approval_seconds=0.5,
 )
-PLANNER = PlannerSettings(waves=WaveLimits(per_controller=5))
+PLANNER = PlannerSettings(args=DefragmentationArgs(whole_nodes=True), waves=WaveLimits(per_controller=5))
+SINGLE_PODS = replace(PLANNER, args=DefragmentationArgs(whole_nodes=False))
 
 
 def impatient(*waits: str, settings: CycleSettings = SETTINGS, seconds: float = 1.0) -> CycleSettings:

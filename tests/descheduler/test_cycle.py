@@ -19,7 +19,7 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
-from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
+from descheduler.cycle_settings import PLANNER, SETTINGS, SINGLE_PODS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, intercepted, pod
 
 
@@ -329,7 +329,7 @@ def test_a_pod_that_goes_by_itself_is_skipped_and_does_not_keep_the_node(cluster
 def test_too_many_failures_stop_the_plan(cluster: FakeCluster) -> None:
     cluster.hold = lambda r: cluster.set_reservation(r, "Failed")
     strict = replace(SETTINGS, execution=replace(SETTINGS.execution, max_failed_share=0.0))
-    one_by_one = PlannerSettings(waves=WaveLimits(per_controller=1, per_wave=1))
+    one_by_one = replace(PLANNER, waves=WaveLimits(per_controller=1, per_wave=1))
     outcome = run(cluster, strict, planner=one_by_one)
     assert outcome.plan.phase is PlanPhase.FAILED
     assert MoveState.LANDED not in {status.state for status in outcome.plan.statuses}
@@ -463,6 +463,51 @@ def test_two_runs_never_overlap(cluster: FakeCluster) -> None:
     assert inner[0].verdict is Verdict.LEASE_HELD
     assert not inner[0].clean
     assert outcome.plan.landed_on_target == 3
+
+
+def test_a_single_pod_whose_place_is_not_held_keeps_no_other_pod_of_its_node(cluster: FakeCluster) -> None:
+    cluster.hold = lambda r: cluster.hold_at_once(r) if owner_of(r) != "api" else None
+
+    outcome = run(cluster, replace(impatient("reserve_seconds"), min_freed_nodes=9), planner=SINGLE_PODS)
+
+    assert states(outcome) == {
+        "web-1": ("Landed", ""),
+        "api-1": ("Failed", "ReservationTimeout"),
+        "web-2": ("Landed", ""),
+    }
+    assert cluster.pods_on("low-1") == ["api-1"]
+    assert outcome.plan.freed_nodes == ("low-2",)
+    assert_nothing_is_left(cluster)
+
+
+def test_a_low_node_that_keeps_pods_is_tainted_while_its_pods_move(cluster: FakeCluster) -> None:
+    cluster.add(PODS, pod("alone", "", "low-1", cpu="500m"))
+    tainted: list[dict[str, list[str]]] = []
+
+    def note(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("evict", "pods"):
+            tainted.append(cluster.taints())
+
+    cluster.before = note
+    outcome = run(cluster, planner=SINGLE_PODS)
+
+    assert outcome.plan.landed_on_target == 3
+    assert outcome.plan.freed_nodes == ("low-2",)
+    assert "3 of 3 pods landed on their targets; 1 node freed" in outcome.sentence
+    assert tainted == [{"low-1": [DRAINING_TAINT], "low-2": [DRAINING_TAINT]}] * 3
+    assert_nothing_is_left(cluster)
+
+
+def test_a_newcomer_on_the_source_lets_single_pods_move_all_the_same(cluster: FakeCluster) -> None:
+    def newcomer(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("create", "migrationplans"):
+            cluster.add(PODS, pod("newcomer", "big", "low-2", cpu="1"))
+
+    cluster.before = newcomer
+    outcome = run(cluster, planner=SINGLE_PODS)
+
+    assert outcome.plan.landed_on_target == 3
+    assert outcome.plan.freed_nodes == ("low-1",)
 
 
 def test_a_move_that_no_longer_holds_after_publishing_is_skipped(cluster: FakeCluster) -> None:

@@ -23,7 +23,7 @@ from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
 from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, fragmented_cluster, pod, replica_set
 
-ONE_BY_ONE = PlannerSettings(waves=WaveLimits(per_controller=1))
+ONE_BY_ONE = replace(PLANNER, waves=WaveLimits(per_controller=1))
 RESTING = replace(SETTINGS, pod_cool_down=timedelta(hours=1))
 TAINTING = replace(SETTINGS, freed=FreedNodes(taint=True, annotations={"example.com/remove": "true"}))
 

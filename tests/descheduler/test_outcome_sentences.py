@@ -80,7 +80,7 @@ def test_a_plan_is_told_in_one_sentence(case: Case) -> None:
 @pytest.mark.parametrize(
     ("verdict", "want", "clean"),
     [
-        (Verdict.NOTHING_TO_MOVE, "Nothing to move: no node can be emptied by these rules.", True),
+        (Verdict.NOTHING_TO_MOVE, "Nothing to move by these rules.", True),
         (Verdict.LEASE_HELD, "Another run holds the lease; nothing was done.", False),
         (Verdict.NOT_APPROVED, "The plan was not approved in time; nothing was moved.", False),
         (Verdict.PLAN_DELETED, "The plan was deleted before it began; nothing was moved.", False),
@@ -128,7 +128,7 @@ def test_a_plan_that_was_aborted_is_not_clean_although_nothing_failed() -> None:
 def test_a_continued_plan_comes_first_and_its_failures_count() -> None:
     outcome = Outcome(Verdict.NOTHING_TO_MOVE, adopted=(plan(TIMED_OUT),))
     assert outcome.sentence.startswith("Continued plan-1: 0 of 1 pod landed")
-    assert outcome.sentence.endswith("Nothing to move: no node can be emptied by these rules.")
+    assert outcome.sentence.endswith("Nothing to move by these rules.")
     assert not outcome.clean
 
 

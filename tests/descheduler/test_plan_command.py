@@ -63,7 +63,7 @@ def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(c
             "pod": "big",
             "reason": "NotLow",
             "resource": "cpu",
-            "message": "high is left as it is: cpu is 80 % requested, not below 40 %",
+            "message": "high is not emptied: cpu is 80 % requested, not below 40 %",
         }
     ]
 
@@ -87,6 +87,7 @@ def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
             "name": "web",
             "uid": "uid-replicaset-web",
         },
+        "reason": "low is low: 15 % of its cpu is requested",
     }
     assert [move["wave"] for move in found["moves"]] == [0, 1]
     assert (found["before"]["empty_nodes"], found["after"]["empty_nodes"]) == (0, 1)
@@ -150,7 +151,7 @@ def test_people_get_the_outcome_the_moves_and_why_not_more(capsys: Captured, fil
     assert run(["plan", "--snapshot", file]) == 0
 
     shown = capsys.readouterr().out
-    assert "2 moves in 2 waves free 1 of 2 nodes; 1 are empty then." in shown
+    assert "2 moves in 2 waves take single pods off 1 node and free 1 of 2 nodes; 1 are empty then." in shown
     assert "default/web-0" in shown
     assert "NotLow" in shown
 
@@ -158,7 +159,7 @@ def test_people_get_the_outcome_the_moves_and_why_not_more(capsys: Captured, fil
 def test_people_are_told_that_there_is_nothing_to_move(capsys: Captured, file: str) -> None:
     assert run(["plan", "--snapshot", file, "--low-threshold", "10"]) == 0
 
-    assert "Nothing to move: none of the 2 nodes can be emptied by these rules." in capsys.readouterr().out
+    assert "Nothing to move: no pod of the 2 nodes can be moved by these rules." in capsys.readouterr().out
 
 
 OPTIONS = {
@@ -168,6 +169,14 @@ OPTIONS = {
     "another resource type": (["--resource-type", "memory"], []),
     "more low nodes than there are": (["--number-of-nodes", "1"], []),
     "fewer moves than are needed": (["--max-moves", "1"], []),
+    "fewer moves than are needed for whole nodes": (["--whole-nodes", "--max-moves", "1"], []),
+    "single pods": (["--single-pods"], ["low"]),
+    "labels that all pods have": (["--label-selector", "!spare"], ["low"]),
+    "labels that no pod has": (["--label-selector", "app=db"], []),
+    "labels that no pod has, with another strategy": (
+        ["--strategy", "consolidate", "--label-selector", "app=db"],
+        [],
+    ),
     "as many moves as are needed": (["--max-moves", "2"], ["low"]),
     "no moves": (["--max-moves", "0"], []),
     "no limit of time": (["--time-limit", "none"], ["low"]),
@@ -180,6 +189,22 @@ OPTIONS = {
 @pytest.mark.parametrize(("arguments", "want_freed"), OPTIONS.values(), ids=OPTIONS.keys())
 def test_options_reach_the_planner(capsys: Captured, file: str, arguments: list[str], want_freed: list[str]) -> None:
     assert plan_json(capsys, "--snapshot", file, *arguments)["freed_nodes"] == want_freed
+
+
+def test_pods_are_chosen_by_label_within_a_node_and_the_json_says_by_which(capsys: Captured, tmp_path: Path) -> None:
+    chosen = pod("chosen", node="low", cpu="1", memory="1Gi", labels={"app": "web"}, controller=owner(name="one"))
+    kept = pod("kept", node="low", cpu="1", memory="1Gi", labels={"app": "db"}, controller=owner(name="other"))
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(Snapshot(nodes=NODES, pods=(PODS[0], chosen, kept)).to_json())
+
+    found = plan_json(capsys, "--snapshot", str(path), "--label-selector", "app=web")
+
+    assert [move["pod"] for move in found["moves"]] == ["chosen"]
+    assert found["freed_nodes"] == []
+    assert (found["settings"]["labelSelector"], found["settings"]["wholeNodes"]) == ("app in (web)", False)
+    assert {one["pod"]: one["reason"] for one in found["refused"] if one["kind"] == "Pod"} == {
+        "kept": "LabelsNotSelected"
+    }
 
 
 SHAPE_EXPECTED = "expected amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
@@ -195,6 +220,14 @@ BAD_OPTIONS = {
     "namespaces in and out": (
         ["--include-namespace", "default", "--exclude-namespace", "shop"],
         "--exclude-namespace is 'shop'; expected to be left out where --include-namespace is given",
+    ),
+    "a selector that is none": (
+        ["--label-selector", "app in"],
+        "--label-selector is 'app in'; expected a label selector such as pool=batch or zone in (a,b),!spot",
+    ),
+    "single pods with another strategy": (
+        ["--strategy", "consolidate", "--single-pods"],
+        "--single-pods is given; expected --strategy threshold beside it, not consolidate",
     ),
     "a strategy that does not exist": (
         ["--strategy", "luck"],

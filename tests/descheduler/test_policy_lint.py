@@ -25,7 +25,7 @@ spec:
     - name: default
       pluginConfig:
         - name: Defragmentation
-          args: {}
+          args: {wholeNodes: true}
         - name: DefaultEvictor
           args: {}
       plugins:
@@ -84,7 +84,7 @@ WARNED: Final[dict[str, tuple[dict[str, object], str, str]]] = {
         "is shorter than spec.limits.podCoolDown, 1h0m0s",
     ),
     "an interval within the nodes' rest": (
-        {"trigger": {"interval": "2h"}, ARGS: {"coolDownTime": "3h"}},
+        {"trigger": {"interval": "2h"}, ARGS: {"coolDownTime": "3h", "wholeNodes": True}},
         "spec.trigger.interval",
         "is shorter than coolDownTime, 3h0m0s",
     ),
@@ -109,6 +109,16 @@ WARNED: Final[dict[str, tuple[dict[str, object], str, str]]] = {
         "spec.limits.minFreedNodes",
         "no plan can free so many nodes",
     ),
+    "freed nodes of a policy that moves single pods": (
+        {"limits": {"maxMoves": 9, "minFreedNodes": 2}, ARGS: {"coolDownTime": "1h"}},
+        "spec.limits.minFreedNodes",
+        "2 means nothing without wholeNodes",
+    ),
+    "single pods off the same nodes in every run": (
+        {ARGS: {}},
+        "spec.profiles[0].pluginConfig.Defragmentation.args.coolDownTime",
+        "0 lets every run take single pods off the same low nodes",
+    ),
     "more of a controller than in a wave": (
         {"limits": {"maxMoves": 9, "maxMovesPerWave": 2, "maxMovesPerController": 3}},
         "spec.limits.maxMovesPerController",
@@ -125,12 +135,12 @@ WARNED: Final[dict[str, tuple[dict[str, object], str, str]]] = {
         "is shorter than a single move may take",
     ),
     "sources that cannot be": (
-        {ARGS: {"lowThresholds": {"cpu": 0}}},
+        {ARGS: {"lowThresholds": {"cpu": 0}, "wholeNodes": True}},
         "spec.profiles[0].pluginConfig.Defragmentation.args.lowThresholds",
         "no node is below 0 percent of cpu",
     ),
     "targets that can hardly be": (
-        {ARGS: {"defragmentThresholds": {"cpu": 90}}},
+        {ARGS: {"defragmentThresholds": {"cpu": 90}, "wholeNodes": True}},
         "spec.profiles[0].pluginConfig.Defragmentation.args.defragmentThresholds",
         "90 is just below protectionThresholds, 95",
     ),

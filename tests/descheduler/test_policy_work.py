@@ -341,7 +341,10 @@ def test_another_schedule_counts_from_now() -> None:
 
 def test_what_will_not_work_well_is_written_on_the_policy() -> None:
     status = observed_status(known(spec={**HOURLY, "mode": RunMode.AUTO.value}), (), NOW)
-    assert [warning.partition(":")[0] for warning in status.warnings] == ["spec.mode"]
+    assert [warning.partition(":")[0] for warning in status.warnings] == [
+        "spec.mode",
+        "spec.profiles[0].pluginConfig.Defragmentation.args.coolDownTime",
+    ]
 
 
 def test_what_a_run_wrote_is_left_alone() -> None:

@@ -105,7 +105,8 @@ def test_people_are_told_what_room_is_made_and_how_much_less_is_lost() -> None:
 
 
 def test_a_limit_on_moves_is_named_where_it_leaves_nothing() -> None:
-    made = plan(Snapshot(nodes=(node("n"),)), PlannerSettings(max_moves=0))
+    whole = DefragmentationArgs(whole_nodes=True)
+    made = plan(Snapshot(nodes=(node("n"),)), PlannerSettings(args=whole, max_moves=0))
 
     assert summarise_plan(made) == "Nothing to move: none of the 1 nodes can be emptied by these rules within 0 moves."
 
@@ -125,8 +126,29 @@ def test_standard_output_that_is_no_terminal_gets_wide_lines_without_colour(
 
 
 def test_a_plan_is_summed_up_in_a_sentence() -> None:
-    assert summarise_plan(planned()) == "1 move in 1 wave free 1 of 4 nodes; 2 are empty then."
-    assert summarise_plan(planned(0)) == "Nothing to move: none of the 4 nodes can be emptied by these rules."
+    whole = {"wholeNodes": True}
+    assert summarise_plan(planned(**whole)) == "1 move in 1 wave free 1 of 4 nodes; 2 are empty then."
+    assert summarise_plan(planned(0, **whole)) == "Nothing to move: none of the 4 nodes can be emptied by these rules."
+
+
+def test_a_plan_that_moves_single_pods_says_so() -> None:
+    low = [pod(f"p{i}", node="low", cpu="2", memory=None, controller=owner(name=f"r{i}")) for i in range(2)]
+    used = pod("a", node="high", cpu="16", memory=None, controller=owner(name="a"))
+    nodes = (node("high", cpu="20"), node("low", cpu="20"))
+
+    made = plan(Snapshot(nodes=nodes, pods=(*low, used)), PlannerSettings())
+
+    assert (
+        summarise_plan(made) == "1 move in 1 wave take single pods off 1 node and free 0 of 2 nodes; 0 are empty then."
+    )
+    assert summarise_plan(planned(0)) == "Nothing to move: no pod of the 4 nodes can be moved by these rules."
+    (move,) = made.moves
+    assert move.reason == "low is low: 20 % of its cpu is requested"
+    assert "low is low: 20 %" in shown(made)
+    assert {one.name: one.message for one in made.refused if one.node == "low"} == {
+        "low": "1 of its 2 pods is moved; pod default/p1 finds no target",
+        "p1": "no target takes a pod of cpu 2: 1 x would go above its protection threshold",
+    }
 
 
 def test_long_plans_are_cut_and_say_so() -> None:

@@ -104,6 +104,7 @@ def settings(
     now: Any = None,
     **args: Any,
 ) -> PlannerSettings:
+    """Settings of `Threshold` that empties nodes whole, unless `wholeNodes` says otherwise."""
     resource = args.get("resourceType", "cpu")
     thresholds = {
         "lowThresholds": {resource: low},
@@ -111,7 +112,7 @@ def settings(
         "protectionThresholds": {resource: protection},
     }
     return PlannerSettings(
-        args=DefragmentationArgs.parse({**thresholds, **args}),
+        args=DefragmentationArgs.parse({"wholeNodes": True, **thresholds, **args}),
         max_moves=max_moves,
         waves=WaveLimits(per_controller=per_controller, per_wave=per_wave),
         now=now,

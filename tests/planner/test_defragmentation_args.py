@@ -14,7 +14,7 @@ from planner.clusters import settings
 
 UNKNOWN_FIELD = (
     "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, "
-    "lowThresholds, numberOfNodes, protectionThresholds, resourceType, room, strategy"
+    "lowThresholds, numberOfNodes, protectionThresholds, resourceType, room, strategy, wholeNodes"
 )
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a field that is not known": (
@@ -92,6 +92,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"strategy": "Luck"},
         "strategy is 'Luck'; expected one of Threshold, Consolidate, MakeRoom",
     ),
+    "whole nodes that are no truth": ({"wholeNodes": "yes"}, "wholeNodes is 'yes'; expected true or false"),
+    "single pods with Consolidate": (
+        {"strategy": "Consolidate", "wholeNodes": False},
+        "wholeNodes is False; expected true or nothing with a strategy other than Threshold",
+    ),
+    "single pods with MakeRoom": (
+        {"strategy": "MakeRoom", "wholeNodes": False},
+        "wholeNodes is False; expected true or nothing with a strategy other than Threshold",
+    ),
 }
 
 
@@ -114,6 +123,7 @@ def test_without_arguments_the_recommended_values_hold() -> None:
         "evictableNamespaces": {},
         "coolDownTime": "0s",
         "strategy": "Threshold",
+        "wholeNodes": False,
     }
 
 

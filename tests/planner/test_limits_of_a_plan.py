@@ -20,6 +20,7 @@ from planner.random_clusters import clusters
 
 STRATEGIES = {
     "threshold": settings(low=60, defragment=60, protection=100),
+    "threshold, single pods": settings(low=60, defragment=60, protection=100, wholeNodes=False),
     "consolidate": consolidating(),
     "make room": making_room(shapes=("cpu=6",)),
 }
@@ -27,6 +28,10 @@ STRATEGIES = {
 
 def web(name: str, on: str, *, cpu: str = "1", namespace: str = "default") -> Pod:
     return pod(name, node=on, cpu=cpu, memory=None, namespace=namespace, controller=owner(name=name))
+
+
+def single_pods(**limits: int) -> PlannerSettings:
+    return replace(STRATEGIES["threshold, single pods"], **limits)  # type: ignore[arg-type]
 
 
 def base() -> Pod:
@@ -50,6 +55,29 @@ def test_a_node_that_more_pods_would_have_to_leave_than_may_is_left_alone(how: P
     found = plan(three_low_nodes(), replace(how, max_moves_per_node=2))
     assert found.freed_nodes == ("one", "two")
     assert reasons(found)["three"] == (Reason.NODE_LIMIT, "")
+
+
+def test_single_pods_leave_a_node_up_to_its_limit() -> None:
+    found = plan(three_low_nodes(), single_pods(max_moves_per_node=2))
+
+    assert Counter(move.source for move in found.moves) == {"one": 1, "two": 2, "three": 2}
+    assert reasons(found)["three"] == (Reason.HOLDS_IMMOVABLE_PODS, Reason.NODE_LIMIT)
+    assert reasons(found)["three-2"] == (Reason.NODE_LIMIT, "")
+
+
+def test_single_pods_leave_nodes_up_to_the_limit_of_the_plan() -> None:
+    found = plan(three_low_nodes(), single_pods(max_moves=4))
+
+    assert Counter(move.source for move in found.moves) == {"one": 1, "two": 2, "three": 1}
+    messages = {one.name: one.message for one in found.refused}
+    assert messages["three"] == "1 of its 3 pods is moved; no more than 4 moves may be made"
+    assert reasons(found)["three"] == (Reason.MOVE_LIMIT, "")
+
+
+def test_single_pods_of_a_namespace_are_moved_up_to_its_limit() -> None:
+    found = plan(three_low_nodes(namespace="shop"), single_pods(max_moves_per_namespace=4))
+
+    assert Counter(move.source for move in found.moves) == {"one": 1, "two": 2, "three": 1}
 
 
 @pytest.mark.parametrize("how", [STRATEGIES["threshold"], STRATEGIES["consolidate"]], ids=["threshold", "consolidate"])

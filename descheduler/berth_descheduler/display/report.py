@@ -59,15 +59,26 @@ def summarise_plan(plan: Plan) -> str:
     nodes = len(plan.before.nodes)
     if plan.settings.args.strategy is StrategyName.MAKE_ROOM:
         return _summarise_room(plan)
+    single = _moves_single_pods(plan)
     if not plan.moves:
         limit = plan.settings.max_moves
         within = "" if limit is None else f" within {count(limit, 'move')}"
-        return f"Nothing to move: none of the {nodes} nodes can be emptied by these rules{within}."
+        what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
+        return f"Nothing to move: {what} by these rules{within}."
     moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
     freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
+    if single:
+        sources = count(len({move.source for move in plan.moves}), "node")
+        empty = f"{len(plan.after.empty_nodes)} are empty then"
+        return f"{moves} in {waves} take single pods off {sources} and free {freed}; {empty}."
     alone = sum(move.stands_alone for move in plan.moves)
     named = f" {alone} of the moves {'is' if alone == 1 else 'are'} for pods that plugins name." if alone else ""
     return f"{moves} in {waves} free {freed}; {len(plan.after.empty_nodes)} are empty then.{named}"
+
+
+def _moves_single_pods(plan: Plan) -> bool:
+    """Return whether pods are moved off nodes that need not become empty."""
+    return plan.settings.plugins.balance is None and not plan.settings.args.empties_whole_nodes
 
 
 def _summarise_single(plan: Plan) -> str:
@@ -115,6 +126,7 @@ def _describe_plugins(settings: PlannerSettings) -> dict[str, Any]:
     balance = PLUGIN_NAME if plugins.balance is None else plugins.balance.name
     return {
         "nodeSelector": ",".join(format_selector(one) for one in selectors),
+        "labelSelector": ",".join(format_selector(one) for one in plugins.label_selectors),
         "plugins": {
             PluginKind.DESCHEDULE.value: [one.name for one in plugins.deschedule],
             PluginKind.BALANCE.value: [balance] if balance else [],

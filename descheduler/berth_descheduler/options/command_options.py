@@ -13,9 +13,12 @@ import click
 from berth_core.clock import SystemClock, parse_timestamp
 from berth_core.errors import InputError
 from berth_core.resources import CPU
+from berth_core.selector_texts import parse_selector
 from berth_descheduler.options.duration_options import duration_option
 from berth_descheduler.options.option_errors import naming_options, option_of
 from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
+from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
 from berth_descheduler.plugins.defragmentation import (
     DEFRAGMENT_DEFAULT,
     LOW_DEFAULT,
@@ -23,6 +26,7 @@ from berth_descheduler.plugins.defragmentation import (
     DefragmentationArgs,
     StrategyName,
 )
+from berth_descheduler.plugins.plugin_set import Enabled, PluginSet
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,6 +95,12 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
             help="make-room: a pending pod that is to fit, with its gang; may be repeated. Default: all pending pods.",
         ),
         click.option("--resource-type", default=CPU, show_default=True, help="Resource by which nodes are ordered."),
+        click.option(
+            "--whole-nodes/--single-pods",
+            default=None,
+            help="Empty a node whole or leave it alone, or move each pod that finds a place; default: single pods "
+            "with threshold, else whole nodes.",
+        ),
     )
 
 
@@ -98,7 +108,7 @@ def _threshold_options() -> tuple[Callable[[F], F], ...]:
     threshold: dict[str, Any] = {"metavar": "[RESOURCE=]PERCENT", "multiple": True}
     protection = f"Fill no node above this; default {PROTECTION_DEFAULT} with threshold, else 100."
     return (
-        click.option("--low-threshold", **threshold, help=f"Empty nodes below this; default {LOW_DEFAULT}."),
+        click.option("--low-threshold", **threshold, help=f"Take pods off nodes below this; default {LOW_DEFAULT}."),
         click.option(
             "--defragment-threshold", **threshold, help=f"Fill nodes above this; default {DEFRAGMENT_DEFAULT}."
         ),
@@ -159,6 +169,11 @@ def _scope_options() -> tuple[Callable[[F], F], ...]:
             help="Move no pods of this namespace; may be repeated.",
         ),
         click.option(
+            "--label-selector",
+            metavar="SELECTOR",
+            help="Move only pods with these labels, such as app=web,tier!=db. Default: all.",
+        ),
+        click.option(
             "--cool-down",
             default="0s",
             metavar="DURATION",
@@ -181,6 +196,7 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
             max_moves_per_node=options["max_moves_per_node"],
             max_moves_per_namespace=options["max_moves_per_namespace"],
             max_grace=longest_grace(options),
+            plugins=_plugins(options["label_selector"]),
             waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
             now=planning_time(at),
             exact=options["exact"],
@@ -206,6 +222,9 @@ def _strategy(options: dict[str, Any]) -> StrategyName:
             value = options[name][0] if isinstance(options[name], tuple) else options[name]
             expected = f"--strategy {needed.option} beside it, not {strategy.option}"
             raise InputError(option_of(name), value, expected)
+    if options["whole_nodes"] is False and strategy is not StrategyName.THRESHOLD:
+        expected = f"--strategy {StrategyName.THRESHOLD.option} beside it, not {strategy.option}"
+        raise InputError("--single-pods", None, expected, said="given")
     return strategy
 
 
@@ -214,6 +233,7 @@ def _args(options: dict[str, Any], strategy: StrategyName) -> dict[str, Any]:
     resource = options["resource_type"]
     return {
         "strategy": strategy.value,
+        "wholeNodes": options["whole_nodes"],
         "resourceType": resource,
         "numberOfNodes": options["number_of_nodes"],
         "coolDownTime": options["cool_down"],
@@ -232,6 +252,18 @@ def _room(options: dict[str, Any]) -> dict[str, Any]:
             raise InputError("--shape-owner", options["shape_owner"], "a namespace and a selector, as ml/app=train")
         room["owners"] = {"namespace": namespace, "selector": selector}
     return room
+
+
+def _plugins(label_selector: str | None) -> PluginSet:
+    """Return the plugins, of which the evictor keeps pods that a selector does not select; raises `InputError`."""
+    if label_selector is None:
+        return PluginSet()
+    try:
+        selector = parse_selector(label_selector)
+    except InputError as error:
+        raise InputError("--label-selector", label_selector, error.expected) from error
+    evictor = Enabled(EVICTOR_NAME, DefaultEvictor(DefaultEvictorArgs(label_selector=selector)))
+    return PluginSet(filters=(evictor,), pre_eviction_filters=(evictor,))
 
 
 def _time_limit(text: str) -> float | None:

@@ -26,6 +26,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 PLANNED: Final = frozenset(
     {
         "strategy",
+        "whole_nodes",
+        "label_selector",
         "shape",
         "shape_owner",
         "pod",

@@ -147,4 +147,5 @@ def joined(first: Proposal, second: Proposal) -> Proposal:
     seen = {(one.kind, one.namespace, one.name) for one in first.refused}
     others = tuple(one for one in second.refused if (one.kind, one.namespace, one.name) not in seen)
     steps = (*first.steps, *second.steps)
-    return replace(second, steps=steps, refused=(*first.refused, *others), reasons=first.reasons)
+    reasons = {**first.reasons, **second.reasons}
+    return replace(second, steps=steps, refused=(*first.refused, *others), reasons=reasons)

@@ -30,7 +30,7 @@ def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, 
     proposal, state = propose(problem)
     first = proposal.quality
     rounds = 0
-    while surplus := _find_surplus(problem, proposal.steps, thorough=rounds >= _GENTLE_ROUNDS):
+    while surplus := _find_surplus(problem, proposal, thorough=rounds >= _GENTLE_ROUNDS):
         problem = problem.keeping(surplus)
         proposal, state = propose(problem)
         rounds += 1
@@ -63,18 +63,19 @@ class _Accepted:
         return {name for name, count in of_namespace.items() if self.of_namespace[name] + count > most}
 
 
-def _find_surplus(problem: Problem, steps: Sequence[Step], *, thorough: bool) -> dict[PodIndex, Refusal]:
+def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> dict[PodIndex, Refusal]:
     """Return the pods that have to stay so that the limits are kept, each with the reason; nothing if they are."""
     settings = problem.settings
     if settings.max_moves_per_node is None and settings.max_moves_per_namespace is None:
         return {}
     groups: defaultdict[NodeIndex, list[Step]] = defaultdict(list)
-    for step in steps:
+    for step in proposal.steps:
         groups[step.source].append(step)
     accepted = _Accepted(settings)
     surplus: dict[PodIndex, Refusal] = {}
     for source, group in groups.items():
-        together = {step.pod for step in group}.issuperset(problem.pods_to_move(source))
+        alone = any(step.pod in proposal.reasons for step in group)
+        together = not alone and {step.pod for step in group}.issuperset(problem.pods_to_move(source))
         for several in [group] if together else [[step] for step in group]:
             surplus |= _judge(problem, accepted, several)
     if thorough and surplus:

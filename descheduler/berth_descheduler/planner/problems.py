@@ -40,7 +40,7 @@ class Proposal:
     """What room was made for, with a strategy that makes it."""
 
     reasons: Mapping[PodIndex, str] = field(default_factory=dict)
-    """Why single pods are moved that a plugin names."""
+    """Why single pods are moved whose moves stand alone."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,11 @@ class Problem:
 
     def drain_refusal(self, node: NodeIndex) -> Refusal | None:
         """Return why a node cannot be emptied whatever room there is elsewhere; None also for an empty one."""
-        unusable = node_refusal(self.cluster, node)
-        if unusable is not None:
-            return unusable
+        refusal = node_refusal(self.cluster, node) or self.holding_refusal(node)
+        return refusal or self._crowd_refusal(len(self.pods_to_move(node)))
+
+    def holding_refusal(self, node: NodeIndex) -> Refusal | None:
+        """Return which pod of a node has to stay or is about to come."""
         pods = self.pods_to_move(node)
         expected = [pod for pod in pods if self.cluster.pods[pod].presence is Presence.EXPECTED]
         if expected:
@@ -126,7 +128,7 @@ class Problem:
             return Refusal(RefusalReason.EXPECTS_PODS, f"{name} is about to come to the node", blocking_pod=name)
         blocked = [pod for pod in pods if pod in self.pod_refusals]
         if not blocked:
-            return self._crowd_refusal(len(pods))
+            return None
         first = self.pod_refusals[blocked[0]]
         count = f"{len(blocked)} pod{'s' if len(blocked) > 1 else ''} may not be moved"
         name = self.cluster.pods[blocked[0]].pod.key

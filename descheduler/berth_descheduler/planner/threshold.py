@@ -1,4 +1,4 @@
-"""Owns the strategy `Threshold`: the classic rules by which nodes below a threshold are emptied onto well-used ones.
+"""Owns the strategy `Threshold`: the classic rules by which pods of nodes below a threshold go to well-used ones.
 
 It does not own feasibility (`state`) nor which pods may be moved (`problems`).
 
@@ -8,11 +8,14 @@ The rules, in the words of the proposal:
 - A pod with larger requests is placed before a smaller one.
 - A target's utilisation is above every defragment threshold and below every protection threshold, and a move does not
   take it above one. Targets are tried in descending order of utilisation, as the snapshot has it.
+- Each pod of a source that may be moved goes to the first target that takes it; one that finds none stays.
 Comparisons are strict and exact: a node that is just at a threshold is neither below nor above it. A node without one
 of the resources is neither source nor target. A node below the low thresholds is no target, whatever the others say.
-What was not in the proposal: a node is emptied whole or left alone, and nothing is done unless more than
-`numberOfNodes` nodes are low (as the upstream plugin HighNodeUtilization has it; critical and cooling nodes count among
-the low ones).
+What the proposal leaves open: nodes of equal utilisation are taken by name; of pods that ask for as much of the
+resource type, one that asks for more cpu, then memory, then the others by name is larger, and of equal ones the first
+by namespace and name. Nothing is done unless more than `numberOfNodes` nodes are low, as the upstream plugin
+HighNodeUtilization has it; critical and cooling nodes count among the low ones.
+What is not in the proposal: with `wholeNodes` a node is emptied whole or left alone.
 """
 
 from collections.abc import Iterable
@@ -33,6 +36,7 @@ from berth_descheduler.planner.sources import resting_refusal
 from berth_descheduler.planner.state import State
 from berth_descheduler.plugins.thresholds import WHOLE
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.wording import count
 
 _ABOVE_PROTECTION: Final = Refusal(RefusalReason.ABOVE_PROTECTION, "would go above its protection threshold")
 
@@ -106,7 +110,7 @@ class Threshold:
         return ()
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return the moves that empty the low nodes, least used first, each whole or not at all."""
+        """Return the moves off the low nodes, least used first; with `wholeNodes` each node whole or not at all."""
         return _Run(problem, state).propose()
 
 
@@ -121,7 +125,10 @@ class _Run:
         self._protected = protected_amounts(problem.cluster, problem.settings.args.protection)
         self._first_target: dict[ClassIndex, int] = {}
         """Per class: the targets before this position have no room for it; moves only ever fill targets."""
+        self._why_kept: dict[ClassIndex, Refusal] = {}
+        """Per class: why no target took the last of its pods that was asked for; the next need not ask again."""
         self._refused: list[Refused] = []
+        self._reasons: dict[PodIndex, str] = {}
 
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
@@ -134,9 +141,10 @@ class _Run:
             for node in self._table.low:
                 self._refuse_node(node, Refusal(RefusalReason.TOO_FEW_LOW_NODES, text))
         else:
+            take_from = self._empty if self._settings.args.empties_whole_nodes else self._relieve
             for node in self._table.low:
-                self._empty(node)
-        return Proposal(self._state.steps, tuple(sorted(self._refused)))
+                take_from(node)
+        return Proposal(self._state.steps, tuple(sorted(self._refused)), reasons=self._reasons)
 
     def _why_no_source(self, node: NodeIndex) -> Refusal:
         return node_refusal(self._problem.cluster, node) or self._table.why_not_low(node)
@@ -153,23 +161,65 @@ class _Run:
         for pod in sorted(pods, key=self._size, reverse=True):
             target = self._find_target(pod)
             if target is None:
-                blocked = self._why_no_target(pod)
+                self._refuse_node(source, self._refuse_without_target(pod))
                 self._state.undo_to(mark)
                 self._first_target = first_target
-                self._refuse_without_target(source, pod, blocked)
                 return
             self._state.move(pod, target)
 
     def _source_refusal(self, source: NodeIndex, pods: tuple[PodIndex, ...]) -> Refusal | None:
-        if not pods:
-            return Refusal(RefusalReason.ALREADY_EMPTY, "nothing on the node has to be moved")
-        resting = resting_refusal(self._problem.cluster.nodes[source], self._settings)
-        if (refusal := resting or self._problem.drain_refusal(source)) is not None:
+        refusal = self._why_untouched(source, pods) or self._problem.drain_refusal(source)
+        if refusal is not None:
             return refusal
-        left = None if self._settings.max_moves is None else self._settings.max_moves - self._state.mark()
+        left = self._moves_left()
         if left is not None and len(pods) > left:
             return Refusal(RefusalReason.MOVE_LIMIT, f"{len(pods)} moves are needed and {left} are left")
         return None
+
+    def _why_untouched(self, source: NodeIndex, pods: tuple[PodIndex, ...]) -> Refusal | None:
+        """Return why no pod is taken off a low node at all."""
+        if not pods:
+            return Refusal(RefusalReason.ALREADY_EMPTY, "nothing on the node has to be moved")
+        return resting_refusal(self._problem.cluster.nodes[source], self._settings)
+
+    def _moves_left(self) -> int | None:
+        most = self._settings.max_moves
+        return None if most is None else most - self._state.mark()
+
+    def _relieve(self, source: NodeIndex) -> None:
+        """Move every pod off a low node that may be moved and finds a target; note why the others stay."""
+        pods = self._problem.pods_to_move(source)
+        self._refuse_immovable(pods)
+        refusal = self._why_untouched(source, pods)
+        if refusal is not None:
+            self._refuse_node(source, refusal)
+            return
+        begun_at, reason = self._state.mark(), self._why_low(source)
+        movable = [pod for pod in pods if pod not in self._problem.pod_refusals]
+        refusals = [self._take(pod, reason) for pod in sorted(movable, key=self._size, reverse=True)]
+        holding = self._problem.holding_refusal(source)
+        refusal = next((one for one in (holding, *refusals) if one is not None), None)
+        if refusal is not None:
+            moved = self._state.mark() - begun_at
+            text = f"{moved} of its {count(len(pods), 'pod')} {'is' if moved == 1 else 'are'} moved; {refusal.message}"
+            self._refuse_node(source, replace(refusal, message=text) if moved else refusal)
+
+    def _take(self, pod: PodIndex, reason: str) -> Refusal | None:
+        """Move one pod to the first target that takes it; return what keeps it, as its node has it."""
+        if self._moves_left() == 0:
+            text = f"no more than {count(self._settings.max_moves or 0, 'move')} may be made"
+            return Refusal(RefusalReason.MOVE_LIMIT, text)
+        target = self._find_target(pod)
+        if target is None:
+            return self._refuse_without_target(pod)
+        self._state.move(pod, target)
+        self._reasons[pod] = reason
+        return None
+
+    def _why_low(self, source: NodeIndex) -> str:
+        """Return why single pods are moved off a node, for people."""
+        resource, name = self._settings.args.resource_type, self._problem.cluster.node_name(source)
+        return f"{name} is low: {_shown(self._table.utilisation(source))} % of its {resource} is requested"
 
     def _find_target(self, pod: PodIndex) -> NodeIndex | None:
         """Return the most used target that takes the pod; remembers per class how many surely have no room."""
@@ -201,6 +251,8 @@ class _Run:
     def _why_no_target(self, pod: PodIndex) -> Refusal:
         """Return for what reasons how many targets refuse a pod."""
         class_index = self._problem.cluster.pods[pod].class_index
+        if class_index in self._why_kept and not self._state.depends_on_others(class_index):
+            return self._why_kept[class_index]
         refusing = RefusingNodes(pod)
         for target in self._table.targets:
             refusing.count(target, self._state.refusal(pod, target) or _ABOVE_PROTECTION)
@@ -209,7 +261,8 @@ class _Run:
         request = self._problem.cluster.classes[class_index].amounts.to_quantities()
         asked = ", ".join(f"{name} {amount}" for name, amount in request.items()) or "no resources"
         text = f"no target takes a pod of {asked}: {refusing.in_words()}"
-        return refusing.summary(text, Blockers(self._state))
+        self._why_kept[class_index] = refusing.summary(text, Blockers(self._state))
+        return self._why_kept[class_index]
 
     def _refuse_node(self, node: NodeIndex, refusal: Refusal) -> None:
         self._refused.append(Refused.of_node(self._problem.cluster.node_name(node), refusal))
@@ -226,10 +279,11 @@ class _Run:
             if pod in refusals:
                 self._refuse_pod(pod, refusals[pod])
 
-    def _refuse_without_target(self, source: NodeIndex, pod: PodIndex, blocked: Refusal) -> None:
-        key = self._problem.cluster.pods[pod].pod.key
+    def _refuse_without_target(self, pod: PodIndex) -> Refusal:
+        """Note why no target takes a pod, and return what its node is told of it."""
+        key, blocked = self._problem.cluster.pods[pod].pod.key, self._why_no_target(pod)
         self._refuse_pod(pod, blocked)
-        self._refuse_node(source, replace(blocked, message=f"pod {key} finds no target", blocking_pod=key))
+        return replace(blocked, message=f"pod {key} finds no target", blocking_pod=key)
 
 
 def _usage(problem: Problem, node: NodeIndex) -> _Usage:

@@ -51,7 +51,7 @@ def _with_its_node(why: Refused | None) -> Refusal:
         return _NOT_NEEDED
     return Refusal(
         why.reason,
-        f"{why.node} is left as it is: {why.message}",
+        f"{why.node} is not emptied: {why.message}",
         constraint=why.constraint,
         resource=why.resource,
         blocking_pod=why.blocking_pod,

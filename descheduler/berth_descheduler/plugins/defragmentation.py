@@ -37,6 +37,7 @@ _FIELDS: Final = frozenset(
         "evictableNamespaces",
         "coolDownTime",
         "strategy",
+        "wholeNodes",
         "room",
     }
 )
@@ -127,11 +128,16 @@ class DefragmentationArgs:
 
     strategy: StrategyName = StrategyName.THRESHOLD
 
+    whole_nodes: bool | None = None
+    """Whether a node is emptied whole or left alone; None becomes what is usual: false with `Threshold` alone."""
+
     room: RoomRequest = field(default_factory=RoomRequest)
     """What `MakeRoom` makes room for."""
 
     def __post_init__(self) -> None:
         """Refuse arguments that contradict one another, naming the field."""
+        if self.whole_nodes is None:
+            object.__setattr__(self, "whole_nodes", self.strategy is not StrategyName.THRESHOLD)
         for name, thresholds in self._maps():
             if thresholds.get(self.resource_type) is None:
                 raise InputError(
@@ -143,8 +149,15 @@ class DefragmentationArgs:
             raise InputError("room", self.room.to_mapping(), "nothing with a strategy other than MakeRoom")
         if self.cool_down < timedelta(0):
             raise InputError("coolDownTime", format_duration(self.cool_down), "a length of time from 0 on")
+        if not self.empties_whole_nodes and self.strategy is not StrategyName.THRESHOLD:
+            raise InputError("wholeNodes", self.whole_nodes, "true or nothing with a strategy other than Threshold")
         if self.strategy is StrategyName.THRESHOLD:
             self._check_order()
+
+    @property
+    def empties_whole_nodes(self) -> bool:
+        """Return whether a node is emptied whole or left alone."""
+        return bool(self.whole_nodes)
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
@@ -166,6 +179,7 @@ class DefragmentationArgs:
             evictable_namespaces=EvictableNamespaces.parse(raw.get("evictableNamespaces")),
             cool_down=_cool_down(raw.get("coolDownTime", 0)),
             strategy=strategy,
+            whole_nodes=_flag(raw.get("wholeNodes")),
             room=RoomRequest.parse(raw.get("room")),
         )
 
@@ -178,6 +192,7 @@ class DefragmentationArgs:
             "evictableNamespaces": self.evictable_namespaces.to_mapping(),
             "coolDownTime": format_duration(self.cool_down),
             "strategy": self.strategy.value,
+            "wholeNodes": self.empties_whole_nodes,
             **({"room": self.room.to_mapping()} if self.strategy is StrategyName.MAKE_ROOM else {}),
         }
 
@@ -215,6 +230,12 @@ def _whole_number(raw: object) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int):
         raise InputError("numberOfNodes", raw, "a whole number from 0 on")
     return raw
+
+
+def _flag(raw: object) -> bool | None:
+    if raw is None or isinstance(raw, bool):
+        return raw
+    raise InputError("wholeNodes", raw, "true or false")
 
 
 def _cool_down(raw: object) -> timedelta:

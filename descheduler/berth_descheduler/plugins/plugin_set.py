@@ -64,6 +64,12 @@ class PluginSet:
     node_selector: LabelSelector | None = None
     """Only these nodes give and take pods, whatever else the planner's settings select; None: all."""
 
+    @property
+    def label_selectors(self) -> tuple[LabelSelector, ...]:
+        """Return the selectors of the pods that may be moved: a pod has to satisfy all of them."""
+        evictors = (one.plugin for one in self.filters if isinstance(one.plugin, DefaultEvictor))
+        return tuple(one.args.label_selector for one in evictors if one.args.label_selector is not None)
+
     def refusing(self, view: ClusterView) -> Refusing:
         """Return what asks all filters; raises `InputError` where their arguments do not fit the cluster."""
         return _all_of([(one.name, _made(one.name, one.plugin.filter, view)) for one in self.filters])

@@ -12,7 +12,7 @@ from typing import Final
 from berth_core.durations import format_duration
 from berth_core.errors import InputError
 from berth_core.migration_plans import RunMode
-from berth_core.policies import DeschedulerPolicy
+from berth_core.policies import DeschedulerPolicy, Limits
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.plugins.registry import PluginRegistry
@@ -151,7 +151,11 @@ def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
 def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     """Look for limits that contradict one another."""
     limits = policy.spec.limits
-    frees_nodes = run.planner.args.strategy is not StrategyName.MAKE_ROOM
+    args = run.planner.args
+    frees_nodes = args.strategy is not StrategyName.MAKE_ROOM and args.empties_whole_nodes
+    if not args.empties_whole_nodes and limits.min_freed_nodes > Limits().min_freed_nodes:
+        text = f"{limits.min_freed_nodes} means nothing without wholeNodes: pods are moved though no node becomes empty"
+        yield _warning("spec.limits.minFreedNodes", text)
     if frees_nodes and limits.max_moves is not None and limits.max_moves < limits.min_freed_nodes:
         text = f"{limits.min_freed_nodes} is above maxMoves, {limits.max_moves}: no plan can free so many nodes"
         yield _warning("spec.limits.minFreedNodes", text)
@@ -170,10 +174,13 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
 
 def _check_thresholds(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     """Look for thresholds that no node can pass."""
-    del policy
     args, field = run.planner.args, "spec.profiles[0].pluginConfig.Defragmentation.args"
     if args.strategy is not StrategyName.THRESHOLD:
         return
+    pods_come_back = policy.spec.mode is RunMode.AUTO and run.schedule is not None
+    if pods_come_back and run.planner.plugins.balance is None and not (args.empties_whole_nodes or args.cool_down):
+        text = "0 lets every run take single pods off the same low nodes, which fill up again: an hour lets them rest"
+        yield _warning(f"{field}.coolDownTime", text)
     if args.low.get(args.resource_type) == 0:
         text = f"no node is below 0 percent of {args.resource_type}: nothing is ever moved"
         yield _warning(f"{field}.lowThresholds", text)
