@@ -8,6 +8,7 @@ and what is empty is as absent, except for a pod selector, of which none selects
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
+from hashlib import blake2b
 from typing import Final
 
 from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
@@ -49,6 +50,22 @@ def canonical_selector(selector: LabelSelector | None) -> Hashable:
         return None
     labels = (LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items())
     return _requirements((*labels, *selector.match_expressions))
+
+
+def digest(spelling: Hashable) -> bytes:
+    """Return what only equal spellings share; comparing two costs nothing, however long they are."""
+    return blake2b(_text(spelling).encode(), digest_size=16).digest()
+
+
+def _text(spelling: Hashable) -> str:
+    """Return a spelling as text, its sets in order."""
+    match spelling:
+        case frozenset():
+            return f"{{{','.join(sorted(map(_text, spelling)))}}}"
+        case tuple():
+            return f"({','.join(map(_text, spelling))})"
+        case _:
+            return repr(spelling)
 
 
 def _spelt_out(toleration: Toleration) -> Toleration:

@@ -4,16 +4,20 @@ It does not own which slot the pod is given, nor that pod and Reservation are in
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from berth_core.canonical import canonical_affinity, canonical_tolerations
+from berth_core.canonical import canonical_affinity, canonical_tolerations, digest
 from berth_core.objects import Pod, PodSpec, PodTemplate
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ObjectReference, ReservationOwner
+from berth_core.resources import ResourceAmounts
 from berth_core.selectors import matches_labels
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-_DEPLOYMENT: Final = "Deployment"
+DEPLOYMENT: Final = "Deployment"
+_SHAPE: Final = "scheduling_shape"
+"""Under which name a spec remembers what was computed of it."""
 _TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 
 
@@ -26,12 +30,52 @@ def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulingShape:
+    """What the scheduler sees of a pod, in a form that is compared at no cost but that of its making."""
+
+    scheduler_name: str
+    """As written: "" where none is."""
+    priority_class_name: str
+    node_selector: bytes
+    affinity: bytes
+    tolerations: bytes
+    requests: ResourceAmounts
+
+    def takes(self, asked: "SchedulingShape", *, scheduler_name: str) -> bool:
+        """Return whether a pod looks like this template and asks for no more."""
+        return (
+            _scheduler(self.scheduler_name or scheduler_name) == _scheduler(asked.scheduler_name)
+            and self.priority_class_name == asked.priority_class_name
+            and self.node_selector == asked.node_selector
+            and self.affinity == asked.affinity
+            and self.tolerations == asked.tolerations
+            and asked.requests.fits_within(self.requests)
+        )
+
+
+def shape_of(spec: PodSpec) -> SchedulingShape:
+    """Return what the scheduler sees of a spec, computed once for each; raises `InputError` for a bad quantity."""
+    memo: dict[str, SchedulingShape] = vars(spec)
+    found = memo.get(_SHAPE)
+    if found is None:
+        found = memo[_SHAPE] = SchedulingShape(
+            scheduler_name=spec.scheduler_name,
+            priority_class_name=spec.priority_class_name,
+            node_selector=digest(frozenset(spec.node_selector.items())),
+            affinity=digest(canonical_affinity(spec.affinity)),
+            tolerations=digest(canonical_tolerations(spec.tolerations)),
+            requests=effective_requests(spec),
+        )
+    return found
+
+
 def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> bool:
     """Tell whether a pod looks to the scheduler as the template does and asks for no more.
 
     `scheduler_name` is the Reservation's, for a template that names none.
     """
-    return not template_differences(template, pod, scheduler_name=scheduler_name)
+    return shape_of(template.spec).takes(shape_of(pod.spec), scheduler_name=scheduler_name)
 
 
 def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> tuple[str, ...]:
@@ -46,11 +90,12 @@ def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str
         ("nodeSelector", held.node_selector, asked.node_selector),
     )
     differences = [f"{field} is {theirs!r}, not {ours!r}" for field, ours, theirs in pairs if ours != theirs]
-    if canonical_affinity(held.affinity) != canonical_affinity(asked.affinity):
+    ours, theirs = shape_of(held), shape_of(asked)
+    if ours.affinity != theirs.affinity:
         differences.append("affinity is not the template's")
-    if canonical_tolerations(held.tolerations) != canonical_tolerations(asked.tolerations):
+    if ours.tolerations != theirs.tolerations:
         differences.append("tolerations are not the template's")
-    return (*differences, *_excess(held, asked))
+    return (*differences, *_excess(ours.requests, theirs.requests))
 
 
 def deployment_name(kind: str, name: str, labels: Mapping[str, str]) -> str:
@@ -70,7 +115,7 @@ def _names(wanted: ObjectReference, pod: Pod) -> bool:
     uid of its Deployment, which is known by its name alone.
     """
     controller = pod.controller
-    if wanted.uid and wanted.kind != _DEPLOYMENT:
+    if wanted.uid and wanted.kind != DEPLOYMENT:
         return wanted.uid in {pod.metadata.uid, controller.uid if controller else ""}
     if not wanted.name or wanted.namespace not in {"", pod.metadata.namespace}:
         return False
@@ -78,7 +123,7 @@ def _names(wanted: ObjectReference, pod: Pod) -> bool:
     if controller:
         candidates.append((controller.api_version, controller.kind, controller.name))
         deployment = deployment_name(controller.kind, controller.name, pod.metadata.labels)
-        candidates += [(controller.api_version, _DEPLOYMENT, deployment)] if deployment else []
+        candidates += [(controller.api_version, DEPLOYMENT, deployment)] if deployment else []
     return any(
         wanted.kind == kind and wanted.name == name and _same_group(wanted.api_version, api_version)
         for api_version, kind, name in candidates
@@ -95,8 +140,7 @@ def _scheduler(name: str) -> str:
     return name or DEFAULT_SCHEDULER
 
 
-def _excess(held: PodSpec, asked: PodSpec) -> tuple[str, ...]:
+def _excess(template: ResourceAmounts, pod: ResourceAmounts) -> tuple[str, ...]:
     """Return a phrase for each resource of which a pod asks for more than is held."""
-    template, pod = effective_requests(held), effective_requests(asked)
     ours, theirs = template.to_quantities(), pod.to_quantities()
     return tuple(f"{name} requested is {theirs[name]}, above {ours.get(name, '0')}" for name in pod.lacking(template))

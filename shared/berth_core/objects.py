@@ -231,8 +231,11 @@ class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
     pod_group_replica_key: str = ""
 
 
-class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a pod asks for; `resources` is what it asks for as a whole."""
+class PodSpec(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
+    """What a pod asks for; `resources` is what it asks for as a whole.
+
+    It remembers what `berth_core.matching` computes of it.
+    """
 
     node_name: str = ""
     scheduler_name: str = ""

@@ -1,6 +1,6 @@
 """Measures what the webhook adds to pod creations, beside the same load without it; prints, and decides nothing.
 
-    python tests/benchmarks/webhook_load.py [--rate 200] [--seconds 6] [--rounds 3] [--reservations 100]
+    python tests/benchmarks/webhook_load.py [--rate 200] [--seconds 6] [--rounds 3] [--reservations 100] [--hostile 157]
 
 Every round creates pods at the same rate in several ways:
 
@@ -8,6 +8,8 @@ Every round creates pods at the same rate in several ways:
     elsewhere   Reservations are live, in other namespaces than the pods'
     let be      in a namespace with live Reservations, pods that none of them is for
     gated       in that namespace, dry runs of pods that a slot is held for
+    beside      the same, while another namespace has many Reservations with large affinities that select alike, and
+                pods like them are created there five times a second (`hostile`)
 
 Those with live Reservations take turns of half a second, so that whatever else the machine does meets all of them
 alike; what is added is told against those of the same moments that the webhook is not called for. Creations are begun
@@ -18,6 +20,7 @@ on time whether or not earlier ones are done; the times are those of the whole c
 
 import argparse
 import asyncio
+import itertools
 import ssl
 import statistics
 import sys
@@ -57,16 +60,32 @@ class Way:
     namespace: str
     app: str
     dry_run: bool = False
+    terms: int = 0
+    """How many terms of affinity the pods have."""
 
     def body(self, number: int) -> dict[str, Any]:
         container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
         scheduler = {} if self.app == "owner" else {"schedulerName": NOBODY}
+        affinity = {"affinity": build_affinity(self.terms)} if self.terms else {}
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"generateName": f"pod-{number}-", "labels": {"app": self.app}},
-            "spec": {"containers": [container], "automountServiceAccountToken": False, **scheduler},
+            "spec": {"containers": [container], "automountServiceAccountToken": False, **scheduler, **affinity},
         }
+
+
+def build_affinity(terms: int) -> dict[str, Any]:
+    """Return node preferences that matter to nobody, some 150 bytes each."""
+    expressions = [{"key": f"example.com/label-{n}", "operator": "NotIn", "values": ["a", "b", "c"]} for n in range(3)]
+    preferences = [
+        {
+            "weight": 1 + n % 100,
+            "preference": {"matchExpressions": [*expressions, {"key": f"k{n}", "operator": "Exists"}]},
+        }
+        for n in range(terms)
+    ]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferences}}
 
 
 ABSENT = (Way("absent", "plain", "other"), Way("absent, dry run", "covered", "owner", dry_run=True))
@@ -76,8 +95,11 @@ WAYS = (
     Way("elsewhere, dry run", "plain", "owner", dry_run=True),
     Way("gated", "covered", "owner", dry_run=True),
 )
+BESIDE = Way("beside", "covered", "owner", dry_run=True)
+HOSTILE = Way("hostile", "hostile", "owner", dry_run=True, terms=300)
+HOSTILE_RATE = 5.0
 WITHOUT = {"elsewhere": "absent", "let be": "elsewhere", "elsewhere, dry run": "absent, dry run"}
-WITHOUT |= {"gated": "elsewhere, dry run"}
+WITHOUT |= {"gated": "elsewhere, dry run", "beside": "gated"}
 """Each way and the one that it is held against."""
 
 SLICE_SECONDS = 0.5
@@ -95,23 +117,40 @@ class Load:
         self._rate = rate
         self._count = int(rate * seconds)
 
-    def run(self, *ways: Way) -> dict[str, list[float]]:
-        """Return by way the milliseconds of every call; each has the rate to itself in its turns."""
-        return asyncio.run(self._run(ways))
+    def run(self, *ways: Way, beside: Way | None = None) -> dict[str, list[float]]:
+        """Return by way the milliseconds of every call; each has the rate to itself in its turns.
 
-    async def _run(self, ways: tuple[Way, ...]) -> dict[str, list[float]]:
+        Calls of the way that is `beside` them come all the time, at a rate of their own.
+        """
+        return asyncio.run(self._run(ways, beside))
+
+    async def _run(self, ways: tuple[Way, ...], beside: Way | None) -> dict[str, list[float]]:
         connector = aiohttp.TCPConnector(ssl=self._context, limit=64)
         found: dict[str, list[float]] = {way.name: [] for way in ways}
         per_turn = int(self._rate * SLICE_SECONDS)
         async with aiohttp.ClientSession(connector=connector) as session:
             began = time.perf_counter()
             calls = []
+            others: list[float] = []
+            noise = asyncio.create_task(self._go_on(session, beside, others)) if beside else None
             for number in range(self._count * len(ways)):
                 way = ways[number // per_turn % len(ways)]
                 await asyncio.sleep(max(0.0, began + number / self._rate - time.perf_counter()))
                 calls.append(asyncio.create_task(self._create(session, way, number, found[way.name])))
             await asyncio.gather(*calls)
+            if noise is not None and beside is not None:
+                noise.cancel()
+                found[beside.name] = others
         return found
+
+    async def _go_on(self, session: aiohttp.ClientSession, way: Way, millis: list[float]) -> None:
+        """Make calls of one way until cancelled, each on time whether or not earlier ones are done."""
+        calls: set[asyncio.Task[None]] = set()
+        for number in itertools.count():
+            call = asyncio.create_task(self._create(session, way, number, millis))
+            calls.add(call)
+            call.add_done_callback(calls.discard)
+            await asyncio.sleep(1 / HOSTILE_RATE)
 
     async def _create(self, session: aiohttp.ClientSession, way: Way, number: int, millis: list[float]) -> None:
         url = f"{self._server}/api/v1/namespaces/{way.namespace}/pods{'?dryRun=All' if way.dry_run else ''}"
@@ -132,32 +171,35 @@ def percentile(values: list[float], share: float) -> float:
 
 
 @contextmanager
-def live_reservations(client: KubeClient, count: int) -> Iterator[None]:
+def live_reservations(client: KubeClient, count: int, way: Way = BESIDE) -> Iterator[None]:
     """Have Reservations live that are proven, and released at the end."""
     for number in range(count):
         body = build_reservation(f"place-{number}", cpu="1m", owners=label_owner(app="owner"))
-        body["spec"]["tasks"][0]["template"] = {"spec": {**Way("", "", "owner").body(0)["spec"]}}
-        client.create(RESERVATIONS, body, namespace="covered")
+        body["spec"]["tasks"][0]["template"] = {"spec": {**way.body(0)["spec"]}}
+        client.create(RESERVATIONS, body, namespace=way.namespace)
     eventually(
         "all are proven",
-        lambda: all(r.condition(ConditionType.HANDOVER_READY) for r in reservations(client, "covered")),
-        seconds=120,
+        lambda: all(r.condition(ConditionType.HANDOVER_READY) for r in reservations(client, way.namespace)),
+        seconds=300,
     )
     yield
     for number in range(count):
-        client.delete(RESERVATIONS, f"place-{number}", namespace="covered")
-    eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=60)
+        client.delete(RESERVATIONS, f"place-{number}", namespace=way.namespace)
+    eventually("they are gone", lambda: not reservations(client, way.namespace), seconds=120)
 
 
 def measure(sandbox: Sandbox, client: KubeClient, options: argparse.Namespace) -> dict[str, list[list[float]]]:
     """Return by way the milliseconds of the calls of each round."""
     load = Load(sandbox.kubeconfig, options.rate, options.seconds)
-    found: dict[str, list[list[float]]] = {way.name: [] for way in (*ABSENT, *WAYS)}
+    found: dict[str, list[list[float]]] = {way.name: [] for way in (*ABSENT, *WAYS, BESIDE, HOSTILE)}
     load.run(ABSENT[0])  # warms everything up
     for _ in range(options.rounds):
         rounds = load.run(*ABSENT)
         with live_reservations(client, options.reservations):
             rounds |= load.run(*WAYS)
+            with live_reservations(client, options.hostile, HOSTILE):
+                rounds |= load.run(BESIDE, beside=HOSTILE)
+        eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=60)
         for name, millis in rounds.items():
             found[name].append(millis)
     return found
@@ -192,6 +234,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--reservations", type=int, default=100)
+    parser.add_argument("--hostile", type=int, default=157)
     options = parser.parse_args()
     with (
         Sandbox.start(SandboxSettings(), progress=print) as sandbox,
@@ -200,7 +243,7 @@ def main() -> None:
         running_operator(sandbox, Path(folder), "--retention=1", "--lease-seconds=8") as operator,
     ):
         sandbox.add_nodes(20, NodeShape(cpu="16", memory="64Gi"))
-        for namespace in ("plain", "covered"):
+        for namespace in ("plain", "covered", "hostile"):
             make_namespace(client, namespace)
         report(measure(sandbox, client, options), options)
         report_reviews(operator)

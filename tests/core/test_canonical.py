@@ -1,9 +1,12 @@
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from berth_core.canonical import canonical_affinity, canonical_selector, canonical_tolerations
+from berth_core.canonical import canonical_affinity, canonical_selector, canonical_tolerations, digest
 from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import (
     Affinity,
@@ -161,6 +164,13 @@ def test_affinities_that_mean_the_same_are_the_same(case: Pair) -> None:
     left, right = canonical_affinity(case.left), canonical_affinity(case.right)
     assert (left == right) is case.want_same
     assert (hash(left) == hash(right)) is case.want_same
+    assert (digest(left) == digest(right)) is case.want_same
+
+
+@given(st.recursive(st.text() | st.none() | st.integers(), lambda one: st.frozensets(one) | st.tuples(one, one)))
+def test_a_digest_tells_a_spelling_from_one_that_is_nested_otherwise(spelling: Hashable) -> None:
+    assert digest(spelling) == digest(spelling)
+    assert len({digest(one) for one in (spelling, (spelling,), frozenset({spelling}), str((spelling,)))}) == 4
 
 
 def test_selectors_keep_the_difference_between_none_and_empty() -> None:

@@ -1,9 +1,14 @@
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from berth_core import matching
+from berth_core.canonical import canonical_affinity
 from berth_core.errors import InputError
 from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
 from berth_core.matching import owner_matches, template_differences, template_matches
@@ -17,6 +22,7 @@ from berth_core.objects import (
     NodeSelectorTerm,
     ObjectMeta,
     Pod,
+    PodSpec,
     PodTemplate,
     Toleration,
 )
@@ -203,3 +209,51 @@ def test_a_bad_quantity_in_a_template_is_an_error_of_the_input() -> None:
     template = PodTemplate(spec=pod_spec(containers=(Container(name="x"), container("app", cpu="much"))))
     with pytest.raises(InputError, match=r"spec\.containers\[app\]\.resources\.requests\.cpu is 'much'"):
         template_matches(template, pod(), scheduler_name="")
+
+
+# --- the form that is compared
+
+
+def test_a_spec_is_brought_into_its_form_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Affinity | None] = []
+
+    def watched(affinity: Affinity | None) -> Hashable:
+        seen.append(affinity)
+        return canonical_affinity(affinity)
+
+    monkeypatch.setattr(matching, "canonical_affinity", watched)
+    templates = [PodTemplate(spec=pod_spec(affinity=Affinity())) for _ in range(10)]
+    pods = [pod(f"p-{number}") for number in range(5)]
+    for template in templates:
+        for one in pods:
+            assert template_matches(template, one, scheduler_name="")
+            assert template_differences(template, one, scheduler_name="") == ()
+    assert len(seen) == 15
+
+
+NOWHERE = Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=NodeSelector()))
+SCHEDULERS, CLASSES = st.sampled_from(["", "default-scheduler", "volcano"]), st.sampled_from(["", "high"])
+AFFINITIES = st.sampled_from(
+    [
+        None,
+        Affinity(),
+        Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=NodeSelector())),
+    ]
+)
+SPECS = st.builds(
+    pod_spec,
+    scheduler_name=SCHEDULERS,
+    priority_class_name=CLASSES,
+    node_selector=st.dictionaries(st.sampled_from(["disk", "zone"]), st.sampled_from(["a", "b"])),
+    affinity=AFFINITIES,
+    tolerations=st.lists(st.builds(Toleration, key=st.sampled_from(["a", "b"])), max_size=2),
+    cpu=st.sampled_from(["1", "2"]),
+    memory=st.sampled_from(["1Gi", None]),
+)
+
+
+@given(held=SPECS, asked=SPECS, scheduler=SCHEDULERS)
+def test_a_template_matches_where_nothing_differs(held: PodSpec, asked: PodSpec, scheduler: str) -> None:
+    one = msgspec.structs.replace(pod(), spec=asked)
+    matches = template_matches(PodTemplate(spec=held), one, scheduler_name=scheduler)
+    assert matches == (not template_differences(PodTemplate(spec=held), one, scheduler_name=scheduler))

@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 
 from berth_core.errors import InputError
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
+from berth_core.matching import shape_of
 from berth_core.objects import Pod
-from berth_core.reservations import Reservation, ReservationPhase, Slot, SlotState
+from berth_core.reservations import API_VERSION, KIND, Reservation, ReservationPhase, Slot, SlotState
 from berth_operator.picture.cache import Cache
+from berth_operator.picture.openings import Openings
+from berth_operator.picture.readable import read_reservation
 from berth_operator.webhook.admission import Admission, Answer, read_review
-from builders import as_api, pod
+from berth_operator.webhook.webhook_limits import SearchTime
+from builders import as_api, pod, task
 from handover_builders import PLACE_UID, note, owner_pod, place, reference, slot
 from json_patches import apply
 
@@ -330,3 +334,104 @@ def test_promises_are_forgotten_with_their_time(set_clock: Callable[[float], Non
         assert ask(asked, named(number)).reservation == f"uid-{number}"
         cache.remove_reservation(f"uid-{number}")
     assert len(asked._promises) == 1
+
+
+# --- time
+
+
+class BusyClock:
+    """Seconds that a thread has computed: so many more with each look."""
+
+    def __init__(self, step: float) -> None:
+        self.seconds, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.seconds += self.step
+        return self.seconds
+
+
+def in_namespace(reservation: Reservation, namespace: str, name: str) -> Reservation:
+    metadata = msgspec.structs.replace(reservation.metadata, namespace=namespace, name=name, uid=f"{namespace}-{name}")
+    return msgspec.structs.replace(reservation, metadata=metadata)
+
+
+def test_a_namespace_that_takes_too_long_is_let_be_and_keeps_no_other_waiting() -> None:
+    cache, step = Cache(lambda _key: None), 0.02
+    slow = msgspec.structs.replace(HELD, spec=msgspec.structs.replace(HELD.spec, tasks=(task(cpu="1m"),)))
+    for number in range(157):
+        cache.put_reservation(in_namespace(slow, "hostile", f"r-{number}"))
+    cache.put_reservation(HELD)
+    asked = Admission(cache, SearchTime(busy=BusyClock(step), now=lambda: 0.0))
+    for _ in range(20):
+        answer = ask(asked, pod(labels=WEB, namespace="hostile"), namespace="hostile")
+        assert answer.verdict == "out of time"
+        assert answer.body["response"] == {"uid": "review-1", "allowed": True}
+    other = ask(asked, pod(labels=WEB))
+    assert (other.reservation, other.verdict) == (PLACE_UID, "gated")
+    assert ask(asked, pod()).verdict == "let be"
+
+
+def test_a_search_holds_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, cache = admission_that_knows(HELD)
+    find, tried = Openings.find, []
+
+    def watched(openings: Openings, *arguments: Any, **options: Any) -> Reservation | None:  # noqa: ANN401 - as given
+        others = threading.Thread(target=lambda: tried.append((cache.owners(), asked._promised_pods(PLACE_UID))))
+        others.start()
+        others.join(30)
+        return find(openings, *arguments, **options)
+
+    monkeypatch.setattr(Openings, "find", watched)
+    assert ask(asked, pod(labels=WEB)).reservation == PLACE_UID
+    assert tried == [((), [])]
+
+
+def test_a_slot_that_was_promised_during_a_search_is_not_promised_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = admission_that_knows(HELD)
+    find, searches = Openings.find, []
+
+    def overtaken(openings: Openings, *arguments: Any, **options: Any) -> Reservation | None:  # noqa: ANN401 - as given
+        found = find(openings, *arguments, **options)
+        searches.append(found)
+        if len(searches) == 1:
+            assert ask(asked, pod("first", labels=WEB)).reservation == PLACE_UID
+        return found
+
+    monkeypatch.setattr(Openings, "find", overtaken)
+    assert ask(asked, pod("second", labels=WEB)).reservation == ""
+    assert [found is not None for found in searches] == [True, True, False]
+
+
+def test_a_template_is_compared_in_a_form_that_outlives_its_version() -> None:
+    body = as_api(HELD, api_version=API_VERSION, kind=KIND)
+    cache, now = Cache(lambda _key: None), {}
+    for version in ("1", "2"):
+        one = read_reservation(body | {"metadata": {**body["metadata"], "resourceVersion": version}})
+        cache.put_reservation(one)
+        now[version] = shape_of(one.spec.tasks[0].template.spec)
+    assert now["1"] is now["2"]
+
+
+def test_time_for_searches_comes_back_and_is_each_namespaces_own() -> None:
+    busy, now = [0.0], [0.0]
+    times = SearchTime(busy=lambda: busy[0], now=lambda: now[0])
+
+    def seconds_left(namespace: str) -> float:
+        is_over, begun, steps = times.begin(namespace), busy[0], 0
+        while not is_over():
+            steps += 1
+            busy[0] = begun + steps / 100
+        busy[0] = begun
+        return steps / 100
+
+    assert seconds_left("a") == pytest.approx(0.25)
+    times.spend("a", 0.9)
+    assert seconds_left("a") == pytest.approx(0.1, abs=0.011)
+    times.spend("a", 5.0)
+    assert (seconds_left("a"), seconds_left("b")) == (0.0, 0.25)
+    now[0] = 30.0
+    assert seconds_left("a") == 0.0
+    now[0] = 50.0
+    assert seconds_left("a") == pytest.approx(0.1, abs=0.011)
+    now[0] = 600.0
+    assert seconds_left("a") == 0.25

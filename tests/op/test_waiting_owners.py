@@ -1,7 +1,7 @@
 """Pods that wait for a place and were not gated find the Reservation that holds one for them; gated ones another."""
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -155,6 +155,28 @@ def test_the_index_misses_no_reservation_that_a_pod_belongs_to(owners: list[list
 def test_the_index_does_not_ask_every_reservation() -> None:
     many = [place(name=f"r-{number}", owners=[label_owner(app=f"app-{number}")]) for number in range(100)]
     (only,) = OwnerIndex(many).candidates(pod(labels={"app": "app-7"}))
+    assert only.metadata.name == "r-7"
+
+
+def selecting(operator: str, key: str, *values: str) -> ReservationOwner:
+    expression = LabelSelectorRequirement(key=key, operator=operator, values=values)
+    return ReservationOwner(label_selector=LabelSelector(match_expressions=(expression,)))
+
+
+@pytest.mark.parametrize(
+    "owner_of",
+    [
+        lambda n: selecting("In", "app", f"app-{n}", f"app-{n}-canary"),
+        lambda n: selecting("Exists", f"app-{n}"),
+        lambda n: object_owner("Deployment", f"shop-{n}"),
+        lambda n: selecting("In", f"app-{n}", *map(str, range(200))),
+    ],
+    ids=["one of several values", "a label of any value", "a Deployment", "a long list of values"],
+)
+def test_the_index_asks_only_reservations_that_may_mean_the_pod(owner_of: Callable[[int], ReservationOwner]) -> None:
+    many = OwnerIndex(place(name=f"r-{number}", owners=[owner_of(number)]) for number in range(100))
+    labels = {"app": "app-7-canary", "app-7": "7", "pod-template-hash": "7d4f"}
+    (only,) = many.candidates(pod(labels=labels, controller=owner("ReplicaSet", "shop-7-7d4f")))
     assert only.metadata.name == "r-7"
 
 

@@ -17,7 +17,7 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
 from berth_operator.decisions.fitting import choose_task
 from berth_operator.picture.cache import Cache
-from berth_operator.picture.owner_index import OwnerIndex
+from berth_operator.picture.owner_index import OwnerIndex, age_order
 from berth_operator.work_queue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0
@@ -95,7 +95,7 @@ def share_out(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[d
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
             continue
-        for reservation in index.candidates(pod):
+        for reservation in sorted(index.candidates(pod), key=age_order):
             uid = reservation.metadata.uid
             if uid not in free:
                 free[uid] = Counter(s.task for s in reservation.status.slots if s.state is SlotState.HELD)

@@ -5,9 +5,8 @@ It does not give slots away: `decisions.reconcile` does.
 
 from collections.abc import Mapping
 
-from berth_core.matching import owner_matches, template_matches
+from berth_core.matching import owner_matches, shape_of, template_matches
 from berth_core.objects import Pod
-from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, ReservationTask, Slot
 from berth_operator.decisions.assignments import Assignment
 
@@ -56,5 +55,5 @@ def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:
 
 
 def _size(task: ReservationTask) -> tuple[int, int, str]:
-    requests = effective_requests(task.template.spec)
+    requests = shape_of(task.template.spec).requests
     return requests.get("cpu"), requests.get("memory"), task.name

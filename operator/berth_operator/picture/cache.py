@@ -25,9 +25,10 @@ from berth_operator.picture.holders import by_slot
 from berth_operator.picture.live_reservations import LiveReservations
 from berth_operator.picture.node_book import GuardableNode, NodeBook
 from berth_operator.picture.own_statuses import OwnStatuses
+from berth_operator.picture.owner_index import age_order
 from berth_operator.picture.pod_shelf import PodShelf, reservation_uid
 from berth_operator.picture.proof_book import ProofBook
-from berth_operator.picture.readable import why_unreadable
+from berth_operator.picture.readable import keep_what_was_computed, why_unreadable
 from berth_operator.picture.versions import Graves, is_newer, version_number, version_of
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind
 
@@ -78,6 +79,8 @@ class Cache:
                 known and not is_newer(reservation.metadata, known.metadata)
             ):
                 return
+            if known is not None:
+                keep_what_was_computed(reservation, known)
             scope_changed = self._store(self._own_statuses.believe(reservation), known)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         if scope_changed:
@@ -197,7 +200,8 @@ class Cache:
     def candidates(self, pod: Pod) -> list[Reservation]:
         """Return the live Reservations that a pod may belong to, the oldest first; costs as much as the pod has."""
         with self._lock:
-            return self._live.candidates(pod)
+            found = self._live.candidates(pod)
+        return sorted(found, key=age_order)
 
     def live_namespaces(self) -> frozenset[str]:
         """Return the namespaces that have a Reservation which is not finished."""

@@ -41,5 +41,5 @@ class LiveReservations:
         return frozenset(self._by_namespace)
 
     def candidates(self, pod: Pod) -> list[Reservation]:
-        """Return those that a pod may belong to, the oldest first."""
+        """Return those that a pod may belong to, in no particular order."""
         return self._by_owner.candidates(pod)

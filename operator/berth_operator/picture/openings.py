@@ -32,12 +32,19 @@ class Openings:
         self._cache = cache
         self._promised = promised
 
-    def find(self, pod: Pod, *, besides: str = "") -> Reservation | None:
-        """Return the oldest live Reservation, but not that of a uid, with a slot left over that the pod may take."""
-        candidates = (one for one in self._cache.candidates(pod) if one.metadata.uid != besides)
-        return next((one for one in candidates if self.has_slot_for(one, pod)), None)
+    def find(self, pod: Pod, *, besides: str = "", is_over: Callable[[], bool] = lambda: False) -> Reservation | None:
+        """Return the oldest live Reservation, but not that of a uid, with a slot left over that the pod may take.
 
-    def has_slot_for(self, reservation: Reservation, pod: Pod) -> bool:
+        None as well where the search `is_over` before its end. All candidates are of the pod's own namespace.
+        """
+        for one in self._cache.candidates(pod):
+            if is_over():
+                return None
+            if one.metadata.uid != besides and self.has_slot_for(one, pod, is_over=is_over):
+                return one
+        return None
+
+    def has_slot_for(self, reservation: Reservation, pod: Pod, *, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Tell whether a slot that the pod may take is held, and left over by those that were gated before it.
 
         So is one on its way to an earlier pod of the same name: that one is gone, as no two pods have one name at once.
@@ -48,6 +55,8 @@ class Openings:
             return False
         waiting = self._waiting(reservation, slots)
         for earlier in waiting:
+            if is_over():
+                return False
             task = choose_task(reservation, earlier, free)
             if task is not None:
                 free[task.name] -= 1

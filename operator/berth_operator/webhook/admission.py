@@ -19,6 +19,7 @@ from berth_operator.decisions.manifests import handover_gate
 from berth_operator.decisions.observation import holds_our_gate
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.openings import Openings
+from berth_operator.webhook.webhook_limits import SearchTime
 
 _PROMISE_SECONDS: Final = 3.0
 """How long a pod that was gated but not heard of yet counts against the free slots."""
@@ -49,7 +50,16 @@ class Answer:
     body: dict[str, Any]
     reservation: str = ""
     pod: str = ""
-    """Namespace and name of the pod that was gated, for the log."""
+    """Namespace and name of the pod that was gated or not looked at, for the log."""
+    is_out_of_time: bool = False
+    """Whether the search was ended before every Reservation was compared, so that the pod is let be."""
+
+    @property
+    def verdict(self) -> str:
+        """Return what became of the pod, for the metric."""
+        if self.reservation:
+            return "gated"
+        return "out of time" if self.is_out_of_time else "let be"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +88,15 @@ def read_review(raw: bytes) -> AdmissionReview:
 class Admission:
     """Answers reviews from what the operator has heard; thread-safe."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, search_time: SearchTime | None = None) -> None:
         self._cache = cache
         self._lock = threading.Lock()
         self._promises: dict[str, list[_Promise]] = {}
+        self._promised = 0
+        """How many promises were made; a search counts only if none was made meanwhile."""
         self._pruned = -math.inf
-        self._openings = Openings(cache, lambda uid: [promise.pod for promise in self._fresh_promises(uid)])
+        self._openings = Openings(cache, self._promised_pods)
+        self._search_time = search_time or SearchTime()
         cache.on_new_owner(self._keep_promise)
 
     def answer(self, review: AdmissionReview) -> Answer:
@@ -106,16 +119,32 @@ class Admission:
         return reservation is not None and reservation.is_live and self._cache.knows_reservation(uid, version)
 
     def _gate_if_owner(self, request: AdmissionRequest, pod: Pod) -> Answer:
-        with self._lock:
-            reservation = self._openings.find(pod)
-            if reservation is None:
-                return allow(request.uid)
-            if not request.dry_run:
-                self._promise(reservation.metadata.uid, pod)
+        """Search without a lock, in the time of the pod's own namespace, and promise what was found."""
+        begun, is_over = self._search_time.busy_seconds(), self._search_time.begin(pod.metadata.namespace)
+        try:
+            while True:
+                promised = self._promised
+                reservation = self._openings.find(pod, is_over=is_over)
+                if reservation is None:
+                    return _let_be(request.uid, pod, is_out_of_time=is_over())
+                with self._lock:
+                    if request.dry_run:
+                        break
+                    if promised == self._promised:
+                        self._promise(reservation.metadata.uid, pod)
+                        break
+        finally:
+            self._search_time.spend(pod.metadata.namespace, self._search_time.busy_seconds() - begun)
         return _gate(request.uid, pod, reservation.metadata.uid)
+
+    def _promised_pods(self, uid: str) -> list[Pod]:
+        """Return the pods that were gated for a Reservation and have not been heard of since."""
+        with self._lock:
+            return [promise.pod for promise in self._fresh_promises(uid)]
 
     def _promise(self, uid: str, pod: Pod) -> None:
         """Remember that a pod was gated; now and then forget the promises of Reservations that nobody asks for."""
+        self._promised += 1
         now = time.monotonic()
         if now - self._pruned > _PROMISE_SECONDS:
             self._pruned = now
@@ -159,6 +188,16 @@ def allow(uid: str) -> Answer:
     return Answer(_response(uid))
 
 
+def _let_be(uid: str, pod: Pod, *, is_out_of_time: bool) -> Answer:
+    """Return the answer that lets a pod be for which no slot was found."""
+    return Answer(_response(uid), pod=_name_of(pod), is_out_of_time=is_out_of_time)
+
+
+def _name_of(pod: Pod) -> str:
+    """Return a pod's namespace and name, or what it will be named after."""
+    return f"{pod.metadata.namespace}/{pod.metadata.name or pod.metadata.generate_name}"
+
+
 def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
     """Return the answer that adds our gate and label, and nothing else."""
     label_path = "/metadata/labels/" + RESERVATION_LABEL.replace("~", "~0").replace("/", "~1")
@@ -176,8 +215,7 @@ def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
         "patchType": "JSONPatch",
         "patch": base64.b64encode(msgspec.json.encode(operations)).decode(),
     }
-    meta = pod.metadata
-    return Answer(body, reservation_uid, f"{meta.namespace}/{meta.name or meta.generate_name}")
+    return Answer(body, reservation_uid, _name_of(pod))
 
 
 def _response(uid: str) -> dict[str, Any]:

@@ -160,7 +160,9 @@ class WebhookServer:
             metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
             log.exception(log_keys.WEBHOOK_FAILED)
             return allow(review.request.uid)
-        metrics.WEBHOOK_REVIEWS.labels(verdict="gated" if answer.reservation else "let be").inc()
+        metrics.WEBHOOK_REVIEWS.labels(verdict=answer.verdict).inc()
+        if answer.is_out_of_time:
+            log.warning(log_keys.WEBHOOK_OUT_OF_TIME, **{log_keys.KEY_POD: answer.pod})
         if answer.reservation and not review.request.dry_run:
             log.info(
                 log_keys.WEBHOOK_GATED,

@@ -1,10 +1,12 @@
-"""Owns how much the webhook's server takes at once: connections, bodies, and how slow a caller may be.
+"""Owns how much the webhook takes: connections, bodies, how slow a caller may be, how long searches may take.
 
 It does not own what is answered: `webhook.server` does.
 """
 
 import asyncio
 import ssl
+import time
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
@@ -16,6 +18,9 @@ _MOST_CONNECTIONS: Final = 256
 """The API server keeps a few open; each costs some 50 KiB."""
 _MOST_BODY_BYTES: Final = 8 * LARGEST_BODY_BYTES
 """Of all bodies that are being read; a pod's review has 5 to 20 KiB."""
+_REVIEW_SECONDS: Final = 0.25
+_BURST_SECONDS: Final = 1.0
+_SHARE: Final = 0.1
 _HANDSHAKE_SECONDS: Final = 5.0
 _FIRST_REQUEST_SECONDS: Final = 10.0
 _BODY_SECONDS: Final = 5.0
@@ -59,6 +64,42 @@ class BodyReader:
             raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes") from None
         finally:
             self._reading_bytes -= expected
+
+
+class SearchTime:
+    """Gives each namespace its own processor time for searches, so that none uses up another's.
+
+    A namespace may search for a second at once and for a tenth of the time in the long run; one review for a quarter of
+    a second. Not thread-safe.
+    """
+
+    def __init__(self, busy: Callable[[], float] = time.thread_time, now: Callable[[], float] = time.monotonic) -> None:
+        """`busy` are the seconds that this thread has computed, so that a busy machine costs no namespace anything."""
+        self._busy = busy
+        self._now = now
+        self._spent: dict[str, tuple[float, float]] = {}
+        """Namespace to the seconds that count against it, and when that was."""
+
+    def begin(self, namespace: str) -> Callable[[], bool]:
+        """Return what says whether a search that begins now is over."""
+        ends = self._busy() + min(_REVIEW_SECONDS, _BURST_SECONDS - self._counted(namespace))
+        return lambda: self._busy() >= ends
+
+    def spend(self, namespace: str, seconds: float) -> None:
+        """Count the seconds of a search against its namespace."""
+        self._spent[namespace] = (self._counted(namespace) + seconds, self._now())
+
+    def busy_seconds(self) -> float:
+        """Return the seconds that this thread has computed."""
+        return self._busy()
+
+    def _counted(self, namespace: str) -> float:
+        """Return the seconds that count against a namespace now."""
+        seconds, since = self._spent.pop(namespace, (0.0, 0.0))
+        left = max(0.0, seconds - _SHARE * (self._now() - since))
+        if left:
+            self._spent[namespace] = (seconds, since)
+        return left
 
 
 class _Refusal(asyncio.Protocol):
