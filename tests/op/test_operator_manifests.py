@@ -1,5 +1,6 @@
 """What the operator creates is what it says: a placeholder is as heavy as the pod, and as harmless as can be."""
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,9 @@ from berth_core.objects import (
     Toleration,
 )
 from berth_core.pod_requests import effective_requests
-from berth_core.reservations import ReservationTask
+from berth_core.reservations import ReservationPhase, ReservationTask
 from berth_core.selectors import matches_node_affinity
+from berth_operator.decisions.acceptance import refuse
 from berth_operator.decisions.manifests import (
     build_placeholder,
     build_priority_class,
@@ -33,9 +35,10 @@ from berth_operator.decisions.manifests import (
     build_webhook_configuration,
     placeholder_priority,
 )
-from berth_operator.settings import PlaceholderSettings
-from builders import container, meta, node, pod_spec, sidecar, task
-from handover_builders import PLACE_UID, place
+from berth_operator.decisions.reconcile import decide
+from berth_operator.settings import OperatorSettings, PlaceholderSettings
+from builders import NOON, container, meta, node, pod_spec, sidecar, task
+from handover_builders import PLACE_UID, observe, place
 
 SETTINGS = PlaceholderSettings()
 
@@ -143,6 +146,74 @@ def test_a_pin_names_one_node_each_as_the_api_server_demands() -> None:
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]["nodeSelectorTerms"]
     assert [term["matchFields"][0]["values"] for term in terms] == [["a-1"], ["b-1"]]
+
+
+# --- what would be too large
+
+
+def names(count: int, length: int = 10) -> list[str]:
+    return [f"node-{number:0{length - 5}d}" for number in range(count)]
+
+
+def terms_of(count: int, *, values: int = 1) -> Affinity:
+    expression = LabelSelectorRequirement(key="zone", operator="In", values=tuple(map(str, range(values))))
+    return required(*(NodeSelectorTerm(match_expressions=(expression,)) for _ in range(count)))
+
+
+TOO_LARGE = {
+    "as many names as may be, tied to as many terms": (
+        task(nodes=names(1_000), affinity=terms_of(1_000)),
+        "has 1000 names and the template 1000 nodeSelectorTerms, 1000000 terms for each placeholder; expected at most",
+    ),
+    "one name too many for its terms": (
+        task(nodes=names(101), affinity=terms_of(10)),
+        "has 101 names and the template 10 nodeSelectorTerms, 1010 terms for each placeholder; expected at most 1000",
+    ),
+    "a long term tied to several nodes": (
+        task(nodes=names(20), affinity=terms_of(1, values=10_000)),
+        "make 1380884 bytes of each placeholder; expected at most 524288: write fewer of them",
+    ),
+    "a long term in very many placeholders": (
+        task(affinity=terms_of(1, values=10_000), replicas=1_000),
+        "and reservationNodeNames each; expected at most 33554432 bytes together",
+    ),
+    "tolerations without end": (
+        task(tolerations=[Toleration(key=f"key-{number:020d}") for number in range(20_000)]),
+        "bytes of each placeholder; expected at most 524288: write fewer of them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), TOO_LARGE.values(), ids=TOO_LARGE.keys())
+def test_a_placeholder_that_would_be_too_large_is_refused_before_it_is_built(of: ReservationTask, want: str) -> None:
+    seen = observe(place(tasks=[of]))
+    tracemalloc.start()
+    try:
+        decision = decide(seen, NOON, OperatorSettings())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert decision.status.state is not None
+    assert (decision.status.state.phase, decision.status.state.reason) == (ReservationPhase.FAILED, "Invalid")
+    assert decision.status.state.message.startswith("spec.tasks[0]")
+    assert want in decision.status.state.message
+    assert decision.actions == ()
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("of", "want"),
+    [
+        (task(nodes=names(1_000, 60)), 1_000),
+        (task(nodes=names(100), affinity=terms_of(10)), 1_000),
+        (task(affinity=terms_of(2_000)), 2_000),
+    ],
+    ids=["a thousand names", "ten terms and a hundred names", "terms alone"],
+)
+def test_what_is_large_but_not_too_large_is_built(of: ReservationTask, want: int) -> None:
+    assert refuse(place(tasks=[of])) is None
+    affinity = build(of)["spec"]["affinity"]["nodeAffinity"]
+    assert len(affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]) == want
 
 
 def test_a_placeholder_selects_and_tolerates_as_the_pod_does_but_not_the_guard() -> None:

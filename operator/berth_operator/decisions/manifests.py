@@ -34,7 +34,7 @@ from berth_core.names import (
     probe_name,
     room_taint_value,
 )
-from berth_core.objects import PodSpec
+from berth_core.objects import NodeSelectorTerm, PodSpec
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, ReservationTask
 from berth_operator.decisions.assignments import Assignment
@@ -197,14 +197,20 @@ def _placeholder_spec(reservation: Reservation, task: ReservationTask, settings:
     return result
 
 
+def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
+    """Return the template's required node terms, which are ORed; () where it requires nothing."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return required.node_selector_terms if required else ()
+
+
 def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
     """Return the template's required node terms, each tied to each allowed node (terms are ORed).
 
-    An empty term allows no node; tied to one it would allow that, so it is left out.
+    An empty term allows no node; tied to one it would allow that, so it is left out. `acceptance.refuse` bounds the
+    product.
     """
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    terms = [msgspec.to_builtins(term) for term in required.node_selector_terms] if required else []
+    terms = [msgspec.to_builtins(term) for term in required_terms(spec)]
     pins = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in node_names]
     bases: list[Body] = [term for term in terms if term] if terms else [{}]
     tied = [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
