@@ -1,4 +1,4 @@
-"""Owns the reasons of the Kubernetes events that the descheduler records on MigrationPlans and DeschedulerPolicies.
+"""Owns the reasons of the Kubernetes events that the descheduler records on plans, policies, pods and controllers.
 
 It does not own the reasons of moves: those are the contract's, in `berth_core.migration_plans`.
 """
@@ -18,6 +18,12 @@ class EventReason(StrEnum):
     ROOM_FAILED = "RoomFailed"
     ABORTED = "Aborted"
     FINISHED = "Finished"
+
+
+class PodEventReason(StrEnum):
+    """What happened to a pod, or to a pod of a controller."""
+
+    EVICTED = "EvictedByPlan"
 
 
 class PolicyEventReason(StrEnum):

@@ -1,18 +1,25 @@
 """Owns the claims about the events on plans and policies: what each says, and about which object."""
 
+import threading
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
-from berth_core.migration_plans import MigrationPlan
+from berth_core.clock import SystemClock
+from berth_core.migration_plans import MigrationPlan, PlannedMove
 from berth_core.objects import ObjectMeta
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
+from berth_core.reservations import ObjectReference
+from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.event_reasons import EventReason, PolicyEventReason
-from berth_descheduler.execution.announcements import announce
+from berth_descheduler.execution.announcements import announce, announce_eviction
+from berth_descheduler.observers import Unobserved
 from berth_kube.errors import ForbiddenError
-from berth_kube.resources import EVENTS
+from berth_kube.resources import EVENTS, PODS
 from builders import NOON_TEXT, FakeClock
-from descheduler.fake_cluster import FakeCluster, call, failure
+from descheduler.cycle_settings import PLANNER, impatient
+from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 
 PLAN = MigrationPlan(metadata=ObjectMeta(name="plan-1", uid="uid-of-plan"))
 POLICY = DeschedulerPolicy(
@@ -75,3 +82,55 @@ def test_what_cannot_be_told_hinders_nothing() -> None:
     announce(cluster, FakeClock(), PLAN, EventReason.FINISHED, "so it was")  # type: ignore[arg-type]
 
     assert not cluster.raw(EVENTS)
+
+
+MOVE = PlannedMove(
+    namespace="shop",
+    pod="web-1",
+    pod_uid="uid-of-pod",
+    owner=ObjectReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="uid-of-web"),
+    source="node-a",
+    target="node-b",
+)
+
+
+def told(cluster: FakeCluster) -> dict[tuple[str, str], str]:
+    """Return the message of each event by kind and UID of its object."""
+    found = cluster.raw(EVENTS)
+    assert {one["reason"] for one in found} == {"EvictedByPlan"}
+    assert {(one["metadata"]["namespace"], one["involvedObject"]["namespace"]) for one in found} == {("shop", "shop")}
+    return {(one["involvedObject"]["kind"], one["involvedObject"]["uid"]): one["message"] for one in found}
+
+
+def test_an_evicted_pod_and_its_controller_are_told_from_where_to_where_and_why() -> None:
+    cluster = FakeCluster()
+    announce_eviction(cluster, FakeClock(), "plan-1", MOVE)  # type: ignore[arg-type]
+
+    rest = "from node-a by the plan plan-1; its replacement has a place on node-b"
+    assert told(cluster) == {
+        ("Pod", "uid-of-pod"): f"evicted {rest}",
+        ("ReplicaSet", "uid-of-web"): f"pod web-1 was evicted {rest}",
+    }
+
+
+def test_a_pod_whose_controller_is_not_known_is_told_alone() -> None:
+    cluster = FakeCluster()
+    announce_eviction(cluster, FakeClock(), "plan-1", msgspec.structs.replace(MOVE, owner=None))  # type: ignore[arg-type]
+    assert list(told(cluster)) == [("Pod", "uid-of-pod")]
+
+
+def test_every_eviction_of_a_run_is_told_and_none_that_was_refused() -> None:
+    cluster = fragmented_cluster()
+
+    def refuse(verb: str, _plural: str, name: str) -> None:
+        if (verb, name) == ("evict", "api-1"):
+            raise ForbiddenError(call("evict", PODS, name), failure(403, "no"))
+
+    cluster.before = refuse
+    around = Surroundings(cluster, SystemClock(), Unobserved(), threading.Event())  # type: ignore[arg-type]
+    Cycle(around, impatient("gap_seconds"), PLANNER).run()
+
+    evicted = {("Pod", name) for verb, _, name in cluster.calls if verb == "evict"}
+    about = [one["involvedObject"] for one in cluster.raw(EVENTS) if one["reason"] == "EvictedByPlan"]
+    assert ("Pod", "web-2") in evicted
+    assert {(one["kind"], one["name"]) for one in about} == evicted | {("ReplicaSet", "web")}

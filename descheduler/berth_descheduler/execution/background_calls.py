@@ -29,7 +29,7 @@ class BackgroundCalls:
         self._wake = wake
         self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
-    def make(self, call: Callable[[], T], then: Callable[[T], None]) -> None:
+    def make(self, call: Callable[[], T], then: Callable[[T], None] = _ignore) -> None:
         """Make a call in another thread; `then` gets its answer in the thread that takes it in."""
 
         def work() -> None:

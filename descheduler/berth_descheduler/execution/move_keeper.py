@@ -17,6 +17,7 @@ from berth_core.clock import Clock
 from berth_core.errors import BerthError
 from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, MoveStatus
 from berth_descheduler import log_keys
+from berth_descheduler.execution.announcements import announce_eviction
 from berth_descheduler.execution.background_calls import BackgroundCalls
 from berth_descheduler.execution.evictions import EvictAnswer, ReserveAnswer, backoff_seconds, evict, reserve
 from berth_descheduler.execution.facts import (
@@ -183,6 +184,8 @@ class MoveKeeper:
                 progress.evicted_since = now
                 self._set_status(progress, MoveState.EVICTED)
                 _LOG.info(log_keys.EVICTED, **self._keys(progress))
+                client, clock = self._tools.client, self._tools.clock
+                self._tools.calls.make(lambda: announce_eviction(client, clock, self._plan.name, progress.move))
             case Eviction.BLOCKED | Eviction.INTERCEPTED | Eviction.UNANSWERED:
                 progress.evicted_since = progress.evicted_since or now
                 progress.blocked_since = progress.blocked_since or now
