@@ -1,9 +1,11 @@
 """A pod that is moved aside for a while and then to its place: two moves of one plan, one after the other."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from berth_core.clock import format_timestamp
 from berth_core.migration_plans import MigrationPlanSpec, MoveState, PlannedMove, Predicted
 from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference
@@ -35,12 +37,14 @@ THERE_AND_ON = (web_1("low-1", "high-1", 0), web_1("high-1", "high-2", 1))
 
 
 def cluster_with(*moves: PlannedMove) -> FakeCluster:
-    """Return the small cluster with a plan that is approved and not begun."""
+    """Return the small cluster with a plan that a run has begun and left before its first move."""
     cluster = fragmented_cluster()
     predicted = Predicted(nodes=4, moves=len(moves), waves=2)
     cluster.create(
         MIGRATION_PLANS, build_plan("aside", MigrationPlanSpec(approved=True, moves=moves, predicted=predicted))
     )
+    begun = {"phase": "Running", "startTime": format_timestamp(datetime.now(UTC))}
+    cluster.merge_patch(MIGRATION_PLANS, "aside", {"status": begun}, subresource="status")
     return cluster
 
 
