@@ -33,6 +33,7 @@ from berth_operator.acting.priorities import Priorities
 from berth_operator.acting.proofs import Prover
 from berth_operator.acting.seeker import Seeker
 from berth_operator.acting.sweep import Sweep, list_reservations
+from berth_operator.acting.template_refusals import TemplateRefusals
 from berth_operator.acting.validation import Validator
 from berth_operator.acting.webhook_scope import WebhookScope
 from berth_operator.clock_watch import ClockWatch
@@ -89,7 +90,8 @@ class Engine:
         self._orphans = OrphanKeeper(client, cache, self._performer)
         fences = FenceKeeper(client, cache, self._priorities, settings.placeholders)
         self._guards = GuardKeeper(client, cache, fences, settings.handover)
-        self._seeker = Seeker(client, cache, queue.add)
+        self._refusals = TemplateRefusals(client, cache, self._announcer, clock)
+        self._seeker = Seeker(client, cache, queue.add, self._refusals.consider)
         self._sweep = Sweep(client, cache, scope, self._priorities, fences, queue.add)
         self._stop = threading.Event()
         self._watches = Watches(client, cache, self._rules, settings.placeholders.namespace, self._stop)
@@ -148,7 +150,12 @@ class Engine:
         for number in range(self._settings.workers):
             self._spawn(f"worker-{number}", self._work, self._actors)
         self._spawn("announcer", lambda: self._announcer.run(self._retired), self._actors)
+        self._spawn("template refusals", lambda: self._refusals.run(self._retired), self._actors)
         self._started.set()
+
+    def hear_let_go(self, pod: Pod) -> None:
+        """Take note of a pod that the webhook let go although a Reservation may be for it."""
+        self._refusals.hear(pod)
 
     def stop_acting(self) -> None:
         """End what is under way and give the lease back, but go on watching.

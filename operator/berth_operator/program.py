@@ -9,6 +9,7 @@ import structlog
 
 from berth_core.clock import Clock
 from berth_core.errors import BerthError
+from berth_core.objects import Pod
 from berth_kube.client import KubeClient
 from berth_operator import log_keys
 from berth_operator.acting.webhook_scope import WebhookScope
@@ -35,7 +36,8 @@ class Program:
         self._queue = WorkQueue()
         self._cache = Cache(self._queue.add)
         self._keeper = CertificateKeeper(client, settings)
-        self._webhook = WebhookServer(Admission(self._cache), self._keeper, settings)
+        admission = Admission(self._cache, let_go=self._hear_let_go)
+        self._webhook = WebhookServer(admission, self._keeper, settings)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for what kopf hears
         scope = WebhookScope(
             client,
@@ -78,6 +80,9 @@ class Program:
                 log_keys.KEY_ADDRESS: f"{self._settings.health_host}:{self._health.port}",
             },
         )
+
+    def _hear_let_go(self, pod: Pod) -> None:
+        self._engine.hear_let_go(pod)
 
     def _why_not_ready(self) -> tuple[str, ...]:
         """Return why pods may not be sent here for admission, empty where they may."""

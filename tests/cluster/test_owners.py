@@ -13,6 +13,7 @@ from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import (
     DEPLOYMENTS,
+    EVENTS,
     JOBS,
     NAMESPACES,
     PODS,
@@ -290,6 +291,22 @@ def test_nothing_is_left_of_a_namespace_that_is_deleted_in_the_middle(stage: Sta
 
 
 # --- several Reservations
+
+
+def test_a_pod_whose_template_differs_is_told_what_differs(stage: Stage) -> None:
+    hold(stage, "place")
+    stage.create_pod("odd", cpu="1m", tolerations=[{"key": "example.com/odd", "operator": "Exists"}])
+
+    def told() -> list[str]:
+        found = stage.client.list(EVENTS, namespace=stage.namespace, field_selector="involvedObject.name=odd").items
+        return [event["message"] for event in found if event["reason"] == "TemplateDiffers"]
+
+    eventually("it is told", told, seconds=60)
+    (message,) = told()
+    assert message.startswith("the Reservation place is for this pod, but its template does not fit: ")
+    assert "tolerations are not the template's" in message
+    assert not is_gated(stage.pod("odd"))
+    stage.client.delete(PODS, "odd", namespace=stage.namespace, grace_seconds=0)
 
 
 def test_two_reservations_of_one_owner_serve_two_of_its_pods(stage: Stage) -> None:

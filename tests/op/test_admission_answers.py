@@ -67,6 +67,18 @@ def patched(answer: Answer, one: Pod) -> Pod:
     return msgspec.convert(apply(operations, as_api(one)), Pod)
 
 
+def test_what_finds_no_place_is_passed_on_and_nothing_else() -> None:
+    cache = Cache(lambda _key: None)
+    cache.put_reservation(HELD)
+    let_go: list[Pod] = []
+    asked = Admission(cache, let_go=let_go.append)
+    ask(asked, pod("fits", labels=WEB))
+    ask(asked, pod("dry", labels=WEB, cpu="64"), dry_run=True)
+    ask(asked, pod("large", labels=WEB, cpu="64"))
+    ask(asked, pod("bound", labels=WEB, cpu="64", node="node-a"))
+    assert [one.metadata.name for one in let_go] == ["large"]
+
+
 # --- one pod
 
 

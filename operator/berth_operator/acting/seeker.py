@@ -6,7 +6,7 @@ It does not give them a slot: `decisions.reconcile` does, as it does for gated p
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from berth_core.errors import BerthError
@@ -29,8 +29,16 @@ _WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 class Seeker:
     """Looks once through all pods that have no node, for all Reservations that asked; thread-safe."""
 
-    def __init__(self, client: KubeClient, cache: Cache, enqueue: Callable[[Key, float], None]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        cache: Cache,
+        enqueue: Callable[[Key, float], None],
+        consider: Callable[[Iterable[Pod]], None] = lambda _: None,
+    ) -> None:
+        """`consider` hears of the pods that wait and get no place."""
         self._client = client
+        self._consider = consider
         self._cache = cache
         self._enqueue = enqueue
         self._lock = threading.Lock()
@@ -69,6 +77,8 @@ class Seeker:
             self._cache.put_waiting(reservation.metadata.uid, found.get(reservation.metadata.uid, ()))
         for uid in unjudged:
             self.ask(uid)
+        served = {pod.metadata.uid for pods in found.values() for pod in pods}
+        self._consider(pod for pod in waiting if pod.metadata.uid not in served)
 
     def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
         """Return the pods without a node of some namespaces; of all at once where one by one would be too many."""

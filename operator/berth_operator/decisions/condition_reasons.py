@@ -1,4 +1,4 @@
-"""Owns the reasons that the conditions of a Reservation give where it is not that of its phase.
+"""Owns the reasons that the conditions of a Reservation, and events on pods, give where it is not that of its phase.
 
 It does not own the reasons of phases and slots (`berth_core.reservations`), nor when one holds (`conditions`).
 """
@@ -16,3 +16,5 @@ NEVER_EXPIRES: Final = "NeverExpires"
 HELD_FOR_EVER: Final = "HeldForEver"
 """Of Bounded where that is meant: `ttl` is 0s."""
 EXPIRES: Final = "Expires"
+TEMPLATE_DIFFERS: Final = "TemplateDiffers"
+"""Of the event on a pod that an owner entry names and no template fits."""

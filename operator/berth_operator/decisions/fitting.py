@@ -3,9 +3,9 @@
 It does not give slots away: `decisions.reconcile` does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from berth_core.matching import owner_matches, shape_of, template_matches
+from berth_core.matching import owner_matches, shape_of, template_differences, template_matches
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationTask, Slot
 from berth_operator.decisions.assignments import Assignment
@@ -27,6 +27,22 @@ def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> 
         return None
     fitting = [task for task in reservation.spec.tasks if free.get(task.name, 0) > 0 and _fits(reservation, task, pod)]
     return min(fitting, key=_size) if len(fitting) > 1 else next(iter(fitting), None)
+
+
+def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[str]) -> str:
+    """Return what keeps a pod of an owner from every task in `held`, of the closest one; "" where nothing does.
+
+    Also "" where the Reservation is not for the pod, or holds nothing. Raises `InputError` for a bad quantity.
+    """
+    if not held or not may_own(reservation, pod):
+        return ""
+    tasks = [task for task in reservation.spec.tasks if task.name in held]
+    if not tasks or any(_fits(reservation, task, pod) for task in tasks):
+        return ""
+    scheduler = reservation.spec.scheduler_name
+    refusals = [(task, template_differences(task.template, pod, scheduler_name=scheduler)) for task in tasks]
+    closest, differences = min(refusals, key=lambda refusal: len(refusal[1]))
+    return f"{', '.join(differences)} (task {closest.name})"
 
 
 def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:

@@ -7,6 +7,7 @@ import base64
 import math
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,8 +89,12 @@ def read_review(raw: bytes) -> AdmissionReview:
 class Admission:
     """Answers reviews from what the operator has heard; thread-safe."""
 
-    def __init__(self, cache: Cache, search_time: SearchTime | None = None) -> None:
+    def __init__(
+        self, cache: Cache, search_time: SearchTime | None = None, let_go: Callable[[Pod], None] = lambda _: None
+    ) -> None:
+        """`let_go` hears of pods that no place was found for, though a Reservation of theirs may hold one."""
         self._cache = cache
+        self._let_go = let_go
         self._lock = threading.Lock()
         self._promises: dict[str, list[_Promise]] = {}
         self._promised = 0
@@ -126,6 +131,8 @@ class Admission:
                 promised = self._promised
                 reservation = self._openings.find(pod, is_over=is_over)
                 if reservation is None:
+                    if not request.dry_run:
+                        self._let_go(pod)
                     return _let_be(request.uid, pod, is_out_of_time=is_over())
                 with self._lock:
                     if request.dry_run:

@@ -1,0 +1,202 @@
+"""A pod that an owner entry names and a template refuses is told what differs, once, and no tenant floods."""
+# ruff: noqa: ANN401 - a builder passes on what the case says
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from berth_core.labels import RESERVATION_LABEL
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, ReservationPhase, SlotState
+from berth_kube.errors import ServerError
+from berth_kube.resources import EVENTS, PODS
+from berth_operator.acting.announcements import Announcer
+from berth_operator.acting.template_refusals import TemplateRefusals
+from berth_operator.picture.cache import Cache
+from builders import NOON, FakeClock, as_api, bare_pod, label_owner, pod, task
+from fake_api import FakeApi, error
+from handover_builders import place, slot
+
+WEB = {"app": "web"}
+BEFORE, JUST_NOW = "2026-11-21T11:00:00Z", "2026-11-21T11:59:58Z"
+ZONED = {"zone": "a"}
+
+
+class Bench:
+    """Refusals, with the API server and the cache that they work on."""
+
+    def __init__(self, *reservations: Reservation) -> None:
+        self.api, self.clock = FakeApi(), FakeClock(NOON)
+        self.cache = Cache(lambda _key: None)
+        for one in reservations:
+            self.cache.put_reservation(one)
+        self.announcer = Announcer(self.api.as_client())
+        self.refusals = TemplateRefusals(self.api.as_client(), self.cache, self.announcer, self.clock)
+
+    def store(self, *pods: Pod) -> None:
+        for one in pods:
+            self.api.put(PODS, as_api(one))
+
+    def look(self, seconds: float = 2) -> None:
+        self.clock.advance(seconds)
+        self.refusals.look()
+
+    @property
+    def lists(self) -> list[str]:
+        return [call for call in self.api.calls if call.startswith("list pods")]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """Return the name of each pod that was told something, and what."""
+        while self.announcer.write_next():
+            pass
+        found = [body for (plural, _, _), body in self.api.objects.items() if plural == EVENTS.plural]
+        assert {(one["reason"], one["type"], one["involvedObject"]["kind"]) for one in found} <= {
+            ("TemplateDiffers", "Warning", "Pod")
+        }
+        return [(one["involvedObject"]["name"], one["message"]) for one in found]
+
+
+def holding(**rest: Any) -> Reservation:
+    return place(slot(SlotState.HELD), created=BEFORE, **rest)
+
+
+def new_pod(name: str = "web-0", **rest: Any) -> Pod:
+    return pod(name, **{"labels": WEB, "created": JUST_NOW, **rest})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    reservations: Sequence[Reservation] = (holding(),)
+    pod: Pod = field(default_factory=lambda: new_pod(node_selector=ZONED))
+    want: str | None = None
+
+
+CASES = {
+    "a pod with another nodeSelector": Case(
+        want="the Reservation place is for this pod, but its template does not fit: nodeSelector is {'zone': 'a'}, "
+        "not {} (task web)"
+    ),
+    "a pod that asks for too much": Case(
+        pod=new_pod(cpu="64"),
+        want="the Reservation place is for this pod, but its template does not fit: "
+        "cpu requested is 64, above 100m (task web)",
+    ),
+    "all differences, of the closest task": Case(
+        reservations=[
+            place(
+                slot(SlotState.HELD, task="far"),
+                slot(SlotState.HELD, 1, task="near"),
+                tasks=[task("far", scheduler_name="other", node_selector={"zone": "b"}), task("near")],
+                created=BEFORE,
+            )
+        ],
+        want="the Reservation place is for this pod, but its template does not fit: nodeSelector is {'zone': 'a'}, "
+        "not {} (task near)",
+    ),
+    "a pod that waits, however old": Case(
+        pod=new_pod(created="2026-11-21T09:00:00Z", node_selector=ZONED),
+        want="the Reservation place is for this pod, but its template does not fit: nodeSelector is {'zone': 'a'}, "
+        "not {} (task web)",
+    ),
+    "a pod that runs and was there before the Reservation": Case(
+        pod=new_pod(created="2026-11-21T09:00:00Z", node_selector=ZONED, node="node-a")
+    ),
+    "a pod that fits": Case(pod=new_pod()),
+    "a pod of somebody else": Case(pod=new_pod(labels={"app": "db"}, node_selector=ZONED)),
+    "a pod of another namespace": Case(pod=new_pod(namespace="other", node_selector=ZONED)),
+    "a pod that has a place": Case(pod=new_pod(labels={**WEB, RESERVATION_LABEL: "x"}, node_selector=ZONED)),
+    "a pod that is going": Case(pod=new_pod(deleted=JUST_NOW, node_selector=ZONED)),
+    "a pod that has ended": Case(pod=new_pod(phase="Succeeded", node_selector=ZONED)),
+    "a Reservation without a place to give": Case(reservations=[place(slot(SlotState.TAKEN), created=BEFORE)]),
+    "a Reservation that is over": Case(reservations=[holding(phase=ReservationPhase.FAILED)]),
+    "a task whose places are given": Case(
+        reservations=[
+            place(
+                slot(SlotState.TAKEN, task="zoned"),
+                slot(SlotState.HELD, 1, task="plain"),
+                tasks=[task("zoned", node_selector=ZONED), task("plain")],
+                created=BEFORE,
+            )
+        ],
+        want="the Reservation place is for this pod, but its template does not fit: nodeSelector is {'zone': 'a'}, "
+        "not {} (task plain)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_who_is_told_what_of_a_template(case: Case) -> None:
+    bench = Bench(*case.reservations)
+    bench.refusals.consider([case.pod])
+    assert bench.told == ([] if case.want is None else [(case.pod.metadata.name, case.want)])
+
+
+def test_a_pod_is_told_once_for_each_reservation() -> None:
+    both = [holding(name=name) for name in ("one", "two")]
+    bench = Bench(*both)
+    for _ in range(3):
+        bench.refusals.consider([new_pod(node_selector=ZONED)])
+    assert len(bench.told) == 2
+
+
+def test_a_namespace_has_ten_events_a_minute_and_takes_none_of_others() -> None:
+    bench = Bench(holding(), holding(name="far", namespace="other", owners=[label_owner(app="web")]))
+    many = [new_pod(f"web-{number}", node_selector=ZONED) for number in range(15)]
+    bench.refusals.consider(many)
+    assert len(bench.told) == 10
+
+    bench.refusals.consider([new_pod("web-far", namespace="other", node_selector=ZONED)])
+    assert len(bench.told) == 11
+
+    bench.clock.advance(60)
+    bench.refusals.consider(many)
+    assert {name for name, _ in bench.told} == {*(one.metadata.name for one in many), "web-far"}
+
+
+def test_a_pod_that_the_webhook_let_go_is_found_once_it_is_stored() -> None:
+    bench = Bench(holding())
+    stored = new_pod(node_selector=ZONED, node="node-a")
+    bench.refusals.hear(bare_pod("", labels=WEB, node_selector=ZONED))
+    bench.look(1.9)
+    assert bench.lists == []
+    bench.look(0.1)
+    assert bench.lists == ["list pods app=web"]
+    assert bench.told == []
+
+    bench.store(stored, new_pod("old", node_selector=ZONED, node="node-a", created=BEFORE))
+    bench.look(8)
+    assert [name for name, _ in bench.told] == ["web-0"]
+    bench.look(60)
+    assert len(bench.lists) == 2
+
+
+def test_many_pods_of_one_owner_are_looked_for_together() -> None:
+    bench = Bench(holding())
+    for _ in range(1000):
+        bench.refusals.hear(new_pod(node_selector=ZONED))
+    for _ in range(10):
+        bench.look()
+    assert len(bench.lists) == 2
+
+
+def test_owners_beyond_a_number_are_left_out() -> None:
+    bench = Bench(holding())
+    for number in range(1000):
+        bench.refusals.hear(new_pod(labels={"app": f"web-{number}"}))
+    for _ in range(1000):
+        bench.look()
+    assert len(bench.lists) == 400
+
+
+def test_pods_that_cannot_be_listed_are_looked_for_again() -> None:
+    bench = Bench(holding())
+    bench.store(new_pod(node_selector=ZONED))
+    bench.api.faults["list pods app=web"] = error(ServerError)
+    bench.refusals.hear(new_pod(node_selector=ZONED))
+    bench.look()
+    bench.api.faults.clear()
+    bench.look(8)
+    assert [name for name, _ in bench.told] == ["web-0"]
