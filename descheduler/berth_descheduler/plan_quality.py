@@ -10,6 +10,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from berth_core.resources import CPU, MEMORY, ResourceAmounts
+from berth_core.snapshot_kinds import kubectl_command
 from berth_descheduler.planner import Plan, Quality, RoomMade
 from berth_descheduler.planner.quality import Prover
 from berth_descheduler.plugins.defragmentation import StrategyName
@@ -26,16 +27,30 @@ _LISTED_PLACES: Final = 6
 def describe_quality(plan: Plan) -> dict[str, Any]:
     """Return bound, gap and proof of a plan in builtins; null where the strategy does not say."""
     found = plan.quality
+    known = None if found is None or found.on_a_guess else found
     return {
         "reached": found.reached if found else None,
-        "upper_bound": found.upper_bound if found else None,
-        "gap": found.gap if found else None,
+        "upper_bound": known.upper_bound if known else None,
+        "gap": known.gap if known else None,
         "proven_optimal": found.proven_optimal if found else None,
-        "fewest_moves": found.fewest_moves if found else None,
+        "fewest_moves": known.fewest_moves if known else None,
         "proven_fewest_moves": found.proven_fewest_moves if found else None,
-        "proven_by": found.prover.value if found else None,
+        "proven_by": known.prover.value if known else None,
         "out_of_time": found.out_of_time if found else None,
     }
+
+
+def describe_missing(plan: Plan) -> list[dict[str, str]]:
+    """Return the kinds of objects that the snapshot lacks, and what was assumed of each."""
+    return [{"kind": kind.value, "assumed": kind.assumed} for kind in plan.missing_kinds]
+
+
+def missing_in_words(plan: Plan) -> tuple[str, ...]:
+    """Return in lines what the snapshot lacks, what was assumed, and how to get it; nothing if it lacks nothing."""
+    if not plan.missing_kinds:
+        return ()
+    lacking = (f"The snapshot lacks {kind.value}; assumed: {kind.assumed}." for kind in plan.missing_kinds)
+    return (*lacking, f"To get all: {kubectl_command(plan.missing_kinds)}")
 
 
 def describe_cost(plan: Plan) -> dict[str, Any]:
@@ -76,6 +91,8 @@ def counted_by(plan: Plan) -> str:
 
 def judge(quality: Quality, *, what: str) -> str:
     """Return in a sentence how good a plan is; `what` is counted."""
+    if quality.on_a_guess:
+        return "How far it is from the best is not known: the snapshot lacks kinds of objects."
     by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
     if quality.proven_optimal and quality.proven_fewest_moves:
         text = (

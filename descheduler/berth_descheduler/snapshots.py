@@ -17,6 +17,7 @@ from berth_core.objects import Namespace, Node, ObjectMeta, Pod, PodDisruptionBu
 from berth_core.pod_groups import POD_GROUP_TYPES, PodGroup, PodGroupWorkload, VolcanoJob
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind
 from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from berth_core.unreadable import refuse_unreadable
 from berth_core.workloads import Workload
@@ -80,12 +81,13 @@ _STAND_INS: Final = (Pod, Node, dict)
 T = TypeVar("T")
 
 
-def read_snapshot_file(name: str) -> Snapshot:
+def read_snapshot_file(name: str, stated: Iterable[SnapshotKind] = ()) -> Snapshot:
     """Return the snapshot in a file, or on standard input for `-`; compressed ones are known by their first bytes.
 
-    Raises `InputError` that says what is wrong with the file or the object in it.
+    Of the kinds that are `stated` the cluster has no more objects than are in it. Raises `InputError` that
+    says what is wrong with the file or the object in it.
     """
-    return Snapshot.from_json(_unpacked(name, _read(name)))
+    return Snapshot.from_json(_unpacked(name, _read(name)), stated)
 
 
 def read_live_snapshot(client: KubeClient) -> Snapshot:
@@ -131,7 +133,8 @@ def read_capacity(client: KubeClient) -> Snapshot:
 def dump_cluster(client: KubeClient) -> bytes:
     """Return a `v1` List in JSON of what the planner looks at, as the API server has it without managed fields."""
     items = [item for kind in _WRITTEN for item in _raw_items(client, kind)]
-    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}) + b"\n"
+    kinds = list(SnapshotKind)
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}) + b"\n"
 
 
 def write_snapshot_file(name: str, raw: bytes) -> None:

@@ -5,6 +5,7 @@ It does not own what the objects in it must be to one another: that is `berth_co
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -110,6 +111,8 @@ class _List(ApiStruct, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     items: list[msgspec.Raw] | None = None
+    kinds: tuple[str, ...] = ()
+    """Of which kinds it was made, also of those of which it has no object; nothing where it does not say."""
 
 
 _LIST_DECODER: Final = msgspec.json.Decoder(_List)
@@ -117,8 +120,16 @@ _HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
 _ANY_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-def decode_list(raw: bytes) -> tuple[Listed, ...]:
-    """Return the objects of a List in its order, without those of kinds that Berth does not look at.
+@dataclass(frozen=True, slots=True)
+class DecodedList:
+    """The objects of a List in its order, and of which kinds it says that it was made."""
+
+    objects: tuple[Listed, ...]
+    kinds: tuple[str, ...]
+
+
+def decode_list(raw: bytes) -> DecodedList:
+    """Return the objects of a List without those of kinds that Berth does not look at.
 
     Raises `InputError` that says what is wrong with the file, or names the object and the field.
     """
@@ -129,13 +140,15 @@ def decode_list(raw: bytes) -> tuple[Listed, ...]:
     if listed.items is None:
         raise InputError("the snapshot's field items", None, "the list of objects", said="missing")
     objects = (_decode_item(index, item) for index, item in enumerate(listed.items))
-    return tuple(one for one in objects if one is not None)
+    return DecodedList(tuple(one for one in objects if one is not None), listed.kinds)
 
 
-def encode_list(objects: Iterable[Listed]) -> bytes:
-    """Return a List in JSON of objects in the order given; the same objects give the same bytes."""
+def encode_list(objects: Iterable[Listed], kinds: Iterable[str]) -> bytes:
+    """Return a List in JSON of objects in the order given; the same objects and kinds give the same bytes."""
     items = [_with_kind(one) for one in objects]
-    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}, order="deterministic")
+    return msgspec.json.encode(
+        {"apiVersion": "v1", "kind": "List", "kinds": list(kinds), "items": items}, order="deterministic"
+    )
 
 
 def encode_items(items: Iterable[Mapping[str, Any]]) -> bytes:
@@ -143,10 +156,14 @@ def encode_items(items: Iterable[Mapping[str, Any]]) -> bytes:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(items)})
 
 
+def kind_of(one: Listed) -> tuple[str, str]:
+    """Return an object's `apiVersion` and `kind`."""
+    return (one.api_version, one.kind) if isinstance(one, _SAYING_THEIR_KIND) else _KINDS[type(one)]
+
+
 def name_of(one: Listed) -> str:
     """Return an object's kind and name, for people."""
-    kind = one.kind if isinstance(one, Workload | PodGroup) else _KINDS[type(one)][1]
-    return _title(kind, one.metadata.namespace, one.metadata.name)
+    return _title(kind_of(one)[1], one.metadata.namespace, one.metadata.name)
 
 
 def _with_kind(one: Listed) -> dict[str, Any]:
@@ -154,7 +171,7 @@ def _with_kind(one: Listed) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(one)
     if isinstance(one, Workload | PodGroup):
         return body
-    api_version, kind = _KINDS[type(one)]
+    api_version, kind = kind_of(one)
     return {"apiVersion": api_version, "kind": kind, **body}
 
 

@@ -4,20 +4,21 @@ It does not own how they are fetched, nor the form of the file: that is `berth_c
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
-from berth_core.api_lists import Listed, decode_list, encode_items, encode_list, name_of
+from berth_core.api_lists import Listed, decode_list, encode_items, encode_list, kind_of, name_of
 from berth_core.errors import InputError
 from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from berth_core.pod_groups import PodGroup, PodGroupWorkload, VolcanoJob
 from berth_core.pod_requests import occupied_requests
 from berth_core.reservations import Reservation
 from berth_core.resources import ResourceAmounts
+from berth_core.snapshot_kinds import SnapshotKind, known_kinds, missing_kinds
 from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from berth_core.workloads import Workload
 
@@ -44,7 +45,8 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
 class Snapshot:
     """All objects that Berth looks at; each tuple is sorted by kind, namespace and name, however it was given.
 
-    `nodes` and `pods` are the whole cluster's; whatever is missing from the others is taken not to exist.
+    `nodes` and `pods` are the whole cluster's; whatever is missing from the others is taken not to exist. `missing`
+    names the kinds of which that is a guess.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -62,11 +64,13 @@ class Snapshot:
     volcano_jobs: tuple[VolcanoJob, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     pod_group_workloads: tuple[PodGroupWorkload, ...] = ()
+    missing: tuple[SnapshotKind, ...] = ()
+    """Kinds that plans for these pods depend on and that nobody looked at."""
 
     def __post_init__(self) -> None:
         """Put every tuple in order."""
-        for field in fields(self):
-            object.__setattr__(self, field.name, tuple(sorted(getattr(self, field.name), key=_identity)))
+        for name in _FIELDS.values():
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=_identity)))
 
     @classmethod
     def empty(cls) -> "Snapshot":
@@ -77,31 +81,38 @@ class Snapshot:
     def from_api(cls, items: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> "Snapshot":
         """Return the snapshot of API objects, each with its `apiVersion` and `kind`, or of a `v1` List of them.
 
-        Raises `InputError` as `from_json` does.
+        Objects that are no List are all that there are, of every kind. Raises `InputError` as `from_json` does.
         """
-        return cls.from_json(msgspec.json.encode(items) if isinstance(items, Mapping) else encode_items(items))
+        if isinstance(items, Mapping):
+            return cls.from_json(msgspec.json.encode(items))
+        return cls.from_json(encode_items(items), SnapshotKind)
 
     @classmethod
-    def from_json(cls, raw: bytes) -> "Snapshot":
+    def from_json(cls, raw: bytes, stated: Iterable[SnapshotKind] = ()) -> "Snapshot":
         """Return the snapshot that a `v1` List in JSON holds; kinds that Berth does not look at are skipped.
 
-        Raises `InputError` that names the object, the field and what would be right.
+        Of the kinds that are `stated`, by the caller or in the file, the cluster has no more objects than these. Raises
+        `InputError` that names the object, the field and what would be right.
         """
         sorted_out: dict[str, list[Listed]] = {}
-        for one in decode_list(raw):
+        listed = decode_list(raw)
+        for one in listed.objects:
             sorted_out.setdefault(_FIELDS[type(one)], []).append(one)
-        snapshot = cls(**{field: tuple(found) for field, found in sorted_out.items()})  # type: ignore[arg-type]
+        pods = [one for one in listed.objects if isinstance(one, Pod)]
+        missing = missing_kinds(pods, set(map(kind_of, listed.objects)), {*stated, *known_kinds(listed.kinds)})
+        snapshot = cls(missing=missing, **{field: tuple(found) for field, found in sorted_out.items()})  # type: ignore[arg-type]
         snapshot.check()
         return snapshot
 
     def to_json(self) -> bytes:
         """Return the `v1` List in JSON from which `from_json` makes an equal snapshot; equal snapshots, equal bytes."""
-        return encode_list(one for field in fields(self) for one in getattr(self, field.name))
+        held = (kind for kind in SnapshotKind if kind not in self.missing)
+        return encode_list((one for name in _FIELDS.values() for one in getattr(self, name)), held)
 
     def check(self) -> None:
         """Raise `InputError` for what no cluster has: an object twice, a pod on an unknown node, a bad amount."""
-        for field in fields(self):
-            _check_unique(getattr(self, field.name))
+        for name in _FIELDS.values():
+            _check_unique(getattr(self, name))
         for pod in self.pods:
             if pod.spec.node_name and not pod.is_terminal and pod.spec.node_name not in self.nodes_by_name:
                 expected = "the name of a Node of the snapshot"

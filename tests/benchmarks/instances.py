@@ -29,6 +29,7 @@ from berth_core.objects import (
     ResourceRequirements,
 )
 from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind
 from berth_core.workloads import Workload, WorkloadSpec
 from builders import meta, node
 
@@ -243,8 +244,11 @@ def data_file(*parts: str) -> Path:
 
 
 def load_snapshot(folder: str) -> Snapshot:
-    """Return the snapshot of one of the folders that have one: `vmr_m`, `spread60`."""
-    return Snapshot.from_json(gzip.decompress(data_file(folder, "snapshot.json.gz").read_bytes()))
+    """Return the snapshot of one of the folders that have one: `vmr_m`, `spread60`.
+
+    They are instances, not clusters: what they do not hold, such as disruption budgets, there is none of.
+    """
+    return Snapshot.from_json(gzip.decompress(data_file(folder, "snapshot.json.gz").read_bytes()), SnapshotKind)
 
 
 def load_kwok_placements() -> dict[str, Snapshot]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.commands.cli import run
 from builders import disruption_budget, node, owner, pod
 from conventions.tracked import ROOT
@@ -46,7 +47,7 @@ def example(tmp_path: Path) -> str:
     nodes = tuple(node(where, cpu="8", memory="32Gi") for where, _ in rows("node"))
     items = api_items(Snapshot(nodes=nodes, pods=tuple(pods), disruption_budgets=(budget,)))
     file = tmp_path / "example.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "kinds": list(SnapshotKind), "items": items}))
     return str(file)
 
 

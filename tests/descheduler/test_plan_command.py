@@ -11,7 +11,7 @@ import pytest
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler.commands.cli import run
-from builders import as_api, list_file, node, owner, pod, workload
+from builders import as_api, disruption_budget, list_file, node, owner, pod, workload
 from descheduler.cluster_script import serve
 from scripted_server import ScriptedServer, refusal, write_kubeconfig
 
@@ -191,6 +191,81 @@ def test_options_reach_the_planner(capsys: Captured, file: str, arguments: list[
     assert plan_json(capsys, "--snapshot", file, *arguments)["freed_nodes"] == want_freed
 
 
+def write_kubectl_list(folder: Path, *more: dict[str, Any]) -> str:
+    """Write a cluster of which a node can be freed as kubectl does, which does not say what it was asked for."""
+    items = [as_api(one, kind="Node") for one in NODES] + [as_api(one) for one in PODS[:3]]
+    path = folder / "kubectl.json"
+    path.write_bytes(list_file(*items, *more))
+    return str(path)
+
+
+CONSOLIDATE = ("--strategy", "consolidate")
+
+
+def test_without_budgets_and_controllers_nothing_is_proven_and_both_are_named(capsys: Captured, tmp_path: Path) -> None:
+    file = write_kubectl_list(tmp_path)
+
+    found = plan_json(capsys, "--snapshot", file, *CONSOLIDATE)
+
+    assert found["missing_kinds"] == [
+        {"kind": "poddisruptionbudgets.policy", "assumed": "that no budget forbids an eviction"},
+        {"kind": "replicasets.apps", "assumed": "that none of these is about to be scaled down or deleted"},
+    ]
+    assert found["reached"] == len(found["freed_nodes"]) == 1
+    assert (found["proven_optimal"], found["proven_fewest_moves"]) == (False, False)
+    assert (found["upper_bound"], found["gap"], found["fewest_moves"], found["proven_by"]) == (None,) * 4
+    assert "BoundReached" not in {one["reason"] for one in found["refused"]}
+
+
+def test_people_are_told_what_is_missing_what_was_assumed_and_how_to_get_it(capsys: Captured, tmp_path: Path) -> None:
+    file = write_kubectl_list(tmp_path)
+
+    assert run(["plan", "--snapshot", file, *CONSOLIDATE]) == 0
+    shown = capsys.readouterr().out
+
+    assert "The snapshot lacks poddisruptionbudgets.policy; assumed: that no budget forbids an eviction." in shown
+    (command,) = [line for line in shown.splitlines() if line.startswith("To get all: ")]
+    assert command.startswith(
+        "To get all: kubectl get nodes,pods,namespaces,poddisruptionbudgets.policy,replicasets.apps,"
+    )
+    assert command.endswith(" -A -o json | berth plan --snapshot - --snapshot-kinds all")
+    assert "reservations" not in command, "kubectl refuses all if it is asked for a kind that the cluster lacks"
+    assert "Proven" not in shown
+    assert "is not known" in shown
+
+
+@pytest.mark.parametrize("kinds", ["all", "poddisruptionbudgets.policy,replicasets.apps"])
+def test_kinds_that_were_asked_for_and_have_no_objects_are_not_missing(
+    capsys: Captured, tmp_path: Path, kinds: str
+) -> None:
+    file = write_kubectl_list(tmp_path)
+
+    found = plan_json(capsys, "--snapshot", file, "--snapshot-kinds", kinds, *CONSOLIDATE)
+
+    assert found["missing_kinds"] == []
+    assert (found["upper_bound"], found["proven_optimal"]) == (1, True)
+
+
+def test_kinds_of_which_there_are_objects_are_not_missing(capsys: Captured, tmp_path: Path) -> None:
+    budget = as_api(disruption_budget(), api_version="policy/v1", kind="PodDisruptionBudget")
+    makers = [
+        as_api(one, api_version="apps/v1", kind="ReplicaSet") for one in (workload(replicas=2), workload(name="big"))
+    ]
+    file = write_kubectl_list(tmp_path, budget, *makers)
+
+    assert plan_json(capsys, "--snapshot", file)["missing_kinds"] == []
+
+
+def test_a_page_says_what_its_snapshot_lacks_and_draws_no_bound(tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+
+    assert run(["plan", "--snapshot", write_kubectl_list(tmp_path), *CONSOLIDATE, "--report", str(page)]) == 0
+
+    text = page.read_text(encoding="utf-8")
+    assert "The snapshot lacks poddisruptionbudgets.policy" in text
+    assert "upper bound" not in text
+
+
 def test_pods_are_chosen_by_label_within_a_node_and_the_json_says_by_which(capsys: Captured, tmp_path: Path) -> None:
     chosen = pod("chosen", node="low", cpu="1", memory="1Gi", labels={"app": "web"}, controller=owner(name="one"))
     kept = pod("kept", node="low", cpu="1", memory="1Gi", labels={"app": "db"}, controller=owner(name="other"))
@@ -228,6 +303,10 @@ BAD_OPTIONS = {
     "single pods with another strategy": (
         ["--strategy", "consolidate", "--single-pods"],
         "--single-pods is given; expected --strategy threshold beside it, not consolidate",
+    ),
+    "kinds that do not exist": (
+        ["--snapshot-kinds", "nodes,pdb"],
+        "--snapshot-kinds is 'pdb'; expected all, or some of nodes, pods, namespaces, poddisruptionbudgets.policy,",
     ),
     "a strategy that does not exist": (
         ["--strategy", "luck"],
@@ -425,6 +504,12 @@ def test_a_server_that_is_none_of_kubernetes_has_not_failed_to_have_nodes(capsys
         assert run(["plan", "--kubeconfig", kubeconfig]) == 1
 
     assert "cannot list nodes: the API server answered 404" in capsys.readouterr().err
+
+
+def test_kinds_of_a_live_cluster_are_nothing_to_state(capsys: Captured) -> None:
+    message = refused(capsys, "--snapshot-kinds", "all")
+
+    assert message == ("--snapshot-kinds is 'all'; expected --snapshot beside it: of a live cluster all kinds are read")
 
 
 def test_a_context_that_does_not_exist_is_named(capsys: Captured, tmp_path: Path) -> None:

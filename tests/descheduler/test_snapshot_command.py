@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.commands.cli import run
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
@@ -92,6 +93,15 @@ def test_standard_output_is_the_default(tmp_path: Path, capfdbinary: pytest.Capt
     document = json.loads(capfdbinary.readouterr().out)
     assert {item["kind"] for item in document["items"]} >= {"Node", "Pod", "ReplicaSet", "Reservation", "Namespace"}
     assert not any("managedFields" in item["metadata"] for item in document["items"])
+
+
+def test_what_the_cluster_has_none_of_is_not_missing(tmp_path: Path) -> None:
+    bare = Snapshot(nodes=(node("a"),), pods=(pod(node="a"),))
+    dump(tmp_path, str(tmp_path / "snapshot.json"), bare)
+
+    document = json.loads((tmp_path / "snapshot.json").read_bytes())
+    assert document["kinds"] == [kind.value for kind in SnapshotKind]
+    assert read_snapshot_file(str(tmp_path / "snapshot.json")).missing == ()
 
 
 def test_a_cluster_without_reservations_has_none(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """Plans for public placements; they lie outside the project, and what they show is skipped where they are missing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.planner import plan, revalidate
 from berth_descheduler.snapshots import read_snapshot_file
-from planner.clusters import api_items, settings
+from planner.clusters import api_items, consolidating, settings
 from planner.replay import replay_steps
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -37,6 +39,17 @@ def test_each_step_of_it_is_feasible() -> None:
 
     assert 0 < len(made.moves) <= 60
     assert replay_steps(api_items(snapshot), [msgspec.to_builtins(move) for move in made.moves[:40]]) == []
+
+
+def test_nothing_is_proven_of_a_cluster_whose_budgets_and_controllers_are_not_known() -> None:
+    snapshot = read("spread60")
+
+    made = plan(snapshot, consolidating())
+
+    assert made.missing_kinds == (SnapshotKind.DISRUPTION_BUDGETS, SnapshotKind.REPLICA_SETS)
+    assert made.quality is not None
+    assert not made.quality.proven_optimal
+    assert plan(replace(snapshot, missing=()), consolidating()).quality == replace(made.quality, on_a_guess=False)
 
 
 def test_a_cluster_that_is_full_is_left_alone() -> None:

@@ -18,7 +18,7 @@ from berth_core.migration_plans import PlannedMove
 from berth_descheduler.display.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.display.plan_figures import compare_states, compare_unused, group_refusals, name_refused
 from berth_descheduler.display.report import summarise_plan
-from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, room_table
+from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, missing_in_words, room_table
 from berth_descheduler.planner import Plan
 from berth_descheduler.refusals import Refused
 from berth_descheduler.wording import ALL_IN_JSON, count, first_few
@@ -44,8 +44,10 @@ def working(at: str) -> AbstractContextManager[object]:
 
 
 def print_plan(plan: Plan, console: Console) -> None:
-    """Show a plan to people."""
+    """Show a plan to people, and at the end what its snapshot lacks, in lines that can be copied."""
     console.print(render_plan(plan))
+    for line in missing_in_words(plan):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
 
 
 def render_plan(plan: Plan) -> RenderableType:

@@ -14,7 +14,13 @@ from berth_core.migration_plans import PlannedMove
 from berth_core.resources import format_amount
 from berth_core.selector_texts import format_selector
 from berth_descheduler.options.described_output import to_json
-from berth_descheduler.plan_quality import describe_cost, describe_quality, describe_room, describe_shapes
+from berth_descheduler.plan_quality import (
+    describe_cost,
+    describe_missing,
+    describe_quality,
+    describe_room,
+    describe_shapes,
+)
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings
 from berth_descheduler.planner.balance import SINGLE_PODS
 from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, StrategyName
@@ -36,6 +42,7 @@ def describe_plan(plan: Plan, staying: Sequence[Refused] | None = None) -> dict[
         "strategy": plan.objective.strategy,
         "settings": describe_settings(plan.settings),
         "summary": summarise_plan(plan),
+        "missing_kinds": describe_missing(plan),
         **describe_quality(plan),
         "cost": describe_cost(plan),
         "waves": plan.waves,

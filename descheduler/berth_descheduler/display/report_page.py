@@ -25,7 +25,7 @@ from berth_descheduler.display.plan_figures import (
 from berth_descheduler.display.report import describe_settings, summarise_plan
 from berth_descheduler.display.report_map import NodeMaps, draw_maps
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.plan_quality import cost_in_words, counted_by, judge
+from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, missing_in_words
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade
 from berth_descheduler.planner.quality import Prover
 from berth_descheduler.settings import CycleSettings
@@ -239,7 +239,8 @@ def _tone(outcome: Outcome) -> Tone:
 
 
 def _judgement(plan: Plan) -> tuple[str, ...]:
-    said = () if plan.quality is None else (judge(plan.quality, what=counted_by(plan)),)
+    judged = () if plan.quality is None else (judge(plan.quality, what=counted_by(plan)),)
+    said = (*missing_in_words(plan), *judged)
     return (*said, cost_in_words(plan)) if plan.moves else said
 
 
@@ -268,7 +269,7 @@ def _wanted(room: Sequence[RoomMade]) -> str:
 
 def _quality_figures(plan: Plan) -> Iterator[Figure]:
     quality = plan.quality
-    if quality is None:
+    if quality is None or quality.on_a_guess:
         return
     yield Figure("upper bound", str(quality.upper_bound), f"{counted_by(plan)}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"

@@ -12,6 +12,7 @@ from berth_core.objects import OwnerReference, Pod
 from berth_core.plan_rooms import Room
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.planner.balance import balance_of
 from berth_descheduler.planner.classes import odd_requests
 from berth_descheduler.planner.cluster import NodeIndex
@@ -54,6 +55,8 @@ class Plan:
     room: tuple[RoomMade, ...] = ()
     """What room was made for; nothing with a strategy that frees nodes."""
     cost: PlanCost = PlanCost(0, 0, ())
+    missing_kinds: tuple[SnapshotKind, ...] = ()
+    """Kinds of objects that the snapshot lacks, about which something was assumed."""
 
     @property
     def waves(self) -> int:
@@ -106,6 +109,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         quality=proposal.quality,
         room=proposal.room,
         cost=_cost(problem, proposal.steps),
+        missing_kinds=snapshot.missing,
     )
 
 

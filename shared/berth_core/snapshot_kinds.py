@@ -1,0 +1,158 @@
+"""The kinds of objects that a snapshot of a cluster needs, by the names that kubectl has for them.
+
+A file may say which kinds it was made of (`berth snapshot` does); else those count as held of which it has an object.
+What is needed depends on the pods: claims are of no interest where no pod mounts one. The other kinds are missing, and
+a plan says what it took for granted without them.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from berth_core.errors import InputError
+from berth_core.labels import PLACEHOLDER_LABEL
+from berth_core.objects import Pod
+
+EVERYTHING: Final = "all"
+"""In place of a list of kinds."""
+
+
+class SnapshotKind(StrEnum):
+    """A kind of objects that plans depend on, as `kubectl get` takes it."""
+
+    NODES = "nodes"
+    PODS = "pods"
+    NAMESPACES = "namespaces"
+    DISRUPTION_BUDGETS = "poddisruptionbudgets.policy"
+    REPLICA_SETS = "replicasets.apps"
+    STATEFUL_SETS = "statefulsets.apps"
+    JOBS = "jobs.batch"
+    CLAIMS = "persistentvolumeclaims"
+    VOLUMES = "persistentvolumes"
+    STORAGE_CLASSES = "storageclasses.storage.k8s.io"
+    CSI_NODES = "csinodes.storage.k8s.io"
+    VOLUME_ATTACHMENTS = "volumeattachments.storage.k8s.io"
+    PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
+    RESERVATIONS = "reservations.batch.volcano.sh"
+    VOLCANO_JOBS = "jobs.batch.volcano.sh"
+
+    @property
+    def assumed(self) -> str:
+        """Return what a plan takes for granted without the kind."""
+        return _NEEDS[self].assumed
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """The objects of a kind by `apiVersion` and `kind`, of which pods it is needed, and what is assumed without it."""
+
+    api_version: str
+    kind: str
+    is_for: Callable[[Pod], bool]
+    assumed: str
+
+
+def _any_pod(_pod: Pod) -> bool:
+    return True
+
+
+def _mounts_a_claim(pod: Pod) -> bool:
+    return any(volume.persistent_volume_claim is not None for volume in pod.spec.volumes)
+
+
+def _made_by(kind: str, group: str) -> Callable[[Pod], bool]:
+    def is_made_so(pod: Pod) -> bool:
+        owner = pod.controller
+        return owner is not None and owner.kind == kind and owner.api_version.rpartition("/")[0] == group
+
+    return is_made_so
+
+
+def _holds_a_place(pod: Pod) -> bool:
+    return PLACEHOLDER_LABEL in pod.metadata.labels
+
+
+def _selects_namespaces(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    sides = () if affinity is None else (affinity.pod_affinity, affinity.pod_anti_affinity)
+    terms = (term for one in sides if one for term in one.required_during_scheduling_ignored_during_execution)
+    return any(term.namespace_selector is not None for term in terms)
+
+
+def _has_no_priority_value(pod: Pod) -> bool:
+    return bool(pod.spec.priority_class_name) and pod.spec.priority is None
+
+
+_WHOLE: Final = "that none of these is about to be scaled down or deleted"
+_STAY: Final = "that pods with claims stay"
+_ATTACHED: Final = "that nodes take any number of volumes"
+
+_NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
+    SnapshotKind.NODES: _Need("v1", "Node", _any_pod, "that there is no node"),
+    SnapshotKind.PODS: _Need("v1", "Pod", _any_pod, "that every node is empty"),
+    SnapshotKind.NAMESPACES: _Need(
+        "v1", "Namespace", _selects_namespaces, "that a namespaceSelector may select any namespace"
+    ),
+    SnapshotKind.DISRUPTION_BUDGETS: _Need(
+        "policy/v1", "PodDisruptionBudget", _any_pod, "that no budget forbids an eviction"
+    ),
+    SnapshotKind.REPLICA_SETS: _Need("apps/v1", "ReplicaSet", _made_by("ReplicaSet", "apps"), _WHOLE),
+    SnapshotKind.STATEFUL_SETS: _Need("apps/v1", "StatefulSet", _made_by("StatefulSet", "apps"), _WHOLE),
+    SnapshotKind.JOBS: _Need("batch/v1", "Job", _made_by("Job", "batch"), "that pods of Jobs stay"),
+    SnapshotKind.CLAIMS: _Need("v1", "PersistentVolumeClaim", _mounts_a_claim, _STAY),
+    SnapshotKind.VOLUMES: _Need("v1", "PersistentVolume", _mounts_a_claim, _STAY),
+    SnapshotKind.STORAGE_CLASSES: _Need("storage.k8s.io/v1", "StorageClass", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.CSI_NODES: _Need("storage.k8s.io/v1", "CSINode", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.VOLUME_ATTACHMENTS: _Need("storage.k8s.io/v1", "VolumeAttachment", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.PRIORITY_CLASSES: _Need(
+        "scheduling.k8s.io/v1", "PriorityClass", _has_no_priority_value, "that such pods have the priority 0"
+    ),
+    SnapshotKind.RESERVATIONS: _Need(
+        "batch.volcano.sh/v1alpha1", "Reservation", _holds_a_place, "that places are held by placeholders alone"
+    ),
+    SnapshotKind.VOLCANO_JOBS: _Need(
+        "batch.volcano.sh/v1alpha1", "Job", _made_by("Job", "batch.volcano.sh"), "that pods of Volcano Jobs stay"
+    ),
+}
+_ALWAYS: Final = frozenset({SnapshotKind.NODES, SnapshotKind.PODS})
+_CLUSTERS_MAY_LACK: Final = frozenset({SnapshotKind.RESERVATIONS, SnapshotKind.VOLCANO_JOBS})
+
+
+def parse_kinds(text: str) -> frozenset[SnapshotKind]:
+    """Return the kinds of a list with commas, or all; raises `InputError` with the field `kinds`."""
+    if text == EVERYTHING:
+        return frozenset(SnapshotKind)
+    names = [name.strip() for name in text.split(",")]
+    known = set(SnapshotKind)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError("kinds", unknown[0], f"{EVERYTHING}, or some of {', '.join(SnapshotKind)}")
+    return frozenset(map(SnapshotKind, names))
+
+
+def known_kinds(names: Iterable[str]) -> frozenset[SnapshotKind]:
+    """Return the kinds of a file's own statement; names that a later version wrote are passed over."""
+    return frozenset(map(SnapshotKind, set(SnapshotKind).intersection(names)))
+
+
+def missing_kinds(
+    pods: Collection[Pod], present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]
+) -> tuple[SnapshotKind, ...]:
+    """Return the kinds that a plan for pods needs and that are neither `present` nor `stated`.
+
+    `present` are `apiVersion` and `kind` of the objects that there are.
+    """
+    return tuple(
+        kind
+        for kind, need in _NEEDS.items()
+        if kind not in stated
+        and (need.api_version, need.kind) not in present
+        and (kind in _ALWAYS or any(map(need.is_for, pods)))
+    )
+
+
+def kubectl_command(missing: Collection[SnapshotKind]) -> str:
+    """Return the command that gets everything that plans depend on, for people to copy."""
+    kinds = [kind for kind in SnapshotKind if kind in missing or kind not in _CLUSTERS_MAY_LACK]
+    return f"kubectl get {','.join(kinds)} -A -o json | berth plan --snapshot - --snapshot-kinds {EVERYTHING}"
