@@ -22,11 +22,9 @@ _TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 
 
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
-    """Tell whether an owner names the pod or its controller, and selects the pod's labels; it must say one at least."""
-    if owner.object is None and owner.label_selector is None:
-        return False
-    return (owner.object is None or _names(owner.object, pod)) and (
-        owner.label_selector is None or matches_labels(owner.label_selector, pod.metadata.labels)
+    """Return whether an owner names the pod or its controller, or selects the pod's labels."""
+    return (owner.object is not None and _names(owner.object, pod)) or (
+        owner.label_selector is not None and matches_labels(owner.label_selector, pod.metadata.labels)
     )
 
 

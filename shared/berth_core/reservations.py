@@ -61,7 +61,7 @@ class ConditionType(StrEnum):
     AVAILABLE = "Available"
     """True while at least `minAvailable` slots are held or taken."""
     HANDOVER_READY = "HandoverReady"
-    """True when a dry-run pod came back gated for this Reservation."""
+    """True when a dry-run pod came back gated for this Reservation: of the path of a hand-over, not of the place."""
     SUCCEEDED = "Succeeded"
     """True when every slot was taken by an owner."""
     FAILED = "Failed"
@@ -92,7 +92,7 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class ReservationOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Who may take a slot: an object or a selector over the pod's labels; both given, both must hold."""
+    """Who may take a slot: a pod of the object or one that the selector chooses; of both given, either will do."""
 
     object: ObjectReference | None = None
     label_selector: LabelSelector | None = None
@@ -187,7 +187,11 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     conditions: tuple[Condition, ...] = ()
     current_owner: ObjectReference | None = None
     allocatable: dict[str, str] = {}
+    """What all slots are for together, whatever became of them."""
+    held: dict[str, str] = {}
+    """What is held for owners now."""
     allocated: dict[str, str] = {}
+    """What owners have taken."""
     slots: tuple[Slot, ...] = ()
     expires_at: str | None = None
     observed_generation: int | None = None

@@ -91,12 +91,19 @@ OWNERS = {
             object=ObjectReference(kind="ReplicaSet", name="web"),
             label_selector=LabelSelector(match_labels={"app": "db"}),
         ),
-        want=False,
+        want=True,
     ),
     "labels but not object": Owning(
         ReservationOwner(
             object=ObjectReference(kind="ReplicaSet", name="db"),
             label_selector=LabelSelector(match_labels={"app": "web"}),
+        ),
+        want=True,
+    ),
+    "neither object nor labels": Owning(
+        ReservationOwner(
+            object=ObjectReference(kind="ReplicaSet", name="db"),
+            label_selector=LabelSelector(match_labels={"app": "db"}),
         ),
         want=False,
     ),

@@ -82,7 +82,8 @@ RESERVATION_STATUS: Final = ReservationStatus(
     desired=10,
     conditions=(CONDITION,),
     current_owner=OWNER,
-    allocatable={"cpu": "500m"},
+    allocatable={"cpu": "1", "memory": "1Gi", "example.com/gpu": "1"},
+    held={"cpu": "500m"},
     allocated={"memory": "1Gi", "example.com/gpu": "1"},
     slots=(
         Slot(

@@ -68,7 +68,7 @@ def test_a_slot_on_a_closed_node_says_so_and_its_reservation_is_neither_availabl
     conditions = {c.type: (c.status, c.reason) for c in status.conditions}
     assert conditions[ConditionType.AVAILABLE] == ("False", "NodeClosed")
     assert conditions[ConditionType.HANDOVER_READY] == ("False", "NodeClosed")
-    assert (status.available, status.pending, status.allocatable) == (0, 1, {})
+    assert (status.available, status.pending, status.held) == (0, 1, {})
 
 
 def test_it_is_held_and_proven_again_once_the_node_is_open() -> None:

@@ -156,7 +156,7 @@ def test_a_reservation_that_waits_says_for_what() -> None:
     state = decide_now(observe(PINNED, REFUSED, surveys={"node-a": survey})).status.state
     assert state is not None
     assert state.message == (
-        "0 of 1 slots are held; node node-a is chosen and gets room once pod default/old and 1 more has terminated"
+        "0 of 1 slots are held; node node-a is chosen and gets room once pod default/old and 1 more have terminated"
     )
 
 

@@ -64,7 +64,8 @@ def test_slots_are_counted_by_state_and_by_task() -> None:
     }
     assert (status.pending, status.available, status.succeeded, status.failed) == (2, 2, 1, 0)
     assert (status.desired, status.min_available) == (5, 5)
-    assert status.allocatable == {"cpu": "2", "memory": "2Gi"}
+    assert status.allocatable == {"cpu": "6", "memory": "5Gi"}
+    assert status.held == {"cpu": "2", "memory": "2Gi"}
     assert status.allocated == {"cpu": "1", "memory": "1Gi"}
     assert status.current_owner == reference(owner)
     assert status.node == "2 nodes"
@@ -77,7 +78,7 @@ def test_what_is_given_back_is_counted_nowhere() -> None:
 
     assert [one.state for one in status.slots] == [SlotState.TAKEN, SlotState.RELEASED, SlotState.RELEASED]
     assert (status.pending, status.available, status.succeeded, status.failed) == (0, 0, 1, 0)
-    assert status.allocatable == {}
+    assert (status.allocatable, status.held) == ({"cpu": "300m", "memory": "192Mi"}, {})
     assert status.node == "node-a"
 
 
@@ -160,7 +161,17 @@ SENTENCES = {
     ),
     "a placeholder starts": Told(
         seen=observe(place(), placeholder(phase="Pending")),
-        want=(P.PENDING, R.AWAITING_NODE, "0 of 1 slots are held; the others have a node and are starting"),
+        want=(P.PENDING, R.AWAITING_NODE, "0 of 1 slots are held; 1 more has a node and did not start yet"),
+    ),
+    "some placeholders start, of others nobody has heard": Told(
+        seen=observe(
+            place(replicas=4),
+            placeholder(0),
+            placeholder(1, phase="Pending"),
+            placeholder(2, phase="Pending"),
+            placeholder(3, node=""),
+        ),
+        want=(P.PENDING, R.AWAITING_NODE, "1 of 4 slots are held; 2 more have a node and did not start yet"),
     ),
     "a placeholder is being deleted before it was scheduled": Told(
         seen=observe(place(), placeholder(node="", deleted=NOON_TEXT)),
@@ -174,6 +185,59 @@ SENTENCES = {
             place(replicas=3, min_available=1), placeholder(0), placeholder(1, node=""), placeholder(2, node="")
         ),
         want=(P.AVAILABLE, R.SLOTS_HELD, "1 of 3 slots are held"),
+    ),
+    "one is held, the other was taken": Told(
+        seen=observe(place(slot(SlotState.TAKEN, 0), slot(SlotState.HELD, 1), replicas=2), placeholder(1)),
+        want=(P.AVAILABLE, R.SLOTS_HELD, "1 of 2 slots are held, 1 taken"),
+    ),
+    "one changes hands, one is lost, and one waits": Told(
+        seen=observe(
+            place(
+                slot(SlotState.TAKEN, 0),
+                slot(SlotState.HELD, 1),
+                slot(SlotState.LOST, 2, message="late"),
+                replicas=4,
+                phase=P.AVAILABLE,
+            ),
+            owner_pod(given=note(1)),
+            placeholder(3, node="", conditions=[UNSCHEDULABLE]),
+        ),
+        want=(
+            P.PENDING,
+            R.UNSCHEDULABLE_YET,
+            f"0 of 4 slots are held, 1 being handed over, 1 taken, 1 lost; {UNSCHEDULABLE.message}",
+        ),
+    ),
+    "two pods are on their way": Told(
+        seen=observe(
+            place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2),
+            owner_pod(given=note(0)),
+            owner_pod("web-1", given=note(1)),
+        ),
+        want=(
+            P.AVAILABLE,
+            R.HANDING_OVER,
+            "default/web-0 is taking slot web/0 on node node-a; 1 more being handed over",
+        ),
+    ),
+    "its time is up in the middle of a hand-over": Told(
+        seen=observe(
+            place(
+                slot(SlotState.TAKEN, 0),
+                slot(SlotState.HELD, 1),
+                slot(SlotState.HELD, 2),
+                replicas=3,
+                ttl=None,
+                expires=NOON_TEXT,
+            ),
+            owner_pod(given=note(1)),
+            placeholder(2),
+        ),
+        want=(
+            P.FAILED,
+            R.EXPIRED,
+            "expired: 1 of 3 slots were taken and 1 being handed over; what was held is given back",
+        ),
     ),
     "a pod is on its way": Told(
         seen=observe(place(slot(SlotState.HELD)), owner_pod(given=note())),
@@ -342,6 +406,13 @@ def test_a_path_is_not_ready_any_more_once_all_is_over() -> None:
     taken = observe(written(place(), proven), RUNNER, running_ages={"uid-web-0": 1})
     found = condition(status_of(taken), ConditionType.HANDOVER_READY)
     assert (found.status, found.reason) == ("False", "Over")
+
+
+def test_no_end_is_announced_once_all_is_over() -> None:
+    taken = observe(place(slot(SlotState.TAKEN)), RUNNER, running_ages={"uid-web-0": 1})
+    found = condition(status_of(taken), ConditionType.BOUNDED)
+    assert (found.status, found.reason) == ("True", "Over")
+    assert found.message == "the Reservation is over; no place is held any more"
 
 
 @dataclass(frozen=True, kw_only=True)

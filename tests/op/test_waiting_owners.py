@@ -144,7 +144,16 @@ PODS_OF_ALL_KINDS = st.builds(
 )
 
 
-@given(owners=st.lists(st.lists(SELECTORS, min_size=1, max_size=3), max_size=6), one=PODS_OF_ALL_KINDS)
+EITHER = st.builds(
+    lambda one, other: ReservationOwner(
+        object=one.object or other.object, label_selector=one.label_selector or other.label_selector
+    ),
+    SELECTORS,
+    SELECTORS,
+)
+
+
+@given(owners=st.lists(st.lists(SELECTORS | EITHER, min_size=1, max_size=3), max_size=6), one=PODS_OF_ALL_KINDS)
 def test_the_index_misses_no_reservation_that_a_pod_belongs_to(owners: list[list[ReservationOwner]], one: Pod) -> None:
     all_of_them = [place(name=f"r-{number}", owners=several) for number, several in enumerate(owners)]
     found = {r.metadata.name for r in OwnerIndex(all_of_them).candidates(one)}

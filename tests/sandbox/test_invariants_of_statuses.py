@@ -70,7 +70,8 @@ def claim(phase: ReservationPhase, slot: Slot, **lies: Any) -> Reservation:  # n
         **numbers,
         "conditions": conditions(phase, available=on_offer or slot.state is SlotState.TAKEN),
         "current_owner": slot.owner,
-        "allocatable": AMOUNT if on_offer else {},
+        "allocatable": AMOUNT,
+        "held": AMOUNT if on_offer else {},
         "allocated": AMOUNT if slot.state is SlotState.TAKEN else {},
         "slots": (slot,),
         "expires_at": "2026-11-21T12:10:00Z",
@@ -182,6 +183,9 @@ CASES = {
     ),
     "a wrong amount": Case(
         claim(PHASE.AVAILABLE, HELD, allocatable={}), HOLDING, (f"allocatable is {{}}, not {AMOUNT}",)
+    ),
+    "a wrong amount that is held": Case(
+        claim(PHASE.AVAILABLE, HELD, held={}), HOLDING, (f"held is {{}}, not {AMOUNT}",)
     ),
     "a wrong condition": Case(
         claim(PHASE.AVAILABLE, HELD, conditions=()), HOLDING, ("the condition Available is not True",)

@@ -6,7 +6,7 @@ It does not own the reasons of phases and slots (`berth_core.reservations`), nor
 from typing import Final
 
 OVER: Final = "Over"
-"""Of HandoverReady: the Reservation has ended."""
+"""Of HandoverReady and Bounded: the Reservation has ended."""
 PROBE_GATED: Final = "ProbeGated"
 PROBE_NOT_GATED: Final = "ProbeNotGated"
 NOT_PROBED: Final = "NotProbed"

@@ -32,7 +32,7 @@ def compute_conditions(
         (ConditionType.HANDOVER_READY, *_proof(seen, state)),
         (ConditionType.SUCCEEDED, state.phase is ReservationPhase.SUCCEEDED, told),
         (ConditionType.FAILED, state.phase is ReservationPhase.FAILED, told),
-        (ConditionType.BOUNDED, *_bounds(seen.reservation)),
+        (ConditionType.BOUNDED, *_bounds(seen.reservation, state.phase)),
     )
     return tuple(
         _condition(seen.reservation, type_, is_true=is_true, told=words, now=now) for type_, is_true, words in found
@@ -44,7 +44,7 @@ def warn_of_endless_hold(reservation: Reservation) -> str:
     prior = _prior(reservation, ConditionType.BOUNDED)
     told_before = prior is not None and prior.reason == reasons.NEVER_EXPIRES
     is_forgotten = reservation.spec.ttl is None and reservation.spec.expires is None
-    return _bounds(reservation)[1][1] if is_forgotten and not told_before else ""
+    return _bounds(reservation, reservation.phase)[1][1] if is_forgotten and not told_before else ""
 
 
 def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Told]:
@@ -64,9 +64,12 @@ def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Told]:
     return False, (reasons.NOT_PROBED, "the hand-over path is proven once a slot is held")
 
 
-def _bounds(reservation: Reservation) -> tuple[bool, _Told]:
+def _bounds(reservation: Reservation, phase: ReservationPhase) -> tuple[bool, _Told]:
     """Return whether the Reservation ends by itself, and when."""
     spec, created = reservation.spec, reservation.metadata.creation_timestamp
+    if phase.terminal:
+        is_bounded = expires_at(spec, parse_timestamp(created or "")) is not None
+        return is_bounded, (reasons.OVER, "the Reservation is over; no place is held any more")
     if spec.ttl is None and spec.expires is None:
         text = "neither ttl nor expires is set: places are held until all are taken or the Reservation is deleted"
         return False, (reasons.NEVER_EXPIRES, text)

@@ -71,7 +71,8 @@ def compute_status(
         failed=counts[SlotState.LOST],
         conditions=compute_conditions(seen, state, is_available=_is_available(seen, state, counts), now=now),
         current_owner=next((s.owner for s in reversed(slots) if s.owner is not None), None),
-        allocatable=_amounts(views, slots, _ON_OFFER).to_quantities(),
+        allocatable=_amounts(views, slots, frozenset(SlotState)).to_quantities(),
+        held=_amounts(views, slots, _ON_OFFER).to_quantities(),
         allocated=_amounts(views, slots, {SlotState.TAKEN}).to_quantities(),
         slots=slots,
         expires_at=format_timestamp(expiry) if expiry else None,
@@ -121,11 +122,9 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
     if taken == len(views):
         return _State(ReservationPhase.SUCCEEDED, ReservationReason.OWNERS_RUNNING, _taken_text(views))
     if seen.reservation.metadata.deletion_timestamp:
-        text = f"deleted with {taken} of {len(views)} slots taken; what was held has been released"
-        return _State(ReservationPhase.FAILED, ReservationReason.DELETED, text)
+        return _State(ReservationPhase.FAILED, ReservationReason.DELETED, f"deleted: {_end_text(views)}")
     if is_expired(seen.reservation, now):
-        text = f"expired with {taken} of {len(views)} slots taken; what was held has been released"
-        return _State(ReservationPhase.FAILED, ReservationReason.EXPIRED, text)
+        return _State(ReservationPhase.FAILED, ReservationReason.EXPIRED, f"expired: {_end_text(views)}")
     for view in views:
         if view.failure is not None:
             return _State(ReservationPhase.FAILED, view.failure, f"slot {_slot_name(view.slot)}: {view.slot.message}")
@@ -144,15 +143,14 @@ def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     if occupied >= seen.reservation.spec.wanted:
         if on_the_way:
             return _State(ReservationPhase.AVAILABLE, ReservationReason.HANDING_OVER, _handover_text(on_the_way))
-        text = f"{occupied} of {len(views)} slots are held"
-        return _State(ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD, text)
-    return _pending_state(seen, views, occupied)
+        return _State(ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD, _slots_text(views))
+    return _pending_state(seen, views)
 
 
-def _pending_state(seen: Observation, views: tuple[SlotView, ...], occupied: int) -> _State:
+def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     """Return why fewer slots than wanted are held, with the scheduler's words where it has spoken."""
     waiting = [view for view in views if view.slot.state is SlotState.PENDING]
-    begun = f"{occupied} of {len(views)} slots are held"
+    begun = _slots_text(views)
     if any(view.placeholder is None for view in waiting):
         return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
     refused = [view for view in waiting if is_refused(view)]
@@ -162,8 +160,9 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...], occupied: int
     if closed:
         text = f"{begun}; {_reasons_text(view.slot.message for view in closed)}, so no pod could take its slot there"
         return _State(ReservationPhase.PENDING, ReservationReason.NODE_CLOSED, text)
-    if any(view.placeholder is not None and view.placeholder.spec.node_name for view in waiting):
-        text = f"{begun}; the others have a node and are starting"
+    starting = sum(view.placeholder is not None and bool(view.placeholder.spec.node_name) for view in waiting)
+    if starting:
+        text = f"{begun}; {starting} more {'has' if starting == 1 else 'have'} a node and did not start yet"
         return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
     if all(view.placeholder is not None and view.placeholder.is_terminating for view in waiting):
         return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
@@ -179,8 +178,9 @@ def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _S
         hopeless = refused[coming.index("")]
         text = f"{begun}; {hopeless.slot.message}"
         return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, text)
-    nodes = ", ".join(dict.fromkeys(coming))
-    text = f"{begun}; node {nodes} is chosen and gets room once {_what_is_awaited(seen, coming[0])}"
+    first, *others = dict.fromkeys(coming)
+    more = f" (and {len(others)} more nodes are chosen)" if others else ""
+    text = f"{begun}; node {first} is chosen and gets room once {_what_is_awaited(seen, first)}{more}"
     return _State(ReservationPhase.WAITING, ReservationReason.AWAITING_CAPACITY, text)
 
 
@@ -188,9 +188,8 @@ def _what_is_awaited(seen: Observation, node: str) -> str:
     """Return what gives a slot its room on a chosen node."""
     if seen.reservation.awaits_room:
         return f"plan {seen.reservation.plan} has moved pods away"
-    going = seen.surveys[node].going()
-    more = f" and {len(going) - 1} more" if len(going) > 1 else ""
-    return f"pod {going[0]}{more} has terminated"
+    first, *others = seen.surveys[node].going()
+    return f"pod {first} and {len(others)} more have terminated" if others else f"pod {first} has terminated"
 
 
 def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:
@@ -246,11 +245,27 @@ def _slot_name(slot: Slot) -> str:
     return f"{slot.task}/{slot.index}"
 
 
+def _slots_text(views: tuple[SlotView, ...]) -> str:
+    """Return how many slots are held, and how many changed hands, are about to, or are lost."""
+    counts = Counter(view.slot.state for view in views)
+    others = ((SlotState.HANDING_OVER, "being handed over"), (SlotState.TAKEN, "taken"), (SlotState.LOST, "lost"))
+    more = [f", {counts[state]} {words}" for state, words in others if counts[state]]
+    return f"{counts[SlotState.HELD]} of {len(views)} slots are held{''.join(more)}"
+
+
+def _end_text(views: tuple[SlotView, ...]) -> str:
+    """Return how many slots were taken when all ended, and what becomes of the others."""
+    counts = Counter(view.slot.state for view in views)
+    on_the_way = counts[SlotState.HANDING_OVER]
+    more = f" and {on_the_way} being handed over" if on_the_way else ""
+    return f"{counts[SlotState.TAKEN]} of {len(views)} slots were taken{more}; what was held is given back"
+
+
 def _handover_text(slots: list[Slot]) -> str:
-    owner = slots[0].owner
-    name = f"{owner.namespace}/{owner.name}" if owner else "a pod"
-    more = f" and {len(slots) - 1} more" if len(slots) > 1 else ""
-    return f"{name} is taking slot {_slot_name(slots[0])} on node {slots[0].node}{more}"
+    first, *others = slots
+    name = f"{first.owner.namespace}/{first.owner.name}" if first.owner else "a pod"
+    more = f"; {len(others)} more being handed over" if others else ""
+    return f"{name} is taking slot {_slot_name(first)} on node {first.node}{more}"
 
 
 def _taken_text(views: tuple[SlotView, ...]) -> str:

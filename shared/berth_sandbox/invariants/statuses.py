@@ -166,7 +166,8 @@ def _wrong_numbers(reservation: Reservation) -> Iterator[str]:
 def _wrong_amounts(reservation: Reservation) -> Iterator[str]:
     requests = {task.name: effective_requests(task.template.spec) for task in reservation.spec.tasks}
     for field, said, states in (
-        ("allocatable", reservation.status.allocatable, _ON_OFFER),
+        ("allocatable", reservation.status.allocatable, set(SlotState)),
+        ("held", reservation.status.held, _ON_OFFER),
         ("allocated", reservation.status.allocated, {SlotState.TAKEN}),
     ):
         slots = (slot for slot in reservation.status.slots if slot.state in states)

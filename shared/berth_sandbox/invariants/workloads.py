@@ -94,9 +94,8 @@ def _is_named(workload: Workload, state: ClusterState) -> bool:
 
 def _names(owner: ReservationOwner, workload: Workload) -> bool:
     labels = workload.spec.selector.match_labels if workload.spec.selector else {}
-    return (owner.object is not None or (owner.label_selector is not None and bool(labels))) and (
-        (owner.object is None or _refers_to(owner.object, workload))
-        and (owner.label_selector is None or matches_labels(owner.label_selector, labels))
+    return (owner.object is not None and _refers_to(owner.object, workload)) or (
+        owner.label_selector is not None and bool(labels) and matches_labels(owner.label_selector, labels)
     )
 
 
