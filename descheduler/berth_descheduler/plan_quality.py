@@ -89,6 +89,12 @@ def counted_by(plan: Plan) -> str:
     return "pods" if plan.settings.args.strategy is StrategyName.MAKE_ROOM else "freed nodes"
 
 
+def judge_plan(plan: Plan) -> str:
+    """Return in a sentence how good a plan is; "" where the strategy does not say, or nothing waits for room."""
+    asks_for_nothing = plan.settings.args.strategy is StrategyName.MAKE_ROOM and not plan.room
+    return "" if plan.quality is None or asks_for_nothing else judge(plan.quality, what=counted_by(plan))
+
+
 def judge(quality: Quality, *, what: str) -> str:
     """Return in a sentence how good a plan is; `what` is counted."""
     if quality.on_a_guess:

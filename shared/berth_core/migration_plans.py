@@ -99,7 +99,7 @@ _SUBDOMAIN: Final = "a DNS-1123 subdomain: up to 253 of a-z, 0-9, - and . betwee
 
 
 class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One pod from its source to its target; `requests` are quantities, `wave` counts from 0."""
+    """One pod from its source to its target; `requests` are quantities, `wave` counts from 1."""
 
     namespace: str
     pod: str
@@ -108,7 +108,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     source: str
     target: str
     requests: dict[str, str] = {}
-    wave: int = 0
+    wave: int = 1
     reason: str = ""
     """Why this single pod should run elsewhere; "" where the move is of use with the others of the plan only."""
 

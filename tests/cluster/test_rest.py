@@ -196,7 +196,7 @@ def make_policy(client: KubeClient) -> None:
 
 def make_plan(client: KubeClient, name: str, *, mode: str = "Approve", pods: int = 1) -> None:
     moves = [
-        {"namespace": "shop", "pod": f"web-{index}", "source": "n1", "target": "n2", "wave": 0} for index in range(pods)
+        {"namespace": "shop", "pod": f"web-{index}", "source": "n1", "target": "n2", "wave": 1} for index in range(pods)
     ]
     spec = {"mode": mode, "moves": moves, "predicted": {"nodes": 2, "moves": pods, "waves": 1}}
     head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "MigrationPlan", "metadata": {"name": name}}

@@ -60,7 +60,7 @@ def test_the_plan_of_the_example_is_as_the_page_says(example: str, capsys: pytes
 
     assert run(["plan", "--strategy", "consolidate", "--snapshot", example, "--output", "json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    moves = [[str(m["wave"] + 1), f"{m['namespace']}/{m['pod']}", m["source"], m["target"]] for m in made["moves"]]
+    moves = [[str(m["wave"]), f"{m['namespace']}/{m['pod']}", m["source"], m["target"]] for m in made["moves"]]
     assert sorted(moves) == sorted(rows("wave"))
     reasons = {one["node"]: one["reason"] for one in made["refused"] if one["kind"] == "Node"}
     assert reasons == {"node-1": "BoundReached", "node-2": "BoundReached", "node-5": "HoldsImmovablePods"}

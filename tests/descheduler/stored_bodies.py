@@ -13,7 +13,7 @@ Raw = dict[str, Any]
 CREATED = "2026-11-21T12:00:00Z"
 
 
-def move(pod: str = "web-1", source: str = "low-1", target: str = "high-1", *, wave: int = 0, **rest: Any) -> Raw:
+def move(pod: str = "web-1", source: str = "low-1", target: str = "high-1", *, wave: int = 1, **rest: Any) -> Raw:
     planned = {"namespace": "shop", "pod": pod, "podUID": f"uid-{pod}", "source": source, "target": target}
     return {**planned, "requests": {"cpu": "1", "memory": "1Gi"}, "wave": wave, **rest}
 

@@ -177,7 +177,7 @@ def test_each_wave_is_looked_at_anew() -> None:
     def fill_after_the_first_eviction(verb: str, _plural: str, _name: str) -> None:
         if verb == "evict":
             cluster.before = lambda *_: None
-            later = next(move for move in cluster.plan()["spec"]["moves"] if move["wave"] == 1)
+            later = next(move for move in cluster.plan()["spec"]["moves"] if move["wave"] == 2)
             cluster.add(PODS, pod("newcomer", "big", later["target"], cpu="2"))
 
     cluster.before = fill_after_the_first_eviction
@@ -192,7 +192,7 @@ def test_a_wave_that_takes_too_long_stops_the_plan() -> None:
     slow = with_execution(wave_seconds=0.2)
     outcome = run(cluster, slow)
     assert set(states(outcome).values()) == {("Skipped", "PlanStopped")}
-    assert "wave 0 took longer than 0.2 s" in outcome.sentence
+    assert "wave 1 took longer than 0.2 s" in outcome.sentence
 
 
 # --- aborted in the middle --------------------------------------------------------------------------------------------

@@ -98,9 +98,18 @@ BLOCKED: Ending = (MoveState.FAILED, MoveReason.EVICTION_BLOCKED, "budget web al
 SKIPPED: Ending = (MoveState.SKIPPED, MoveReason.SOURCE_NOT_EMPTIABLE, "an earlier move of low failed")
 
 
-def finished(made: Plan, *endings: Ending, freed: tuple[str, ...] = (), pending: int = 0, note: str = "") -> Outcome:
+def finished(
+    made: Plan,
+    *endings: Ending,
+    freed: tuple[str, ...] = (),
+    pending: int = 0,
+    note: str = "",
+    frees_nodes: bool = True,
+) -> Outcome:
     phase = PlanPhase.SUCCEEDED if freed else PlanPhase.PARTIAL
-    done = PlanOutcome("plan-1", phase, statuses(made, *endings), freed, pending, seconds=12.3, note=note)
+    done = PlanOutcome(
+        "plan-1", phase, statuses(made, *endings), freed, pending, seconds=12.3, note=note, frees_nodes=frees_nodes
+    )
     return Outcome(Verdict.CARRIED_OUT, done, Forecast(), seconds=13.0, phases={"snapshot": 0.5, "move": 12.0})
 
 
@@ -315,6 +324,17 @@ def test_a_run_that_went_well_kept_what_was_predicted() -> None:
     assert "troubles" not in [one.get("id") for one in root.iter()]
     assert ["timeouts.reserve", "60s"] in rows(section(root, "settings"))
     assert rows(section(root, "seconds"))[1:] == [["snapshot", "0.50 s"], ["move", "12.00 s"], ["in all", "13.00 s"]]
+
+
+def test_room_that_was_made_and_taken_breaks_no_promise_of_empty_nodes() -> None:
+    made = room_plan()
+    outcome = finished(made, LANDED, frees_nodes=False)
+
+    page = run_page(outcome, made, OCCASION, measured=made.before, settings=CycleSettings())
+
+    assert len(made.after.empty_nodes) > len(made.before.empty_nodes)
+    assert "empty nodes at the end" not in [one.label for one in page.promises]
+    assert {one.kept for one in page.promises} == {True}
 
 
 def test_a_run_that_did_not_go_well_says_what_and_why() -> None:

@@ -93,7 +93,7 @@ def test_why_a_hand_over_is_not_proven_is_said() -> None:
 # --- one move -------------------------------------------------------------------------------------------------------
 
 
-def progress(name: str = "web-1", *, owner: str = "web", source: str = "source", wave: int = 0) -> MoveProgress:
+def progress(name: str = "web-1", *, owner: str = "web", source: str = "source", wave: int = 1) -> MoveProgress:
     move = PlannedMove(
         namespace="default",
         pod=name,

@@ -78,7 +78,7 @@ def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
         "podUID": "uid-default-web-0",
         "source": "low",
         "target": "high",
-        "wave": 0,
+        "wave": 1,
         "requests": {"cpu": "1", "memory": "1Gi"},
         "owner": {
             "apiVersion": "apps/v1",
@@ -89,7 +89,7 @@ def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
         },
         "reason": "low is low: 15 % of its cpu is requested",
     }
-    assert [move["wave"] for move in found["moves"]] == [0, 1]
+    assert [move["wave"] for move in found["moves"]] == [1, 2]
     assert (found["before"]["empty_nodes"], found["after"]["empty_nodes"]) == (0, 1)
     assert found["before"]["resources"]["cpu"] == {
         "allocatable": "20",
@@ -151,7 +151,7 @@ def test_people_get_the_outcome_the_moves_and_why_not_more(capsys: Captured, fil
     assert run(["plan", "--snapshot", file]) == 0
 
     shown = capsys.readouterr().out
-    assert "2 moves in 2 waves take single pods off 1 node and free 1 of 2 nodes; 1 are empty then." in shown
+    assert "2 moves in 2 waves take single pods off 1 node and free 1 of 2 nodes; 1 is empty then." in shown
     assert "default/web-0" in shown
     assert "NotLow" in shown
 

@@ -34,7 +34,7 @@ from builders import NOON
 from descheduler.fake_cluster import pod
 
 PLAN = PlanIdentity(name="plan-1", uid="plan-uid")
-MOVE = PlannedMove(namespace="shop", pod="web-1", pod_uid="uid-web-1", source="low", target="high", wave=0)
+MOVE = PlannedMove(namespace="shop", pod="web-1", pod_uid="uid-web-1", source="low", target="high", wave=1)
 
 
 def built(raw_pod: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_a_plan_reads_back_as_it_was_meant() -> None:
     body = build_plan("plan-1", spec)
     assert MigrationPlan.from_api(body).spec == spec
     assert body["spec"]["approved"] is True
-    assert body["spec"]["moves"][0]["wave"] == 0
+    assert body["spec"]["moves"][0]["wave"] == 1
     assert body["spec"]["moves"][0]["podUID"] == "uid-web-1"
 
 

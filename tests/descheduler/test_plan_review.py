@@ -17,7 +17,7 @@ MOVES = tuple(
     PlannedMove(
         namespace="default", pod=name, pod_uid=f"uid-default-{name}", source="source", target="target", wave=wave
     )
-    for wave, name in enumerate(("web-1", "web-2"))
+    for wave, name in enumerate(("web-1", "web-2"), start=1)
 )
 PLAN = MigrationPlan(
     metadata=meta("plan-1"),

@@ -22,7 +22,7 @@ ACHIEVED = {"moves": 2, "landedOnTarget": 1, "failed": 1, "freedNodes": [], "pen
 PARTIAL = plan(
     "plan-2",
     "Partial",
-    moves=(move("web-1"), move("api-1", target="high-2", wave=1)),
+    moves=(move("web-1"), move("api-1", target="high-2", wave=2)),
     statuses=(
         how("web-1", node="high-1", replacement="web-1~1"),
         how("api-1", "Failed", reason="ReservationTimeout", message="the place was not held in 60 s"),
@@ -166,7 +166,7 @@ def test_the_json_of_a_plan_has_each_move(cluster: FakeCluster, capsys: Captured
         "pod": "api-1",
         "source": "low-1",
         "target": "high-2",
-        "wave": 1,
+        "wave": 2,
         "requests": {"cpu": "1", "memory": "1Gi"},
         "why": "",
         "state": "Failed",

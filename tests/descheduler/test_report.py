@@ -79,7 +79,7 @@ def test_the_order_of_the_table_is_that_of_the_waves() -> None:
     made = plan(Snapshot(nodes=nodes, pods=(*alike, other, base)), PlannerSettings())
     text = shown(made)
 
-    assert [move.wave for move in made.moves] == [0, 1, 0]
+    assert [move.wave for move in made.moves] == [1, 2, 1]
     assert text.index("default/p0") < text.index("default/q ") < text.index("default/p1")
 
 
@@ -102,6 +102,17 @@ def test_people_are_told_what_room_is_made_and_how_much_less_is_lost() -> None:
     assert summarise_plan(made) == "1 move in 1 wave make room: 1 fit then (cpu=7)."
     assert re.search(r"free cpu of no use to cpu=7 +│ 100.0 % │ +41.7 %", text)
     assert re.search(r"cpu=7 +│ +most │ +1 │ +0 │ +1 │ n[01]", text)
+
+
+def test_nothing_is_proven_where_nothing_waits_for_room() -> None:
+    args = DefragmentationArgs.parse({"strategy": "MakeRoom"})
+
+    made = plan(Snapshot(nodes=(node("n"),)), PlannerSettings(args=args))
+    text = shown(made)
+
+    assert summarise_plan(made) == "Nothing waits for room."
+    assert made.quality is not None
+    assert "plan reaches more" not in text
 
 
 def test_a_limit_on_moves_is_named_where_it_leaves_nothing() -> None:

@@ -97,6 +97,28 @@ def test_the_nodes_are_drawn_as_they_were_where_that_is_known_and_differs(
     assert [one.title for one in made.maps.maps] == want
 
 
+def test_a_node_that_was_freed_beside_what_was_planned_is_no_promise_broken() -> None:
+    predicted = {"nodes": 4, "moves": 1, "waves": 1}
+
+    made = page(plan("plan-1", "Succeeded", statuses=[how()], achieved=DONE, predicted=predicted), LANDED)
+
+    (freed,) = [one for one in made.promises if one.label == "nodes freed"]
+    assert (freed.planned, freed.achieved, freed.kept) == ("0 of 4", "1", True)
+
+
+def test_what_went_wrong_is_a_promise_broken() -> None:
+    made = page(
+        plan("plan-1", "Failed", statuses=[how(state="Failed")], achieved={"moves": 1, "pendingPods": 1}), LANDED
+    )
+
+    assert {one.label: one.kept for one in made.promises} == {
+        "pods landed on their target": False,
+        "nodes freed": False,
+        "failed": False,
+        "pods without a node": False,
+    }
+
+
 def test_a_node_that_was_freed_is_marked_beside_how_it_was() -> None:
     made = page(plan("plan-1", "Succeeded", statuses=[how()], achieved=DONE, nodesBefore=BEFORE), LANDED)
 

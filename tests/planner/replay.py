@@ -433,7 +433,9 @@ def replay_waves(items: list[Object], moves: Sequence[Object], seed: int = 0) ->
     """Return what is wrong with moves made wave by wave, each wave in several orders and all at once."""
     world, chance = World(items), random.Random(seed)  # noqa: S311 - chooses orders to try
     waves = [list(group) for _, group in itertools.groupby(sorted(moves, key=wave_of), key=wave_of)]
-    problems = [] if [wave_of(wave[0]) for wave in waves] == list(range(len(waves))) else ["waves are not 0, 1, 2, ..."]
+    problems = (
+        [] if [wave_of(wave[0]) for wave in waves] == list(range(1, len(waves) + 1)) else ["waves are not 1, 2, ..."]
+    )
     done: list[Object] = []
     for wave in waves:
         problems += _overfull(world, done, wave)

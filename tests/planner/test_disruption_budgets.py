@@ -138,4 +138,4 @@ def test_pods_that_are_not_ready_take_turns_with_the_ready_ones_of_their_budget(
     made = plan(snapshot, consolidating(per_controller=9))
 
     waves = [move.wave for move in made.moves if move.source == "a"]
-    assert sorted(waves) == [0, 0, 1, 1]
+    assert sorted(waves) == [1, 1, 2, 2]

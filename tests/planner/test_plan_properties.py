@@ -133,7 +133,7 @@ def test_the_replay_finds_what_is_wrong(seed: int) -> None:
             pod(f"p{i}", node="a" if i < 3 else "b", cpu="1500m", controller=owner(name=f"r{i}")) for i in range(4)
         ),
     )
-    moves = [{"namespace": "default", "pod": f"p{i}", "source": "a", "target": "b", "wave": 0} for i in range(2)]
+    moves = [{"namespace": "default", "pod": f"p{i}", "source": "a", "target": "b", "wave": 1} for i in range(2)]
 
     assert replay_steps(api_items(snapshot), moves)
     assert replay_waves(api_items(snapshot), moves, seed)

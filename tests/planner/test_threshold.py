@@ -481,7 +481,7 @@ def test_the_order_of_moves_is_that_in_which_they_were_found_and_waves_are_plann
 
     made = plan(Snapshot(nodes=ten("low", "high"), pods=pods), settings())
 
-    assert [(move.pod, move.wave) for move in made.moves] == [("web-0", 0), ("web-1", 1), ("web-2", 2)]
+    assert [(move.pod, move.wave) for move in made.moves] == [("web-0", 1), ("web-1", 2), ("web-2", 3)]
     assert (made.predicted.nodes, made.predicted.moves, made.predicted.waves) == (2, 3, 3)
     assert made.predicted.freed_nodes == ("low",)
 

@@ -34,7 +34,7 @@ def planned(pods: tuple[Pod, ...], how: PlannerSettings = HALF, **more: Any) -> 
 
 def wave_sizes(made: Plan) -> list[int]:
     counts = Counter(move.wave for move in made.moves)
-    return [counts[wave] for wave in range(len(counts))]
+    return [counts[wave] for wave in range(1, len(counts) + 1)]
 
 
 def test_one_pod_of_a_controller_moves_at_a_time() -> None:
@@ -77,7 +77,7 @@ def test_a_later_move_goes_to_an_earlier_wave_that_has_room() -> None:
 
     made = planned(pods)
 
-    assert [(move.pod, move.wave) for move in made.moves] == [("web-00", 0), ("web-01", 1), ("web-02", 2), ("zz", 0)]
+    assert [(move.pod, move.wave) for move in made.moves] == [("web-00", 1), ("web-01", 2), ("web-02", 3), ("zz", 1)]
 
 
 def test_pods_that_constrain_one_another_move_one_by_one() -> None:
@@ -101,7 +101,7 @@ def test_who_needs_company_moves_after_its_company() -> None:
 
     made = planned(pods)
 
-    assert [(move.pod, move.wave) for move in made.moves] == [("friend", 0), ("follower", 1), ("stranger", 0)]
+    assert [(move.pod, move.wave) for move in made.moves] == [("friend", 1), ("follower", 2), ("stranger", 1)]
 
 
 def test_pods_that_are_spread_together_move_one_by_one() -> None:
@@ -165,4 +165,4 @@ def test_no_wave_goes_beyond_a_limit(makers: list[int], per_controller: int, per
     by_maker = Counter((move.wave, move.owner.name) for move in made.moves if move.owner)
     assert max(by_wave.values()) <= per_wave
     assert max(by_maker.values()) <= per_controller
-    assert sorted(by_wave) == list(range(len(by_wave)))
+    assert sorted(by_wave) == list(range(1, len(by_wave) + 1))

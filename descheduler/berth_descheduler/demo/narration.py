@@ -67,5 +67,5 @@ class ConsoleNarrator:
         if wave > self._waves_told:
             size = sum(move.wave == wave for move in moves)
             places = f"{size} place{'' if size == 1 else 's'}"
-            self.say(f"wave {wave + 1} of {max(m.wave for m in moves) + 1}: {places} reserved before any eviction")
+            self.say(f"wave {wave} of {max(m.wave for m in moves)}: {places} reserved before any eviction")
             self._waves_told = wave

@@ -18,7 +18,7 @@ from berth_core.migration_plans import PlannedMove
 from berth_descheduler.display.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.display.plan_figures import compare_states, compare_unused, group_refusals, name_refused
 from berth_descheduler.display.report import summarise_plan
-from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, missing_in_words, room_table
+from berth_descheduler.plan_quality import cost_in_words, judge_plan, missing_in_words, room_table
 from berth_descheduler.planner import Plan
 from berth_descheduler.refusals import Refused
 from berth_descheduler.wording import ALL_IN_JSON, count, first_few
@@ -71,7 +71,7 @@ def render_plan(plan: Plan) -> RenderableType:
 
 def _judgement(plan: Plan) -> list[Text]:
     """Return how good a plan is, if the strategy says so, what it costs, and which nodes it frees."""
-    said = [] if plan.quality is None else [judge(plan.quality, what=counted_by(plan))]
+    said = [judged] if (judged := judge_plan(plan)) else []
     if plan.moves:
         said.append(cost_in_words(plan))
     if plan.freed_nodes:
@@ -112,7 +112,7 @@ def _moves_table(moves: Sequence[PlannedMove]) -> Table:
     for move in sorted(moves, key=lambda one: one.wave)[:_LISTED_MOVES]:
         requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
         reason = (move.reason,) if why else ()
-        table.add_row(str(move.wave + 1), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
+        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
     return table

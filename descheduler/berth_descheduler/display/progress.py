@@ -14,7 +14,7 @@ from berth_core.migration_plans import MoveState, MoveStatus
 from berth_descheduler.display.report import summarise_plan
 from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Phase
-from berth_descheduler.plan_quality import counted_by, judge
+from berth_descheduler.plan_quality import judge_plan
 from berth_descheduler.planner import Plan
 
 _STEPS: Final[Mapping[Phase, str]] = {
@@ -71,8 +71,8 @@ class RunProgress(Unobserved):
         self.found = plan
         self._waves = plan.waves
         self._console.print(f"planned: {summarise_plan(plan)}", highlight=False, markup=False)
-        if plan.quality is not None:
-            self._console.print(judge(plan.quality, what=counted_by(plan)), highlight=False, markup=False)
+        if judged := judge_plan(plan):
+            self._console.print(judged, highlight=False, markup=False)
 
     def plan_published(self, name: str, *, approved: bool) -> None:
         """Say how to approve a plan that waits for it."""
@@ -94,7 +94,7 @@ class RunProgress(Unobserved):
         self._over = over
         self._bar.update(self._task, completed=over)
         states = ", ".join(f"{counts[state]} {state.value.lower()}" for state in _SHOWN if counts[state])
-        self._show(f"wave {wave + 1}{f' of {self._waves}' if self._waves else ''}: {states or 'beginning'}")
+        self._show(f"wave {wave}{f' of {self._waves}' if self._waves else ''}: {states or 'beginning'}")
 
     def _show(self, line: str) -> None:
         if line == self._last_line:

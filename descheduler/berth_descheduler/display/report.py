@@ -74,13 +74,14 @@ def summarise_plan(plan: Plan) -> str:
         return f"Nothing to move: {what} by these rules{within}."
     moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
     freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
+    number = len(plan.after.empty_nodes)
+    empty = f"{number} {'is' if number == 1 else 'are'} empty then"
     if single:
         sources = count(len({move.source for move in plan.moves}), "node")
-        empty = f"{len(plan.after.empty_nodes)} are empty then"
         return f"{moves} in {waves} take single pods off {sources} and free {freed}; {empty}."
     alone = sum(move.stands_alone for move in plan.moves)
     named = f" {alone} of the moves {'is' if alone == 1 else 'are'} for pods that plugins name." if alone else ""
-    return f"{moves} in {waves} free {freed}; {len(plan.after.empty_nodes)} are empty then.{named}"
+    return f"{moves} in {waves} free {freed}; {empty}.{named}"
 
 
 def _moves_single_pods(plan: Plan) -> bool:

@@ -25,7 +25,7 @@ from berth_descheduler.display.plan_figures import (
 from berth_descheduler.display.report import describe_settings, summarise_plan
 from berth_descheduler.display.report_map import NodeMaps, draw_maps
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.plan_quality import cost_in_words, counted_by, judge, missing_in_words
+from berth_descheduler.plan_quality import cost_in_words, counted_by, judge_plan, missing_in_words
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade
 from berth_descheduler.planner.quality import Prover
 from berth_descheduler.settings import CycleSettings
@@ -239,7 +239,7 @@ def _tone(outcome: Outcome) -> Tone:
 
 
 def _judgement(plan: Plan) -> tuple[str, ...]:
-    judged = () if plan.quality is None else (judge(plan.quality, what=counted_by(plan)),)
+    judged = (one,) if (one := judge_plan(plan)) else ()
     said = (*missing_in_words(plan), *judged)
     return (*said, cost_in_words(plan)) if plan.moves else said
 
@@ -269,7 +269,7 @@ def _wanted(room: Sequence[RoomMade]) -> str:
 
 def _quality_figures(plan: Plan) -> Iterator[Figure]:
     quality = plan.quality
-    if quality is None or quality.on_a_guess:
+    if quality is None or quality.on_a_guess or not judge_plan(plan):
         return
     yield Figure("upper bound", str(quality.upper_bound), f"{counted_by(plan)}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
@@ -307,7 +307,7 @@ def _promises(plan: Plan, done: PlanOutcome, measured: Fragmentation | None) -> 
     if done.frees_nodes or done.freed_nodes:
         rows.append(Promise("nodes freed", str(freed), str(len(done.freed_nodes)), len(done.freed_nodes) >= freed))
     rows += [Promise(label, "0", str(number), number == 0) for label, number in none_wanted]
-    if measured is not None:
+    if measured is not None and done.frees_nodes:  # room that is made is taken: its nodes are not to be empty
         planned, found = len(plan.after.empty_nodes), len(measured.empty_nodes)
         rows.append(Promise("empty nodes at the end", str(planned), str(found), found >= planned))
     return tuple(rows)
@@ -370,7 +370,7 @@ def list_waves(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> 
     few = len(pairs) <= _OPEN_MOVES
     for number, (wave, group) in enumerate(groupby(pairs[:LISTED_MOVES], key=lambda pair: pair[0].wave)):
         rows = tuple(_row(move, status) for move, status in group)
-        yield Wave(f"Wave {wave + 1}: {_counted(rows)}", rows, unfolded=few or number == 0)
+        yield Wave(f"Wave {wave}: {_counted(rows)}", rows, unfolded=few or number == 0)
 
 
 def _counted(rows: Sequence[MoveRow]) -> str:

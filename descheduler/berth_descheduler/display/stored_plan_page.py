@@ -24,7 +24,7 @@ from berth_descheduler.display.report_page import (
     list_waves,
     settings_table,
 )
-from berth_descheduler.display.stored_plans import promises, terms_in_words, what_to_do
+from berth_descheduler.display.stored_plans import WISHED, promises, terms_in_words, what_to_do
 from berth_descheduler.nodes_at_planning import lay_out, resource_of, still_lie_so
 from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.stranded_capacity import measure_nodes
@@ -55,7 +55,7 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
         cluster=occasion.cluster,
         made_at=format_timestamp(occasion.made_at),
         figures=tuple(_figures(plan)),
-        promises=tuple(Promise(*row, kept=_is_kept(*row[1:])) for row in promises(plan)) if over else (),
+        promises=tuple(Promise(*row, kept=_is_kept(*row)) for row in promises(plan)) if over else (),
         not_freed=tuple(sorted(set(planned) - set(freed))) if over else (),
         troubles=list_troubles(spec.moves, statuses) if over else (),
         maps=_draw(plan, snapshot) if snapshot.nodes else None,
@@ -154,10 +154,10 @@ def _room_table(plan: MigrationPlan) -> Table:
     return Table(("for", "on", "state", "reason", "message"), tuple(rows))
 
 
-def _is_kept(planned: str, achieved: str) -> bool:
-    """Tell whether as much was achieved as was planned, and nothing that was not; the texts begin with numbers."""
+def _is_kept(label: str, planned: str, achieved: str) -> bool:
+    """Return whether no less was achieved than planned, and went wrong no more; the texts begin with numbers."""
     wanted, found = (int(text.split()[0]) if text else 0 for text in (planned, achieved))
-    return found == 0 if wanted == 0 else found >= wanted
+    return found >= wanted if label in WISHED else found <= wanted
 
 
 def _settings(plan: MigrationPlan) -> dict[str, Any]:

@@ -20,6 +20,11 @@ from berth_descheduler.spans import span_in_words
 from berth_descheduler.wording import ALL_IN_JSON, count
 
 _LISTED_MOVES: Final = 200
+_LANDED: Final = "pods landed on their target"
+_FREED: Final = "nodes freed"
+WISHED: Final = frozenset({_LANDED, _FREED})
+"""Labels of promises of which more is better; of the others less is."""
+
 _PHASE_STYLES: Final = {
     PlanPhase.RUNNING: "cyan",
     PlanPhase.SUCCEEDED: "green",
@@ -189,10 +194,10 @@ def promises(plan: MigrationPlan) -> Iterator[tuple[str, str, str]]:
     if planned is None:
         return
     states = Counter(status.state for status in plan.move_statuses)
-    yield "pods landed on their target", str(planned.moves), str(states[MoveState.LANDED])
+    yield _LANDED, str(planned.moves), str(states[MoveState.LANDED])
     if planned.freed_nodes or (done and done.freed_nodes):
         freed = "" if done is None else str(len(done.freed_nodes))
-        yield "nodes freed", f"{len(planned.freed_nodes)} of {planned.nodes}", freed
+        yield _FREED, f"{len(planned.freed_nodes)} of {planned.nodes}", freed
     for state, label in (
         (MoveState.ELSEWHERE, "ran elsewhere"),
         (MoveState.SKIPPED, "skipped"),
@@ -225,7 +230,7 @@ def _moves_table(plan: MigrationPlan) -> Table:
         elsewhere = f" (on {how.node})" if how.state is MoveState.ELSEWHERE and how.node else ""
         name = f"{move.namespace}/{move.pod}"
         said = how.message or move.reason
-        table.add_row(str(move.wave + 1), name, move.source, move.target + elsewhere, state, how.reason, said)
+        table.add_row(str(move.wave), name, move.source, move.target + elsewhere, state, how.reason, said)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
     return table

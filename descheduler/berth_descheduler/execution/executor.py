@@ -113,7 +113,8 @@ class PlanExecutor:
         self._stop = PlanStop(Bounds(tools.clock, tools.settings, tools.stop), plan)
         known = frozenset[str]() if adopted else frozenset(observation.look().pods)
         self._siblings = Siblings(self._progress, since=plan.metadata.creation_timestamp or "", known=known)
-        self._wave = 0
+        self._first_wave = min((one.move.wave for one in self._progress), default=1)
+        self._wave = self._first_wave
         self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)
         self._moves = MoveKeeper(_move_tools(tools, self._calls), plan, self._progress)
         self._rooms = RoomKeeper(RoomTools(tools.client, tools.clock, tools.settings, self._calls), plan)
@@ -134,7 +135,9 @@ class PlanExecutor:
                 moves = [one for one in self._progress if one.move.wave == wave]
                 self._follow_pods(moves)
                 self._skip_without_room(moves)
-                if wave or self._adopted:  # the first wave of a new plan was looked at when the plan was
+                if (
+                    wave != self._first_wave or self._adopted
+                ):  # the first wave of a new plan was looked at when the plan was
                     self._review(moves)
                 self._run_wave(moves)
             self._await_rooms(lambda: self._rooms.are_over)

@@ -61,7 +61,7 @@ class Plan:
     @property
     def waves(self) -> int:
         """Return the number of waves."""
-        return max((move.wave + 1 for move in self.moves), default=0)
+        return max((move.wave for move in self.moves), default=0)
 
     @property
     def rooms(self) -> tuple[Room, ...]:
@@ -94,7 +94,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept, named))
     waves = assign_waves(problem, state, proposal.steps)
     moves = tuple(
-        _planned(problem, step, wave, proposal.reasons.get(step.pod, ""))
+        _planned(problem, step, wave + 1, proposal.reasons.get(step.pod, ""))
         for step, wave in zip(proposal.steps, waves, strict=True)
     )
     before, after = measure(problem, ()), measure(problem, proposal.steps)
