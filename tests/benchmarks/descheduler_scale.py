@@ -134,7 +134,7 @@ def landed(client: KubeClient) -> int:
     freed = plan.status.achieved.freed_node_count if plan.status.achieved else 0
     pending = [pod for pod in client.list(PODS, type=Pod).items if is_workload(pod) and not pod.spec.node_name]
     put("moves", str(len(plan.spec.moves)))
-    put("waves", str(max((move.wave for move in plan.spec.moves), default=-1) + 1))
+    put("waves", str(max((move.wave for move in plan.spec.moves), default=0)))
     put("landed on their target", str(count))
     put("nodes freed", str(freed))
     put("pods pending at the end", str(len(pending)))
