@@ -4,11 +4,10 @@ It decides nothing (`decisions.reconcile`) and does nothing itself (`acting.perf
 comes from `picture.watches`.
 """
 
-import itertools
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import structlog
@@ -18,6 +17,7 @@ from berth_core.errors import BerthError, RetryableError
 from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN
 from berth_core.names import OPERATOR_LEASE, OPERATOR_RENEWALS
 from berth_core.objects import Pod
+from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
@@ -37,11 +37,12 @@ from berth_operator.acting.template_refusals import TemplateRefusals
 from berth_operator.acting.validation import Validator
 from berth_operator.acting.webhook_scope import WebhookScope
 from berth_operator.clock_watch import ClockWatch
-from berth_operator.decisions.actions import Action, AssignSlot, DeletePlaceholder, Probe
+from berth_operator.decisions.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
 from berth_operator.decisions.forged_claims import without_forged_claims
-from berth_operator.decisions.observation import Observation
+from berth_operator.decisions.observation import Observation, holds_our_gate
 from berth_operator.decisions.reconcile import Decision, decide
 from berth_operator.decisions.statuses import has_just_expired
+from berth_operator.handover_shares import HandoverShares, has_share
 from berth_operator.pacing import Pacing, only_starts
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.cluster_rules import ClusterRules
@@ -57,6 +58,8 @@ _LEADER_TICK_SECONDS: Final = 0.1
 _LEASE_TRY_SECONDS: Final = 1.0
 _LATER_SECONDS: Final = 1.0
 """When to look again at what had to wait: a proof, a hand-over."""
+_LONGEST_GATED_WAIT_SECONDS: Final = 60.0
+"""An owner that would have to wait longer for its turn is not kept back by our gate meanwhile."""
 _LAST_ACTION_SECONDS: Final = 5.0
 _LAST_WATCH_SECONDS: Final = 5.0
 
@@ -85,6 +88,7 @@ class Engine:
         self._priorities = Priorities(client, self._rules)
         self._prover = Prover(client, cache, scope, settings.placeholders)
         self._pacing = Pacing(lambda: queue.late_seconds)
+        self._shares = HandoverShares()
         self._announcer = Announcer(client, lambda: self._pacing.is_busy)
         self._performer = self._build_performer()
         self._orphans = OrphanKeeper(client, cache, self._performer)
@@ -336,10 +340,12 @@ class Engine:
         seen = self._observe(key.name)
         if seen is None:
             self._pacing.forget(key.name)
+            self._shares.forget(key.name)
             self._freed.discard(key.name)
             self._orphans.release(key.name)
             return
         decision = decide(seen, self._clock.now(), self._settings)
+        self._shares.note(seen.reservation, decision.status)
         if self._frees_first(key, seen, decision):
             return
         waits = self._pacing.seconds_left(key.name, seen.reservation.status, decision.status)
@@ -348,7 +354,7 @@ class Engine:
         else:
             with self._cache.writing(key.name, decision.status):
                 self._performer.write_status(seen.reservation, decision.status)
-        self._performer.perform(seen.reservation, self._what_is_due(key, decision.actions))
+        self._performer.perform(seen.reservation, self._what_is_due(key, seen.reservation, decision.actions))
         if decision.seeks_owners:
             self._seeker.ask(key.name)
         if decision.wake_seconds is not None:
@@ -375,17 +381,31 @@ class Engine:
         self._queue.add(key)
         return True
 
-    def _what_is_due(self, key: Key, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    def _what_is_due(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Return the actions without a proof or a hand-over that has to wait, and look again for that."""
         due = actions
         if any(isinstance(action, Probe) for action in actions) and not self._pacing.may_prove(key.name):
             due = tuple(action for action in actions if not isinstance(action, Probe))
         if any(isinstance(action, AssignSlot) for action in due):
-            numbers, room = itertools.count(), self._settings.handover.at_once - self._cache.handovers()
-            due = tuple(action for action in due if not isinstance(action, AssignSlot) or next(numbers) < room)
-        if len(due) < len(actions):
+            due = tuple(self._in_turn(reservation.metadata.namespace, due))
+        if due != actions:
             self._queue.add(key, _LATER_SECONDS)
         return due
+
+    def _in_turn(self, namespace: str, actions: tuple[Action, ...]) -> Iterator[Action]:
+        """Yield the actions without the hand-overs whose turn it is not; an owner that waits for long is let go."""
+        under_way = self._cache.handovers()
+        for action in actions:
+            if not isinstance(action, AssignSlot):
+                yield action
+                continue
+            pause = self._shares.seconds_to_wait(namespace, action.assignment.node)
+            if pause > _LONGEST_GATED_WAIT_SECONDS:
+                if holds_our_gate(action.pod):
+                    yield Release(action.pod)
+            elif not pause and has_share(namespace, under_way, self._settings.handover.at_once):
+                under_way[namespace] += 1
+                yield action
 
     def _observe(self, uid: str) -> Observation | None:
         """Return what is seen of a Reservation, at first without what its status claims and its placeholders deny."""

@@ -21,11 +21,13 @@ from berth_core.objects import (
     PodAffinity,
     PodAffinityTerm,
     Toleration,
+    TopologySpreadConstraint,
 )
 
 _ADDED_KEYS: Final = frozenset({HANDOVER_TAINT, ROOM_TAINT})
 _DEFAULT_TOLERATION_KEYS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _DEFAULT_TOLERATION_SECONDS: Final = 300
+_PREFERRED_SPREAD: Final = "ScheduleAnyway"
 
 
 def canonical_tolerations(tolerations: Iterable[Toleration]) -> frozenset[Toleration]:
@@ -41,6 +43,23 @@ def canonical_affinity(affinity: Affinity | None) -> Hashable:
         _node_affinity(affinity.node_affinity),
         _pod_affinity(affinity.pod_affinity),
         _pod_affinity(affinity.pod_anti_affinity),
+    )
+
+
+def canonical_spread(constraints: Iterable[TopologySpreadConstraint]) -> frozenset[Hashable]:
+    """Return the spread that must hold in the one spelling, without what is only preferred."""
+    return frozenset(
+        (
+            one.max_skew,
+            one.topology_key,
+            canonical_selector(_as_written(one)),
+            one.min_domains or 1,
+            one.node_affinity_policy or "Honor",
+            one.node_taints_policy or "Ignore",
+            frozenset(one.match_label_keys),
+        )
+        for one in constraints
+        if one.when_unsatisfiable != _PREFERRED_SPREAD
     )
 
 
@@ -127,15 +146,16 @@ def _pod_term(term: PodAffinityTerm) -> Hashable:
     )
 
 
-def _as_written(term: PodAffinityTerm) -> LabelSelector | None:
+def _as_written(term: PodAffinityTerm | TopologySpreadConstraint) -> LabelSelector | None:
     """Return a term's selector without the expressions that the API server makes of its `matchLabelKeys`.
 
     A pod has them once it is stored, and not yet when a webhook sees it being created. The same keys cannot stand in a
     selector that somebody wrote.
     """
-    if term.label_selector is None or not (term.match_label_keys or term.mismatch_label_keys):
+    mismatch = term.mismatch_label_keys if isinstance(term, PodAffinityTerm) else ()
+    if term.label_selector is None or not (term.match_label_keys or mismatch):
         return term.label_selector
-    made = {*((key, "In") for key in term.match_label_keys), *((key, "NotIn") for key in term.mismatch_label_keys)}
+    made = {*((key, "In") for key in term.match_label_keys), *((key, "NotIn") for key in mismatch)}
     kept = (one for one in term.label_selector.match_expressions if (one.key, one.operator) not in made)
     return LabelSelector(match_labels=term.label_selector.match_labels, match_expressions=tuple(kept))
 

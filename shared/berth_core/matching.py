@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.canonical import canonical_affinity, canonical_tolerations, digest
+from berth_core.canonical import canonical_affinity, canonical_spread, canonical_tolerations, digest
 from berth_core.objects import Pod, PodSpec, PodTemplate
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ObjectReference, ReservationOwner
@@ -38,6 +38,10 @@ class SchedulingShape:
     node_selector: bytes
     affinity: bytes
     tolerations: bytes
+    spread: frozenset[bytes]
+    """What must hold of it, each by itself."""
+    claims_devices: bool
+    """Whether it asks for devices by resource claims, which no placeholder holds."""
     requests: ResourceAmounts
 
     def takes(self, asked: "SchedulingShape", *, scheduler_name: str) -> bool:
@@ -48,6 +52,8 @@ class SchedulingShape:
             and self.node_selector == asked.node_selector
             and self.affinity == asked.affinity
             and self.tolerations == asked.tolerations
+            and asked.spread <= self.spread
+            and not asked.claims_devices
             and asked.requests.fits_within(self.requests)
         )
 
@@ -63,6 +69,8 @@ def shape_of(spec: PodSpec) -> SchedulingShape:
             node_selector=digest(frozenset(spec.node_selector.items())),
             affinity=digest(canonical_affinity(spec.affinity)),
             tolerations=digest(canonical_tolerations(spec.tolerations)),
+            spread=frozenset(map(digest, canonical_spread(spec.topology_spread_constraints))),
+            claims_devices=bool(spec.resource_claims),
             requests=effective_requests(spec),
         )
     return found
@@ -93,6 +101,10 @@ def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str
         differences.append("affinity is not the template's")
     if ours.tolerations != theirs.tolerations:
         differences.append("tolerations are not the template's")
+    if not theirs.spread <= ours.spread:
+        differences.append("topologySpreadConstraints are not the template's")
+    if theirs.claims_devices:
+        differences.append("resourceClaims ask for devices, which no placeholder holds")
     return (*differences, *_excess(ours.requests, theirs.requests))
 
 

@@ -25,6 +25,7 @@ from berth_core.objects import (
     PodSpec,
     PodTemplate,
     Toleration,
+    TopologySpreadConstraint,
 )
 from berth_core.reservations import ObjectReference, ReservationOwner
 from builders import bare_pod, container, label_owner, object_owner, owner, pod, pod_spec, sidecar
@@ -134,6 +135,12 @@ def on_ssd() -> Affinity:
     return Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required))
 
 
+def even(*expressions: LabelSelectorRequirement, **rest: Any) -> TopologySpreadConstraint:  # noqa: ANN401 - any field
+    selector = LabelSelector(match_labels={"app": "web"}, match_expressions=expressions)
+    defaults = {"topology_key": "zone", "when_unsatisfiable": "DoNotSchedule", "label_selector": selector}
+    return TopologySpreadConstraint(**{**defaults, **rest})
+
+
 @dataclass(frozen=True)
 class Fit:
     template: dict[str, Any] = field(default_factory=dict)
@@ -185,6 +192,33 @@ FITS = {
         {"cpu": "1"},
         {"cpu": "1", "init_containers": (sidecar(cpu="1m"),)},
         want=("cpu requested is 1001m, above 1",),
+    ),
+    "devices by resource claims": Fit(
+        {"resource_claims": ({"name": "gpu"},)},
+        {"resource_claims": ({"name": "gpu"},)},
+        want=("resourceClaims ask for devices, which no placeholder holds",),
+    ),
+    "the template's spread": Fit({"spread": (even(),)}, {"spread": (even(min_domains=1),)}),
+    "a spread that the API server has spelt out": Fit(
+        {"spread": (even(match_label_keys=("pod-template-hash",)),)},
+        {
+            "spread": (
+                even(
+                    LabelSelectorRequirement(key="pod-template-hash", operator="In", values=("7d4f",)),
+                    match_label_keys=("pod-template-hash",),
+                ),
+            )
+        },
+    ),
+    "less spread than the template": Fit({"spread": (even(),)}),
+    "a spread that is only preferred": Fit(pod={"spread": (even(when_unsatisfiable="ScheduleAnyway"),)}),
+    "a spread that the template lacks": Fit(
+        pod={"spread": (even(),)}, want=("topologySpreadConstraints are not the template's",)
+    ),
+    "a stricter spread than the template's": Fit(
+        {"spread": (even(max_skew=2),)},
+        {"spread": (even(),)},
+        want=("topologySpreadConstraints are not the template's",),
     ),
     "several differences": Fit(
         {"scheduler_name": "volcano", "cpu": "1"},

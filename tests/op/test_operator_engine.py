@@ -11,7 +11,7 @@ from berth_core.reservations import API_VERSION, KIND, ReservationPhase, SlotSta
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_operator.acting.webhook_scope import WebhookScope
-from berth_operator.decisions.actions import AssignSlot
+from berth_operator.decisions.actions import AssignSlot, Release
 from berth_operator.engine import Engine
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.node_book import GuardableNode
@@ -176,14 +176,26 @@ def test_places_of_the_expired_are_released_before_any_status_is_written_while_t
     assert stored["status"]["state"]["reason"] == "Expired"
 
 
-def test_no_more_slots_change_hands_at_once_than_are_allowed() -> None:
-    engine, cache, queue = build_engine(FakeApi(), OperatorSettings(handover=HandoverSettings(at_once=3)))
+def test_no_more_slots_of_a_namespace_change_hands_at_once_than_are_left_for_others() -> None:
+    engine, cache, queue = build_engine(FakeApi(), OperatorSettings(handover=HandoverSettings(at_once=6)))
     for name, node, started in (("a", "node-a", False), ("b", "node-b", False), ("c", "node-c", True)):
         cache.put_owner(owner_pod(name, given=note(node=node), started=started, node=node if started else ""))
     waiting = tuple(AssignSlot(owner_pod(f"next-{index}"), note(index)) for index in range(3))
     before = len(queue)
-    assert engine._what_is_due(Key(KeyKind.RESERVATION, "another"), waiting) == waiting[:1]
+    assert engine._what_is_due(Key(KeyKind.RESERVATION, "another"), place(), waiting) == waiting[:1]
     assert len(queue) == before + 1  # the others are looked at again
+    elsewhere = place(namespace="elsewhere")
+    assert engine._what_is_due(Key(KeyKind.RESERVATION, "its"), elsewhere, waiting) == waiting[:2]
+
+
+def test_an_owner_that_has_to_wait_for_long_is_not_kept_back_meanwhile() -> None:
+    engine, _, _ = build_engine(FakeApi())
+    gated, waiting = AssignSlot(owner_pod("gated"), note()), AssignSlot(owner_pod("waiting", gates=()), note())
+    key = Key(KeyKind.RESERVATION, PLACE_UID)
+    engine._shares.seconds_to_wait = lambda *_: 59.0  # type: ignore[method-assign]
+    assert engine._what_is_due(key, place(), (gated, waiting)) == ()
+    engine._shares.seconds_to_wait = lambda *_: 61.0  # type: ignore[method-assign]
+    assert engine._what_is_due(key, place(), (gated, waiting)) == (Release(gated.pod),)
 
 
 def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known_to_be_ours() -> None:

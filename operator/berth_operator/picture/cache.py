@@ -6,6 +6,7 @@ It decides nothing and is never the only place of a fact: it can be filled again
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -381,8 +382,8 @@ class Cache:
                 found.append(given)
         return tuple(found)
 
-    def handovers(self) -> int:
-        """Return how many owner pods have a slot and have not taken it yet; costs as much as there are."""
+    def handovers(self) -> Counter[str]:
+        """Return how many pods of each namespace have a slot and have not taken it yet; costs as much as there are."""
         with self._lock:
             return self._targets.count_waiting()
 

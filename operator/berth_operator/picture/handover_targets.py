@@ -3,6 +3,7 @@
 It is not thread-safe by itself (`picture.cache` guards it), and does not say whether a note is to be trusted.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from berth_core.objects import Pod
@@ -38,6 +39,7 @@ class HandoverTargets:
         """Return the nodes that are named."""
         return set(self._by_node)
 
-    def count_waiting(self) -> int:
-        """Return how many of the pods have not started; costs as much as there are."""
-        return sum(not has_started(pod) for group in self._by_node.values() for pod in group.values())
+    def count_waiting(self) -> Counter[str]:
+        """Return how many of the pods of each namespace have not started; costs as much as there are."""
+        pods = (pod for group in self._by_node.values() for pod in group.values())
+        return Counter(pod.metadata.namespace for pod in pods if not has_started(pod))

@@ -1,0 +1,121 @@
+"""When a hand-over may begin: fair shares of those under way, and pauses after those that came to nothing.
+
+A hand-over that no scheduler ends keeps its node guarded for its whole time. So that the pods of one namespace, which
+may be such that no scheduler can place them, neither take all turns nor keep nodes guarded most of the time:
+
+    share   a namespace has at most as many hand-overs under way as are left for the others
+    pause   after some that came to nothing its next one waits as long as they took, twice as long each time in a row
+    node    and on a node where hand-overs came to nothing three times as long as they kept it guarded, one by one
+
+A namespace without such hand-overs lately waits for nothing but its share. What is remembered is the process's own:
+forgotten, it costs one more hand-over that comes to nothing.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from berth_core.reservations import Reservation, ReservationStatus, SlotState
+
+_LONGEST_PAUSE_SECONDS: Final = 300.0
+_LONGEST_NODE_PAUSE_SECONDS: Final = 1800.0
+_NODE_PAUSE_PER_GUARD: Final = 3.0
+_REMEMBERED_SECONDS: Final = 900.0
+"""After the end of its last pause a namespace's past counts for so long."""
+_MOST_DOUBLINGS: Final = 10
+_ONE_BY_ONE_SECONDS: Final = 1.0
+"""How soon to look again at a node on which one of those hand-overs goes on."""
+
+_SlotKey = tuple[str, str, int]
+"""Uid of a Reservation, task and index."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A hand-over under way; times are of the clock."""
+
+    namespace: str
+    node: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What hand-overs of a namespace that came to nothing have led to."""
+
+    in_a_row: int
+    last_end: float
+    free_from: float
+
+
+def has_share(namespace: str, under_way: Mapping[str, int], at_once: int) -> bool:
+    """Return whether a namespace may have one more hand-over under way."""
+    return under_way.get(namespace, 0) < at_once - sum(under_way.values())
+
+
+class HandoverShares:
+    """Remembers how hand-overs ended; thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._begun: dict[_SlotKey, _Begun] = {}
+        self._records: dict[str, _Record] = {}
+        self._nodes: dict[str, float] = {}
+        """Node to when it is free again for namespaces with a record."""
+
+    def note(self, reservation: Reservation, status: ReservationStatus) -> None:
+        """Take in what became of the hand-overs of a Reservation."""
+        uid, namespace = reservation.metadata.uid, reservation.metadata.namespace
+        with self._lock:
+            for slot in status.slots:
+                key = (uid, slot.task, slot.index)
+                if slot.state is SlotState.HANDING_OVER:
+                    self._begun.setdefault(key, _Begun(namespace, slot.node, self._clock()))
+                elif key in self._begun:
+                    self._end(self._begun.pop(key), came_to_nothing=slot.state is not SlotState.TAKEN)
+
+    def forget(self, uid: str) -> None:
+        """Take in that a Reservation is gone, and its hand-overs with it."""
+        with self._lock:
+            for key in [key for key in self._begun if key[0] == uid]:
+                self._end(self._begun.pop(key), came_to_nothing=True)
+
+    def seconds_to_wait(self, namespace: str, node: str) -> float:
+        """Return in how many seconds a namespace may begin a hand-over on a node; 0 for now."""
+        now = self._clock()
+        with self._lock:
+            record = self._record(namespace, now)
+            if record is None:
+                return 0.0
+            if any(one.node == node and self._record(one.namespace, now) for one in self._begun.values()):
+                return _ONE_BY_ONE_SECONDS
+            return max(0.0, record.free_from - now, self._nodes.get(node, now) - now)
+
+    def _end(self, begun: _Begun, *, came_to_nothing: bool) -> None:
+        now = self._clock()
+        record = self._record(begun.namespace, now)
+        if not came_to_nothing:
+            if record is not None:
+                self._records[begun.namespace] = _Record(record.in_a_row - 1, record.last_end, record.free_from)
+            return
+        seconds = now - begun.since
+        in_a_row = 1 if record is None else record.in_a_row
+        if record is not None and begun.since >= record.last_end:
+            in_a_row += 1  # it began in spite of the ones before, and not beside them
+        pause = min(seconds * 2 ** min(in_a_row - 1, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
+        free_from = max(now + pause, record.free_from if record is not None else 0.0)
+        self._records[begun.namespace] = _Record(max(1, in_a_row), now, free_from)
+        node_pause = min(seconds * _NODE_PAUSE_PER_GUARD, _LONGEST_NODE_PAUSE_SECONDS)
+        self._nodes = {name: until for name, until in self._nodes.items() if until > now}
+        self._nodes[begun.node] = max(now + node_pause, self._nodes.get(begun.node, now))
+
+    def _record(self, namespace: str, now: float) -> _Record | None:
+        """Return what counts of a namespace's past, and forget what does not any more."""
+        record = self._records.get(namespace)
+        if record is not None and (record.in_a_row <= 0 or now >= record.free_from + _REMEMBERED_SECONDS):
+            del self._records[namespace]
+            return None
+        return record

@@ -1,0 +1,157 @@
+"""Hand-overs that come to nothing cost their own namespace its turns, and nobody else anything."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth_core.reservations import Reservation, SlotState
+from berth_operator.handover_shares import HandoverShares, has_share
+from handover_builders import place, slot
+
+HOUR = 3600.0
+STEP = 4.0
+
+
+@dataclass
+class Hand:
+    """A clock that is set by hand."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def handing_over(uid: str, *, namespace: str = "team-a", node: str = "node-a") -> Reservation:
+    return place(slot(SlotState.HANDING_OVER, node=node), uid=uid, namespace=namespace)
+
+
+def ended(uid: str, state: SlotState, *, namespace: str = "team-a", node: str = "node-a") -> Reservation:
+    return place(slot(state, node=node), uid=uid, namespace=namespace)
+
+
+def try_in_vain(shares: HandoverShares, clock: Hand, uid: str, *, seconds: float, node: str = "node-a") -> None:
+    begun, over = handing_over(uid, node=node), ended(uid, SlotState.LOST, node=node)
+    shares.note(begun, begun.status)
+    clock.seconds += seconds
+    shares.note(over, over.status)
+
+
+def test_a_hand_over_that_came_to_nothing_makes_the_next_one_of_its_namespace_wait() -> None:
+    clock = Hand()
+    shares = HandoverShares(clock)
+    try_in_vain(shares, clock, "first", seconds=60)
+    assert shares.seconds_to_wait("team-a", "node-b") == 60
+    assert shares.seconds_to_wait("team-a", "node-a") == 180
+    assert shares.seconds_to_wait("team-b", "node-a") == 0
+
+
+def test_the_pause_doubles_with_each_one_in_a_row_up_to_five_minutes() -> None:
+    clock = Hand()
+    shares = HandoverShares(clock)
+    pauses = []
+    for index in range(5):
+        try_in_vain(shares, clock, f"r-{index}", seconds=60, node=f"node-{index}")
+        pauses.append(shares.seconds_to_wait("team-a", "another"))
+        clock.seconds += pauses[-1]
+    assert pauses == [60, 120, 240, 300, 300]
+
+
+def test_those_that_ran_beside_one_another_count_once() -> None:
+    clock = Hand()
+    shares = HandoverShares(clock)
+    for uid in ("a", "b", "c"):
+        shares.note(handing_over(uid), handing_over(uid).status)
+    clock.seconds = 60
+    for uid in ("a", "b", "c"):
+        shares.note(ended(uid, SlotState.LOST), ended(uid, SlotState.LOST).status)
+    assert shares.seconds_to_wait("team-a", "node-b") == 60
+
+
+ENDS = {
+    "its slot is lost": SlotState.LOST,
+    "its owner goes, and the slot is held as before": SlotState.HELD,
+    "its owner goes with its Reservation's end": SlotState.RELEASED,
+}
+
+
+@pytest.mark.parametrize("state", ENDS.values(), ids=ENDS.keys())
+def test_a_hand_over_comes_to_nothing_when(state: SlotState) -> None:
+    clock = Hand()
+    shares = HandoverShares(clock)
+    shares.note(handing_over("a"), handing_over("a").status)
+    clock.seconds = 7
+    shares.note(ended("a", state), ended("a", state).status)
+    assert shares.seconds_to_wait("team-a", "node-b") == 7
+
+
+def test_a_reservation_that_is_deleted_in_the_middle_counts_as_one_that_came_to_nothing() -> None:
+    clock = Hand()
+    shares = HandoverShares(clock)
+    shares.note(handing_over("a"), handing_over("a").status)
+    clock.seconds = 7
+    shares.forget("a")
+    shares.forget("a")
+    assert shares.seconds_to_wait("team-a", "node-b") == 7
+
+
+def test_what_ends_well_or_was_never_begun_costs_nothing_and_makes_up_for_what_did_not() -> None:
+    clock = Hand()
+    shares = HandoverShares(clock)
+    shares.note(ended("other", SlotState.LOST), ended("other", SlotState.LOST).status)
+    for uid in ("a", "b"):
+        shares.note(handing_over(uid), handing_over(uid).status)
+    clock.seconds = 5
+    shares.note(ended("a", SlotState.TAKEN), ended("a", SlotState.TAKEN).status)
+    assert shares.seconds_to_wait("team-a", "node-a") == 0
+    try_in_vain(shares, clock, "c", seconds=60)
+    shares.note(ended("b", SlotState.TAKEN), ended("b", SlotState.TAKEN).status)
+    assert shares.seconds_to_wait("team-a", "node-a") == 0
+
+
+def test_the_past_is_forgotten_in_time() -> None:
+    clock = Hand()
+    shares = HandoverShares(clock)
+    try_in_vain(shares, clock, "a", seconds=60)
+    clock.seconds += 60 + 900
+    try_in_vain(shares, clock, "b", seconds=60)
+    assert shares.seconds_to_wait("team-a", "node-b") == 60
+
+
+@given(st.integers(1, 12), st.lists(st.floats(1, 900), min_size=1, max_size=6))
+def test_a_namespace_that_never_ends_one_well_keeps_a_node_guarded_less_than_half_of_the_time(
+    beside: int, lengths: list[float]
+) -> None:
+    clock = Hand()
+    shares = HandoverShares(clock)
+    under_way: dict[str, float] = {}
+    guarded = serial = 0.0
+    while clock.seconds < 8 * HOUR:
+        for uid, until in list(under_way.items()):
+            if clock.seconds >= until:
+                del under_way[uid]
+                shares.note(ended(uid, SlotState.LOST), ended(uid, SlotState.LOST).status)
+        if len(under_way) < beside and not shares.seconds_to_wait("team-a", "node-a"):
+            serial += 1
+            uid = f"r-{serial}"
+            under_way[uid] = clock.seconds + lengths[int(serial) % len(lengths)]
+            shares.note(handing_over(uid), handing_over(uid).status)
+        guarded += STEP if under_way else 0
+        clock.seconds += STEP
+    assert guarded / (8 * HOUR) < 0.5
+
+
+def test_however_many_one_namespace_asks_for_the_others_get_their_turn() -> None:
+    under_way: Counter[str] = Counter()
+    for namespace in ("first", "second", "third"):
+        while has_share(namespace, under_way, 50):
+            under_way[namespace] += 1
+    assert under_way == {"first": 25, "second": 13, "third": 6}
+
+
+def test_one_at_a_time_is_one_for_whoever_comes() -> None:
+    assert has_share("first", Counter(), 1)
+    assert not has_share("second", Counter({"first": 1}), 1)
