@@ -142,6 +142,12 @@ def room_table(plan: Plan) -> Table:
     return table
 
 
+def rivals_in_words(plan: Plan) -> str:
+    """Return which pods may take the room of others, in a sentence."""
+    named = first_few(list(plan.rivals), _LISTED_PLACES)
+    return f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named}."
+
+
 def usual_shapes(plan: Plan) -> tuple[ResourceAmounts, ...]:
     """Return a whole node of the most frequent size, its half and its quarter, by cores and memory."""
     sizes = Counter((node.allocatable.get(CPU), node.allocatable.get(MEMORY)) for node in plan.before.nodes)

@@ -5,6 +5,7 @@ import re
 import pytest
 from rich.console import Console
 
+from berth_core.objects import Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.display.node_map import draw_nodes
 from berth_descheduler.display.plan_tables import output_console, print_plan
@@ -113,6 +114,19 @@ def test_nothing_is_proven_where_nothing_waits_for_room() -> None:
     assert summarise_plan(made) == "Nothing waits for room."
     assert made.quality is not None
     assert "plan reaches more" not in text
+
+
+def test_people_are_told_which_waiting_pods_no_taint_keeps_off_the_room() -> None:
+    pods = [pod(f"p{i}", node=f"n{i}", cpu="4", memory=None, controller=owner(name=f"r{i}")) for i in range(2)]
+    everything = (Toleration(operator="Exists"),)
+    rival = pod("rival", node="", phase="Pending", ready=False, cpu="7", memory=None, tolerations=everything)
+    nodes = tuple(node(f"n{i}", cpu="10") for i in range(2))
+    settings = PlannerSettings(args=DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": ["cpu=7"]}}))
+
+    made = plan(Snapshot(nodes=nodes, pods=(*pods, rival)), settings)
+
+    assert "off the room while it is made, for they tolerate every one: default/rival." in shown(made)
+    assert describe_plan(made)["may_take_the_room"] == ["default/rival"]
 
 
 def test_a_limit_on_moves_is_named_where_it_leaves_nothing() -> None:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from berth_core.labels import RESERVATION_LABEL
+from berth_core.labels import RESERVATION_LABEL, ROOM_TAINT
 from berth_core.migration_plans import PlannedMove
-from berth_core.objects import Pod
+from berth_core.objects import Pod, Toleration
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner.waiting_pods import nodes_for_waiting_pods, starved_pods
+from berth_descheduler.planner.quality import RoomMade, WaitingPod
+from berth_descheduler.planner.waiting_pods import nodes_for_waiting_pods, rivals_for_room, starved_pods
 from builders import node, owner, pod
 
 MOVE = PlannedMove(namespace="default", pod="web-1", source="source", target="target")
@@ -76,3 +77,43 @@ def test_a_marked_node_is_wanted_only_by_pods_without_room_elsewhere() -> None:
     crowded = cluster(*(waits(f"waits-{number}", cpu="3") for number in range(3)), spare="3")
     assert nodes_for_waiting_pods(crowded, ["source"]) == {"source"}
     assert nodes_for_waiting_pods(cluster(), ["source"]) == frozenset()
+
+
+ANY = (Toleration(operator="Exists"),)
+ROOM = RoomMade(
+    name="default/big",
+    wanted=1,
+    fitted=1,
+    fits_before=0,
+    fits_after=1,
+    nodes=("source",),
+    unused_before=(),
+    unused_after=(),
+    pods=(WaitingPod("default", "big", "uid-default-big"),),
+)
+RIVALS = {
+    "a pod that tolerates everything and fits": ((waits(cpu="6", tolerations=ANY),), ("waits",)),
+    "a pod that tolerates everything of one effect": (
+        (waits(tolerations=(Toleration(operator="Exists", effect="NoSchedule"),)),),
+        ("waits",),
+    ),
+    "a pod that tolerates the taint of any plan": (
+        (waits(tolerations=(Toleration(key=ROOM_TAINT, operator="Exists"),)),),
+        ("waits",),
+    ),
+    "a pod that the taint keeps off": ((waits(),), ()),
+    "a pod that is larger than the room": ((waits(cpu="7", tolerations=ANY),), ()),
+    "a pod that its own selector keeps off": ((waits(tolerations=ANY, node_selector={"no": "such"}),), ()),
+    "the pod for which the room is made": ((waits("big", cpu="6", tolerations=ANY),), ()),
+}
+
+
+@pytest.mark.parametrize(("waiting", "want"), RIVALS.values(), ids=RIVALS)
+def test_who_may_take_the_room_that_is_made_for_others(waiting: tuple[Pod, ...], want: tuple[str, ...]) -> None:
+    found = rivals_for_room(cluster(*waiting), [MOVE], [ROOM])
+    assert tuple(one.metadata.name for one in found) == want
+
+
+def test_no_room_has_no_rivals() -> None:
+    assert rivals_for_room(cluster(waits(tolerations=ANY)), [MOVE], []) == ()
+    assert rivals_for_room(cluster(waits(tolerations=ANY)), [], [ROOM]) == ()

@@ -8,15 +8,21 @@ one whose room the moves would take.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
-from berth_core.labels import RESERVATION_LABEL
+from berth_core.labels import RESERVATION_LABEL, ROOM_TAINT
 from berth_core.migration_plans import PlannedMove
-from berth_core.objects import Pod
+from berth_core.objects import Pod, Taint
+from berth_core.selectors import untolerated_taint
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import ClassIndex, odd_requests
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex
+from berth_descheduler.planner.quality import RoomMade
 from berth_descheduler.planner.room_seekers import is_pending
 from berth_descheduler.planner.state import State
+
+_KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule")
+"""What stands on a node where room is made, for whoever it is not made for."""
 
 
 def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Iterable[str] = ()) -> tuple[Pod, ...]:
@@ -45,6 +51,25 @@ def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozense
     placing = _Placing(cluster, frozenset())
     placing.place(last=named)
     return frozenset(cluster.node_name(node) for node in named if placing.filled(node))
+
+
+def rivals_for_room(snapshot: Snapshot, moves: Sequence[PlannedMove], room: Sequence[RoomMade]) -> tuple[Pod, ...]:
+    """Return the waiting pods that no taint keeps off the room that moves make, in their order."""
+    if not moves or not room:
+        return ()
+    seekers = {one.uid for made in room for one in made.pods}
+    others = (pod for pod in waiting_pods(snapshot) if pod.metadata.uid not in seekers)
+    waiting = [pod for pod in others if untolerated_taint(pod.spec.tolerations, [_KEPT]) is None]
+    if not waiting:
+        return ()
+    cluster = Cluster.from_snapshot(snapshot, waiting)
+    nodes = [cluster.node_numbers[name] for name in sorted({name for made in room for name in made.nodes})]
+    placing = _Placing(cluster, frozenset(), moves)
+    return tuple(
+        pod
+        for pod in waiting
+        if placing.fits_any(cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name], nodes)
+    )
 
 
 def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
@@ -85,6 +110,11 @@ class _Placing:
         nodes = [*self._open_nodes(frozenset(last)), *last]
         waiting = self._cluster.pods_on[self._cluster.waiting_node] if self._cluster.waiting_node is not None else ()
         return frozenset(pod for pod in waiting if self._place(pod, nodes))
+
+    def fits_any(self, pod: PodIndex, nodes: Iterable[NodeIndex]) -> bool:
+        """Return whether a waiting pod would find room on one of some nodes, if it came first."""
+        class_index = self._cluster.pods[pod].class_index
+        return any(self._state.fits(class_index, node) and self._state.refusal(pod, node) is None for node in nodes)
 
     def filled(self, node: NodeIndex) -> bool:
         """Tell whether a waiting pod went to a node."""
