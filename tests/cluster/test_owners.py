@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from berth_core.clock import format_timestamp, parse_timestamp
-from berth_core.labels import RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.labels import DAEMON_POD_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import (
@@ -212,15 +212,18 @@ def test_a_pod_that_was_waiting_before_its_slot_was_held_gets_it(operator: Opera
 
 
 def test_the_status_says_which_pod_took_the_place_of_the_owner(stage: Stage) -> None:
-    """A pod that tolerates every taint and is more urgent is not kept out by the guard."""
+    """An urgent pod that tolerates every taint and is labelled as a DaemonSet's passes both guard and fence."""
     urgent = f"urgent-{stage.namespace}"
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": urgent}, "value": 1000}
     stage.client.create(PRIORITY_CLASSES, body | {"preemptionPolicy": "Never"})
     try:
         fill(stage, 1)
         hold(stage, "place")
+        labels = {"app": "thief", DAEMON_POD_LABEL: "1"}
         everything = [{"operator": "Exists"}]
-        stage.create_pod("thief", app="thief", priorityClassName=urgent, tolerations=everything)
+        thief = stage.template(labels, priorityClassName=urgent, tolerations=everything)
+        thief["metadata"]["name"] = "thief"
+        stage.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **thief}, namespace=stage.namespace)
         eventually("the thief waits", lambda: is_refused(stage, "thief"), seconds=30)
 
         stage.create_pod("owner")
