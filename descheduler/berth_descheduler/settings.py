@@ -74,8 +74,9 @@ class ExecutionSettings:
     max_grace: timedelta = LONGEST_GRACE
     """The most that counts of a pod's grace period; a pod with a longer one is not moved in the first place."""
 
-    max_seconds: float | None = None
-    """How long a plan may be carried out before nothing new is begun; None: no limit."""
+    max_seconds: float | None = 3600.0
+    """How long a plan may be carried out before nothing new is begun; None: no limit. Its taints stand for so long, and
+    while what is under way ends: they break the roll-out of DaemonSets on those nodes."""
 
     wave_seconds: float | None = None
     """The longest that one wave may take; None: as long as its moves may by their own deadlines."""

@@ -10,7 +10,7 @@ from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, HAN
 from berth_core.migration_plans import MoveState, PlanPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import CRDS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS
+from berth_kube.resources import CRDS, DAEMON_SETS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS
 from berth_sandbox.invariants import Invariant
 from churn import Churn, soak
 from cluster_objects import is_gone, pod_template
@@ -155,6 +155,26 @@ def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scen
     assert len(scene.plans()) == 1
     assert scene.run()["verdict"] == "CarriedOut"
     scene.require_peace(pods=8)
+
+
+def test_a_roll_out_of_a_daemon_set_in_the_middle_of_a_plan_completes_afterwards(scene: Scene) -> None:
+    nodes = {*scene.high, *scene.low}
+    labels = {"app": "agent"}
+    spec = {"selector": {"matchLabels": labels}, "template": pod_template(labels, cpu="100m")}
+    scene.client.create(DAEMON_SETS, {"metadata": {"name": "agent"}, "spec": spec}, namespace=scene.namespace)
+    agents = lambda label: {p.spec.node_name for p in scene.pods(label_selector=label) if p.is_ready}  # noqa: E731
+    scene.wait_for("each node has one", lambda: agents("app=agent") == nodes)
+    try:
+        run = scene.start()
+        scene.wait_for("the first wave has begun", scene.has_begun)
+        renewed = {"spec": {"template": {"metadata": {"labels": {**labels, "release": "next"}}}}}
+        scene.client.merge_patch(DAEMON_SETS, "agent", renewed, namespace=scene.namespace)
+        assert run.wait() == 0
+
+        scene.wait_for("each node has a new one", lambda: agents("release=next") == nodes)
+        scene.require_peace(pods=len(nodes) + 6)
+    finally:
+        scene.client.delete(DAEMON_SETS, "agent", namespace=scene.namespace, propagation="Background")
 
 
 def test_limits_per_node_and_namespace_hold(scene: Scene) -> None:

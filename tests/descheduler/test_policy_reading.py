@@ -133,6 +133,7 @@ def test_a_policy_of_few_words_has_the_defaults_of_the_contract() -> None:
     assert (run.planner.waves.per_wave, run.planner.waves.per_controller) == (25, 1)
     assert (run.cycle.pod_cool_down, run.cycle.min_freed_nodes) == (timedelta(hours=1), 1)
     assert run.cycle.freed.taint
+    assert run.cycle.execution.max_seconds == 3600
     assert run.plans_kept == 10
 
 

@@ -127,7 +127,7 @@ def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettin
         max_failed_share=limits.max_failed_share,
         max_grace=max_grace,
         reservation_ttl=_read_duration("spec.reservation.ttl", spec.reservation.ttl),
-        max_seconds=None if most is None else most.total_seconds(),
+        max_seconds=defaults.execution.max_seconds if most is None else most.total_seconds(),
     )
     return replace(
         defaults,
