@@ -34,7 +34,7 @@ SET_BY_THE_CHART = {
 NOT_FOR_A_SERVICE = {
     "operator": {"--kubeconfig", "--context", "--identity"},
     "descheduler": {
-        *("--kubeconfig", "--context", "--exact", "--policies", "--once", "--interval"),
+        *("--kubeconfig", "--context", "--exact", "--single-pods", "--policies", "--once", "--interval"),
         *(f"--{name.replace('_', '-')}" for name in (*PLANNED, *CARRIED_OUT, "approve")),
     },
 }
