@@ -5,9 +5,10 @@ It does not own any of the steps.
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -36,9 +37,9 @@ from berth_descheduler.execution.plan_review import PlanReview
 from berth_descheduler.execution.publishing import conclude_request, publish_plan
 from berth_descheduler.observers import CycleObserver
 from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
-from berth_descheduler.plan_history import find_resting
+from berth_descheduler.plan_history import PodName, find_resting
 from berth_descheduler.planner import ClockDeadline, Plan, PlannerSettings, plan
-from berth_descheduler.policies.terms import Terms, TermsOf
+from berth_descheduler.policies.terms import Terms, TermsOf, judged_by_itself
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
 from berth_kube.client import KubeClient
@@ -202,7 +203,10 @@ class Cycle:
 
     def _terms_of(self, plan: MigrationPlan) -> Terms | None:
         terms_of = self._around.terms_of
-        return Terms(self._settings, self._planner) if terms_of is None else terms_of(plan)
+        if terms_of is not None:
+            return terms_of(plan)
+        planner = self._planner if plan.spec.policy else judged_by_itself(plan, self._planner)
+        return Terms(self._settings, planner)
 
     def _find_what_to_begin(self) -> tuple[Plan, NotBegun | None]:
         """Plan until no other pod waits for the room of the moves, or has for too long; return why not to begin."""
@@ -230,13 +234,17 @@ class Cycle:
 
     def _let_moved_pods_rest(self) -> tuple[MigrationPlan, ...]:
         """Keep the pods that plans have moved within the cool-down where they are; return the earlier plans."""
-        rest = self._settings.pod_cool_down
-        if not rest:
-            return ()
-        history = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
-        resting = find_resting(history, self._around.clock.now(), rest)
+        history, resting = self._read_history(self._settings)
         self._planner = dataclasses.replace(self._planner, resting_pods=resting)
         return history
+
+    def _read_history(self, settings: CycleSettings) -> tuple[tuple[MigrationPlan, ...], Mapping[PodName, datetime]]:
+        """Return the earlier plans and the pods that rest by them; nothing where no pod is to rest."""
+        rest = settings.pod_cool_down
+        if not rest:
+            return (), {}
+        history = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
+        return history, find_resting(history, self._around.clock.now(), rest)
 
     def _read_snapshot_timed(self) -> Snapshot:
         with self._timed(Phase.SNAPSHOT):
@@ -298,8 +306,9 @@ class Cycle:
         return verdict
 
     def _carry_out(self, one: MigrationPlan, *, adopted: bool, terms: Terms | None = None) -> PlanOutcome:
-        """Carry out a plan by the settings of this run, or by those of its own."""
+        """Carry out a plan by the settings of this run, or by those of its own; pods that were moved lately rest."""
         terms = terms or Terms(self._settings, self._planner, self._barred)
+        planner = dataclasses.replace(terms.planner, resting_pods=self._read_history(terms.settings)[1])
         shop = Workshop(
             client=self._client,
             clock=self._around.clock,
@@ -308,9 +317,9 @@ class Cycle:
             stop=self._around.stop,
             observer=self._around.observer,
             timed=self._timed,
-            last_word=LastWord(terms.planner.plugins, self._read_snapshot, self._read_gangs, self._around.clock),
+            last_word=LastWord(planner.plugins, self._read_snapshot, self._read_gangs, self._around.clock),
         )
-        reviewer = PlanReview(one, terms.planner, self._read_snapshot, barred=terms.barred)
+        reviewer = PlanReview(one, planner, self._read_snapshot, barred=terms.barred)
         return carry_out(shop, one, adopted=adopted, reviewer=reviewer)
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------

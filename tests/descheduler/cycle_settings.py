@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.plugins.thresholds import Thresholds
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
 
 PATIENT = MoveTimeouts(
@@ -33,3 +34,9 @@ def impatient(*waits: str, settings: CycleSettings = SETTINGS, seconds: float = 
     """Return settings with which some waits, fields of `MoveTimeouts`, are soon over, for a case where they have to."""
     timeouts = replace(settings.execution.timeouts, **dict.fromkeys(waits, seconds))
     return replace(settings, execution=replace(settings.execution, timeouts=timeouts))
+
+
+UNPROTECTED = PlannerSettings(
+    args=DefragmentationArgs(protection=Thresholds.of(cpu=100)), waves=WaveLimits(per_controller=5)
+)
+"""What lets a plan fill its targets."""

@@ -10,8 +10,8 @@ from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_descheduler.execution.plan_review import PlanReview, Review, names_of
-from berth_descheduler.planner import PlannerSettings
 from builders import disruption_budget, meta, node, owner, pod, reservation
+from descheduler.cycle_settings import UNPROTECTED
 
 MOVES = tuple(
     PlannedMove(
@@ -56,7 +56,7 @@ def look(
     pods = [placed(move.pod, "source") for move in ahead.values()]
     nodes = (source or drained(), node("target", cpu=target_cpu))
     snapshot = Snapshot(nodes=nodes, pods=(*pods, *more), **rest)
-    return PlanReview(PLAN, PlannerSettings(), lambda: snapshot).review(ahead, [min(ahead)], budgets=budgets)
+    return PlanReview(PLAN, UNPROTECTED, lambda: snapshot).review(ahead, [min(ahead)], budgets=budgets)
 
 
 def hungry(cpu: str) -> Pod:

@@ -198,6 +198,42 @@ def test_a_policy_that_cannot_be_read_is_told_and_the_others_run(
     assert valid.message.startswith("spec is not readable: RecursionError: too deep")
 
 
+def test_a_plan_that_somebody_wrote_keeps_the_limits_of_its_policy_as_it_is_now(cluster: FakeCluster) -> None:
+    put(cluster, limits={"maxMoves": 1})
+    add(cluster, "mine", *({**one, "reason": "it should be elsewhere"} for one in (WEB, API, OTHER)))
+    with serving(cluster):
+        eventually("it is over", is_in(cluster, "mine", PlanPhase.PARTIAL), seconds=LONG)
+    (mine,) = plans(cluster)
+    assert [(move.state.value, move.reason) for move in mine.status.moves] == [
+        ("Landed", ""),
+        ("Skipped", "MoveLimit"),
+        ("Skipped", "MoveLimit"),
+    ]
+    assert mine.status.moves[1].message == "the policy allows 1 move in all, and others come first"
+
+
+def test_an_approved_plan_without_a_mode_is_not_taken_up(cluster: FakeCluster) -> None:
+    put(cluster, trigger={"interval": "1h"}, mode="Plan")
+    add(cluster, "mine", WEB, API, mode=None)
+    with serving(cluster):
+        eventually("it is ended", is_in(cluster, "mine", PlanPhase.ABORTED), seconds=LONG)
+        eventually("the policy has run", lambda: policy(cluster).status.last_verdict == "Planned", seconds=LONG)
+    mine = next(one for one in plans(cluster) if one.metadata.name == "mine")
+    assert mine.status.message.startswith("aborted: only the berth run that makes a plan without spec.mode begins it")
+    assert ("evict", "pods", "web-1") not in cluster.calls
+
+
+def test_what_was_begun_for_a_policy_that_is_gone_begins_nothing_more(cluster: FakeCluster) -> None:
+    add(cluster, "mine", WEB, API)
+    begun = {"phase": "Running", "startTime": format_timestamp(SystemClock().now())}
+    cluster.merge_patch(MIGRATION_PLANS, "mine", {"status": begun}, subresource="status")
+    with serving(cluster):
+        eventually("it is ended", is_in(cluster, "mine", PlanPhase.FAILED), seconds=LONG)
+    (mine,) = plans(cluster)
+    assert {(move.state.value, move.reason) for move in mine.status.moves} == {("Skipped", "PolicyMissing")}
+    assert mine.status.moves[0].message == "there is no policy p"
+
+
 def test_a_plan_that_cannot_be_ended_keeps_no_other_from_it(cluster: FakeCluster) -> None:
     def refuse(verb: str, plural: str, name: str) -> None:
         if (verb, plural, name) == ("patch", "migrationplans", "a"):

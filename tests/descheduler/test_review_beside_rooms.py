@@ -20,8 +20,8 @@ from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_descheduler.execution.plan_review import PlanReview, Review
-from berth_descheduler.planner import PlannerSettings
 from builders import bare_pod, meta, namespace, node, owner, pod, reservation, task
+from descheduler.cycle_settings import UNPROTECTED
 
 PLAN = "plan-1"
 
@@ -79,7 +79,7 @@ def review(snapshot: Snapshot, *ahead: int) -> Review:
         predicted=Predicted(nodes=2, moves=2, waves=2, freed_nodes=("tight",)),
     )
     plan = MigrationPlan(metadata=meta(PLAN), spec=spec)
-    return PlanReview(plan, PlannerSettings(), lambda: snapshot).review({index: MOVES[index] for index in ahead}, ahead)
+    return PlanReview(plan, UNPROTECTED, lambda: snapshot).review({index: MOVES[index] for index in ahead}, ahead)
 
 
 def test_the_moves_hold_though_the_room_waits_on_their_node() -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlannedMove, Predicted
 from berth_core.reservations import ObjectReference
 from berth_descheduler.execution.plan_objects import PlanIdentity, build_plan, build_reservation
@@ -51,6 +52,8 @@ def tight_cluster(**large: str) -> FakeCluster:
     predicted = Predicted(nodes=4, moves=len(moves), waves=2, freed_nodes=tuple(f"from-{one}" for one in large))
     spec = MigrationPlanSpec(approved=True, moves=tuple(moves), predicted=predicted)
     cluster.create(MIGRATION_PLANS, build_plan("tight", spec))
+    begun = {"phase": "Running", "startTime": format_timestamp(SystemClock().now())}
+    cluster.merge_patch(MIGRATION_PLANS, "tight", {"status": begun}, subresource="status")
     return cluster
 
 

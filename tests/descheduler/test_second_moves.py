@@ -20,6 +20,7 @@ from berth_descheduler.planner.state import State, Step
 from berth_descheduler.planner.waves import assign_waves
 from berth_kube.resources import MIGRATION_PLANS
 from builders import node, owner, pod
+from descheduler.cycle_settings import UNPROTECTED
 from descheduler.fake_cluster import FakeCluster, Raw, fragmented_cluster
 from descheduler.test_cycle import run
 from descheduler.test_cycle_killed_anywhere import Killed, MortalProcess
@@ -132,13 +133,13 @@ def test_a_second_look_follows_a_pod(changes: dict[str, str], want: set[int]) ->
     nodes = (node("from"), node("third", cpu=changes.get("cpu", "8")), node("to", cpu=changes.get("end", "8")))
     snapshot = Snapshot(nodes=nodes, pods=(at("a", "from"),))
 
-    assert set(revalidate(snapshot, planned(("from", "third"), ("third", "to")), emptied=())) == want
+    assert set(revalidate(snapshot, planned(("from", "third"), ("third", "to")), UNPROTECTED, emptied=())) == want
 
 
 def test_a_second_move_that_starts_where_the_first_does_not_end_falls() -> None:
     snapshot = Snapshot(nodes=(node("from"), node("third"), node("to")), pods=(at("a", "from"),))
 
-    assert set(revalidate(snapshot, planned(("from", "third"), ("to", "from")), emptied=())) == {1}
+    assert set(revalidate(snapshot, planned(("from", "third"), ("to", "from")), UNPROTECTED, emptied=())) == {1}
 
 
 def test_the_two_are_never_in_one_wave() -> None:

@@ -8,7 +8,9 @@ import pytest
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import revalidate
+from berth_descheduler.planner import PlannerSettings, revalidate
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.plugins.thresholds import Thresholds
 from builders import bare_pod, disruption_budget, node, owner, pod
 
 WEB = {"app": "web"}
@@ -97,7 +99,8 @@ def test_moves_of_other_sources_do_not_fall_and_room_that_falls_free_is_used() -
         pods=(at("a", cpu="2"), bare_pod("late", node="low"), at("c", "low2", cpu="2")),
     )
 
-    found = revalidate(snapshot, [move("a"), move("c", "low2")])
+    unprotected = PlannerSettings(args=DefragmentationArgs(protection=Thresholds.of(cpu=100)))
+    found = revalidate(snapshot, [move("a"), move("c", "low2")], unprotected)
 
     assert set(found) == {0}
 

@@ -43,6 +43,8 @@ from berth_descheduler.settings import ExecutionSettings
 from berth_kube.client import KubeClient
 
 _COALESCE_SECONDS: Final = 0.02
+_OF_THE_POD_BEFORE: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
+"""What a look says of a move by the name of a pod that the plan itself has replaced by now."""
 
 
 class LeaseLostError(RetryableError):
@@ -228,7 +230,7 @@ class PlanExecutor:
         if passage.stop:
             self._stop.begin(passage.stop, passage.message)
         for index, why in passage.invalid.items():
-            again = index in self._earlier and why.reason is not MoveReason.TARGET_UNFIT
+            again = index in self._earlier and why.reason in _OF_THE_POD_BEFORE
             if index in begins and not again:
                 self._moves.skip(begins[index], why.reason, why.message)
 

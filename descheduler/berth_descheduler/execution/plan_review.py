@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from berth_core.labels import MOVE_ANNOTATION, PLACEHOLDER_LABEL, PLAN_LABEL, RESERVATION_LABEL
-from berth_core.migration_plans import MigrationPlan, MoveReason, PlannedMove
+from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.plan_rooms import Room
 from berth_core.reservations import Reservation
@@ -61,6 +61,10 @@ class PlanReview:
     ) -> None:
         self._barred = barred
         self._name = plan.metadata.name
+        self._moves = plan.spec.moves
+        self._statuses = plan.move_statuses
+        self._begun: set[int] | None = None
+        self._accepted: set[int] = set()
         self._planner = planner
         self._read_snapshot = read_snapshot
         self._emptied = _nodes_to_be_emptied_whole(plan)
@@ -76,12 +80,27 @@ class PlanReview:
             snapshot = replaced(snapshot, disruption_budgets=())
         positions = sorted(ahead)
         moves = [ahead[index] for index in positions]
-        found = revalidate(without_rooms(snapshot, self._name), moves, self._planner, emptied=self._emptied)
+        found = revalidate(
+            without_rooms(snapshot, self._name),
+            moves,
+            self._planner,
+            emptied=self._emptied,
+            begun=[self._moves[index] for index in sorted(self._begun_before(ahead))],
+        )
         invalid = {positions[number]: why for number, why in found.items()}
+        self._accepted |= ahead.keys() - invalid.keys()
         begun = [ahead[index] for index in positions if index in next_moves and index not in invalid]
         drained = self._drained if begun else ()
         starved = starved_pods(snapshot, begun, drained)
         return Review(invalid, tuple(pod.key for pod in starved if pod.metadata.uid not in self._served))
+
+    def _begun_before(self, ahead: Collection[int]) -> set[int]:
+        """Return the moves that have been begun: at the first look by what is recorded, later by what is not ahead."""
+        if self._begun is None:
+            skipped = {index for index, status in enumerate(self._statuses) if status.state is MoveState.SKIPPED}
+            self._begun = set(range(len(self._moves))).difference(ahead, skipped)
+        self._begun |= self._accepted.difference(ahead)
+        return self._begun
 
 
 def served_pods(rooms: Iterable[Room]) -> frozenset[str]:

@@ -59,10 +59,16 @@ class Problem:
 
         `waiting` are pods that room is to be made for.
         """
-        args = settings.args
-        _check_namespaces(snapshot, args.evictable_namespaces.named)
+        _check_namespaces(snapshot, settings.args.evictable_namespaces.named)
+        problem = cls.to_review(snapshot, settings, waiting)
+        _check_resources(problem.cluster, settings.args)
+        return problem
+
+    @classmethod
+    def to_review(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
+        """Return the problem of moves that were planned before; what the settings name need not exist any more."""
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
-        _check_resources(cluster, args)
+        args = settings.args
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace, settings.max_grace)
         return cls(cluster, settings, allowed)
 

@@ -3,17 +3,44 @@
 It does not own what follows: the executor skips what does not hold and says why.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.limits_of_moves import MoveLimits
 from berth_descheduler.planner.problems import Problem
+from berth_descheduler.planner.protection import protected_amounts
 from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner.sources import resting_refusal
 from berth_descheduler.planner.state import State
-from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.refusals import Refusal, RefusalReason
+
+_OF_PODS: Final = {
+    RefusalReason.BUDGET_EXHAUSTED: MoveReason.EVICTION_BLOCKED,
+    RefusalReason.SEVERAL_BUDGETS: MoveReason.EVICTION_BLOCKED,
+    RefusalReason.NAMESPACE_NOT_EVICTABLE: MoveReason.NAMESPACE_NOT_EVICTABLE,
+    RefusalReason.POD_COOLING_DOWN: MoveReason.POD_COOLING_DOWN,
+    RefusalReason.LABELS_NOT_SELECTED: MoveReason.FILTERED,
+    RefusalReason.NAMESPACE_NOT_SELECTED: MoveReason.FILTERED,
+    RefusalReason.PRIORITY_TOO_HIGH: MoveReason.FILTERED,
+    RefusalReason.TOO_FEW_REPLICAS: MoveReason.FILTERED,
+    RefusalReason.TOO_YOUNG: MoveReason.FILTERED,
+    RefusalReason.PERSISTENT_STORAGE: MoveReason.FILTERED,
+    RefusalReason.WITHOUT_BUDGET: MoveReason.FILTERED,
+    RefusalReason.WANTS_NO_EVICTION: MoveReason.FILTERED,
+    RefusalReason.REFUSED_BY_PLUGIN: MoveReason.FILTERED,
+    RefusalReason.PLUGIN_FAILED: MoveReason.FILTERED,
+}
+"""What is said of a move whose pod may not be moved, where that is more than that the pod has changed."""
+
+_OF_NODES: Final = {
+    RefusalReason.NODE_NOT_SELECTED: MoveReason.NODE_NOT_SELECTED,
+    RefusalReason.CRITICAL_NODE: MoveReason.CRITICAL_NODE,
+    RefusalReason.COOLING_DOWN: MoveReason.NODE_COOLING_DOWN,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +57,39 @@ def revalidate(
     settings: PlannerSettings | None = None,
     *,
     emptied: Sequence[str] | None = None,
+    begun: Sequence[PlannedMove] = (),
 ) -> Mapping[int, Invalid]:
     """Return the moves that do not hold on a fresh snapshot, by their position, each with the reason.
+
+    The settings are those of the plan's policy as it is now: a plan may have been made by hand, or long ago. `begun`
+    are the moves of the plan that have been begun; they count for the limits.
 
     The moves that are still to be made, in order; the snapshot is taken before their places are reserved. A node is
     emptied whole or left alone: with one move of a source all of its moves fall, and so do those of a source that now
     holds something else that has to leave. `emptied` names the sources that are to be emptied (None: all sources); a
-    source that is not among them may keep pods. Which namespaces a plan takes pods from was decided when it was made.
+    source that is not among them may keep pods.
     """
-    settings = settings or PlannerSettings()
-    args = replace(settings.args, evictable_namespaces=EvictableNamespaces())
-    return _Review(Problem.from_snapshot(snapshot, replace(settings, args=args)), moves, emptied).run()
+    problem = Problem.to_review(snapshot, settings or PlannerSettings())
+    return _Review(problem, moves, emptied, begun).run()
 
 
 class _Review:
     """One second look; falls are found until no more moves fall, as each fall keeps pods where they are."""
 
-    def __init__(self, problem: Problem, moves: Sequence[PlannedMove], emptied: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        moves: Sequence[PlannedMove],
+        emptied: Sequence[str] | None,
+        begun: Sequence[PlannedMove],
+    ) -> None:
         self._problem = problem
+        self._begun = begun
+        settings = problem.settings
+        # Another balance plugin than Defragmentation has no thresholds.
+        self._protected = (
+            {} if settings.plugins.balance else protected_amounts(problem.cluster, settings.args.protection)
+        )
         self._moves = moves
         self._emptied = frozenset((move.source for move in moves) if emptied is None else emptied)
         self._invalid: dict[int, Invalid] = {}
@@ -57,10 +99,13 @@ class _Review:
     def run(self) -> Mapping[int, Invalid]:
         """Return what does not hold."""
         for index, move in enumerate(self._moves):
-            self._note(index, self._why_not_movable(move))
+            self._note(index, self._why_not_movable(move) or self._why_no_source(move))
             self._reached[move.namespace, move.pod] = move.target
         for source in sorted(self._emptied):
             self._check_source(source)
+        while self._walk():
+            pass
+        self._keep_limits()
         while self._walk():
             pass
         return dict(sorted(self._invalid.items()))
@@ -107,9 +152,51 @@ class _Review:
         refusal = self._problem.pod_refusals.get(pod)
         if refusal is None:
             return None
-        budgets = {RefusalReason.BUDGET_EXHAUSTED, RefusalReason.SEVERAL_BUDGETS}
-        reason = MoveReason.EVICTION_BLOCKED if refusal.reason in budgets else MoveReason.POD_CHANGED
-        return Invalid(reason, refusal.sentences)
+        return Invalid(_OF_PODS.get(refusal.reason, MoveReason.POD_CHANGED), refusal.sentences)
+
+    def _why_no_source(self, move: PlannedMove) -> Invalid | None:
+        """Return why no pod is taken off a node: what the policy says of it, not how it is otherwise."""
+        node = self._problem.cluster.node_numbers.get(move.source)
+        if node is None:
+            return None
+        if node in self._problem.cluster.left_out:
+            return Invalid(MoveReason.NODE_NOT_SELECTED, f"the node selector does not select {move.source}")
+        resting = resting_refusal(self._problem.cluster.nodes[node], self._problem.settings)
+        return None if resting is None else Invalid(_OF_NODES[resting.reason], f"{move.source}: {resting.message}")
+
+    def _keep_limits(self) -> None:
+        """Let the moves fall that are beyond a limit of the policy; what empties a node counts as one."""
+        limits = MoveLimits(self._problem.settings)
+        limits.count_begun((move, self._controller_of(move)) for move in self._begun)
+        for group in self._groups():
+            moves = [(self._moves[index], self._controller_of(self._moves[index])) for index in group]
+            over = limits.accept(moves)
+            if over is not None:
+                for index in group:
+                    self._invalid[index] = Invalid(over.reason, over.message)
+                    self._fall_after(index)
+
+    def _groups(self) -> Iterator[list[int]]:
+        """Yield the moves that hold so far, in order; those that empty a node come together."""
+        valid = [index for index in range(len(self._moves)) if index not in self._invalid]
+        together: dict[str, list[int]] = {}
+        for index in valid:
+            if self._is_part_of_a_whole(self._moves[index]):
+                together.setdefault(self._moves[index].source, []).append(index)
+        for index in valid:
+            if not self._is_part_of_a_whole(self._moves[index]):
+                yield [index]
+            elif index in (group := together[self._moves[index].source]) and group[0] == index:
+                yield group
+
+    def _is_part_of_a_whole(self, move: PlannedMove) -> bool:
+        return move.source in self._emptied and not move.stands_alone
+
+    def _controller_of(self, move: PlannedMove) -> str:
+        """Return the controller of a move's pod as it is now, as the plan says where the pod is gone."""
+        pod = self._pod(move)
+        owner = move.owner if pod is None else self._problem.cluster.pods[pod].pod.controller
+        return "" if owner is None else owner.uid or f"{move.namespace}/{owner.kind}/{owner.name}"
 
     def _check_source(self, source: str) -> None:
         """Let the moves of a source fall that holds a pod which has to leave and is not among the moves."""
@@ -140,10 +227,26 @@ class _Review:
             refusal = self._refusal(state, pod, target)
             if refusal is not None or target is None:
                 message = refusal.message if refusal else f"{move.target} is not in the cluster any more"
-                self._note(index, Invalid(MoveReason.TARGET_UNFIT, message))
+                reason = _OF_NODES.get(refusal.reason, MoveReason.TARGET_UNFIT) if refusal else MoveReason.TARGET_UNFIT
+                self._note(index, Invalid(reason, message))
+                return True
+            if not self._stays_protected(state, pod, target) and not self._may_exceed(move):
+                text = f"{move.target} would go above its protection threshold"
+                self._note(index, Invalid(MoveReason.ABOVE_PROTECTION, text))
                 return True
             state.move(pod, target)
         return False
+
+    def _stays_protected(self, state: State, pod: PodIndex, target: NodeIndex) -> bool:
+        """Return whether a pod leaves a target at or below every protection threshold."""
+        needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
+        return all(
+            state.free[target][column] - needs[column] >= least[target] for column, least in self._protected.items()
+        )
+
+    def _may_exceed(self, move: PlannedMove) -> bool:
+        """Return whether the thresholds do not count: a pod that a plugin names goes wherever there is room."""
+        return move.stands_alone and bool(self._problem.settings.plugins.deschedule)
 
     @staticmethod
     def _refusal(state: State, pod: PodIndex, target: NodeIndex | None) -> Refusal | None:

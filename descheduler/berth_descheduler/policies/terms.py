@@ -1,21 +1,27 @@
 """By which settings a plan is carried out that is in the cluster: those of the policy that it names, as it is now."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from berth_core.errors import InputError
 from berth_core.migration_plans import MigrationPlan
 from berth_core.policies import DeschedulerPolicy
 from berth_core.unreadable import refuse_unreadable
-from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.plugins.thresholds import Thresholds
 from berth_descheduler.policies.reading import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.settings import CycleSettings
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES
+
+MOST_IN_A_WAVE: Final = 2000
+"""No plan has more moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,26 @@ def choose_terms(
     barred = ""
     if name and plan.spec.mode is not None:
         barred = f"there is no policy {name}" if policy is None else f"the policy {name} cannot be run: {policy}"
-    return Terms(replace(defaults.cycle, policy=name), replace(defaults.planner, now=now), barred)
+    planner = replace(judged_by_itself(plan, defaults.planner), now=now)
+    return Terms(replace(defaults.cycle, policy=name), planner, barred)
+
+
+def judged_by_itself(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
+    """Return settings for a plan of no policy: its own arguments, and no limits of whoever carries it on.
+
+    Only `berth run` begins such a plan; it has kept the limits of its own options.
+    """
+    args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
+    with suppress(InputError):
+        args = DefragmentationArgs.parse(plan.spec.objective.args) if plan.spec.objective.args else args
+    return replace(
+        planner,
+        args=args,
+        max_moves=None,
+        max_moves_per_node=None,
+        max_moves_per_namespace=None,
+        waves=WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE),
+    )
 
 
 def read_terms(

@@ -1,0 +1,82 @@
+"""Which moves of a plan that was made earlier, or by hand, keep the limits of its policy as they are now.
+
+A plan of the planner keeps them by itself (`limits`, `waves`), unless the policy has changed since.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from berth_core.migration_plans import MoveReason, PlannedMove
+from berth_descheduler.planner.settings import PlannerSettings
+
+Limited: TypeAlias = tuple[MoveReason, str]
+"""What is limited, and of which node, namespace, wave, or controller in a wave."""
+
+ControllerOf: TypeAlias = Mapping[int, str]
+"""The controller of each move's pod, by the move's position; "" where it is not known."""
+
+_WHAT: Final = {
+    MoveReason.MOVE_LIMIT: "in all",
+    MoveReason.NODE_LIMIT: "off node {}",
+    MoveReason.NAMESPACE_LIMIT: "of namespace {}",
+    MoveReason.WAVE_LIMIT: "in wave {}",
+    MoveReason.CONTROLLER_LIMIT: "in wave {} of one controller",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """The limit that a move would break."""
+
+    reason: MoveReason
+    message: str
+
+
+@dataclass(slots=True)
+class MoveLimits:
+    """Counts moves as long as they keep the limits."""
+
+    settings: PlannerSettings
+    _counts: Counter[Limited] = field(default_factory=Counter)
+
+    def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
+        """Count moves, each with its controller, that are of use together only; return the limit that they break."""
+        wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
+        for (reason, what), count in wanted.items():
+            most = self._most(reason)
+            if most is not None and self._counts[reason, what] + count > most:
+                text = _WHAT[reason].format(what.partition("/")[0])
+                return OverLimit(reason, f"the policy allows {most} {_moves(most)} {text}, and others come first")
+        self._counts.update(wanted)
+        return None
+
+    def count_begun(self, moves: Iterable[tuple[PlannedMove, str]]) -> None:
+        """Count moves that have been begun already, whatever the limits say."""
+        for move, controller in moves:
+            self._counts.update(_limited(move, controller))
+
+    def _most(self, reason: MoveReason) -> int | None:
+        settings = self.settings
+        return {
+            MoveReason.MOVE_LIMIT: settings.max_moves,
+            MoveReason.NODE_LIMIT: settings.max_moves_per_node,
+            MoveReason.NAMESPACE_LIMIT: settings.max_moves_per_namespace,
+            MoveReason.WAVE_LIMIT: settings.waves.per_wave,
+            MoveReason.CONTROLLER_LIMIT: settings.waves.per_controller,
+        }[reason]
+
+
+def _limited(move: PlannedMove, controller: str) -> Iterator[Limited]:
+    """Yield everything of which a move is one more."""
+    yield MoveReason.MOVE_LIMIT, ""
+    yield MoveReason.NODE_LIMIT, move.source
+    yield MoveReason.NAMESPACE_LIMIT, move.namespace
+    yield MoveReason.WAVE_LIMIT, str(move.wave)
+    if controller:
+        yield MoveReason.CONTROLLER_LIMIT, f"{move.wave}/{controller}"
+
+
+def _moves(count: int) -> str:
+    return "move" if count == 1 else "moves"
