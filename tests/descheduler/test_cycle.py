@@ -18,7 +18,7 @@ from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
-from berth_kube.resources import LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from berth_kube.resources import EVENTS, LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from descheduler.cycle_settings import PLANNER, SETTINGS, SINGLE_PODS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, intercepted, pod
 
@@ -292,6 +292,10 @@ def test_a_replacement_on_another_node_is_elsewhere(cluster: FakeCluster) -> Non
     assert sorted(state for state, _ in states(outcome).values()) == ["Elsewhere", "Landed", "Landed"]
     assert not outcome.clean
     assert "1 elsewhere" in outcome.sentence
+    told = {one["reason"]: one["message"] for one in cluster.raw(EVENTS)}
+    assert told["Started"] == "Moving: 3 moves"
+    target = next(move["target"] for move in cluster.plan()["spec"]["moves"] if move["pod"] == "web-2")
+    assert told["MoveFailed"] == f"shop/web-2 Elsewhere: the replacement runs on low-2, not on {target}"
 
 
 def test_a_replacement_that_never_comes_is_recorded_and_its_place_freed(cluster: FakeCluster) -> None:

@@ -282,6 +282,19 @@ CASES = {
         KEPT,
         "runs on target but is not Ready",
     ),
+    "a replacement that finds no node is said to have none": Case(
+        replace(
+            EVICTED,
+            place=Place.TAKEN,
+            replacement=replace(RUNNING_ON_TARGET, node="", ready=False),
+            since=Since(taken=NOW - 30),
+        ),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REPLACEMENT_TIMEOUT,
+        KEPT,
+        "the replacement has no node yet after",
+    ),
     "a replacement of a pod that was not Ready need not be Ready": Case(
         replace(EVICTED, place=Place.TAKEN, must_be_ready=False, replacement=replace(RUNNING_ON_TARGET, ready=False)),
         Finish,

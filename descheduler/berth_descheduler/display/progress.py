@@ -16,6 +16,7 @@ from berth_descheduler.observers import Unobserved
 from berth_descheduler.outcome import Phase
 from berth_descheduler.plan_quality import judge_plan
 from berth_descheduler.planner import Plan
+from berth_descheduler.wording import count
 
 _STEPS: Final[Mapping[Phase, str]] = {
     Phase.LEASE: "waiting for the lease",
@@ -81,7 +82,7 @@ class RunProgress(Unobserved):
 
     def plan_begun(self, name: str, moves: int) -> None:
         """Say which plan it is, for `berth show` and `berth abort`."""
-        line = f"carrying out {name}: {moves} moves (berth show {name})"
+        line = f"carrying out {name}: {count(moves, 'move')} (berth show {name})"
         self._console.print(line, highlight=False, soft_wrap=True)
         self._bar.update(self._task, total=moves, completed=0)
 

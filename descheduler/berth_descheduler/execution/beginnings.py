@@ -48,7 +48,7 @@ def why_not_worth_it(
     if lasting >= least:
         return None
     if not refilled:
-        what = f"{count(lasting, 'node')} would be freed with {len(found.moves)} moves"
+        what = f"{count(lasting, 'node')} would be freed with {count(len(found.moves), 'move')}"
         text = f"Not begun: {what}, at least {least} are asked for."
         return NotBegun(Verdict.TOO_LITTLE_GAIN, text)
     plans = names_of(set(refilled.values()))

@@ -44,6 +44,7 @@ from berth_descheduler.planner import Invalid
 from berth_descheduler.planner.balance import SINGLE_PODS
 from berth_descheduler.plugins.defragmentation import StrategyName
 from berth_descheduler.settings import CycleSettings
+from berth_descheduler.wording import count
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
@@ -141,7 +142,7 @@ def _begin(shop: Workshop, plan: MigrationPlan, *, adopted: bool) -> MigrationPl
         raise PlanDeletedError(f"plan {plan.metadata.name} was deleted before it began") from error
     reason = EventReason.ADOPTED if adopted else EventReason.STARTED
     what = "Continuing what an interrupted run began" if adopted else "Moving"
-    announce(shop.client, shop.clock, plan, reason, f"{what}: {len(plan.spec.moves)} moves")
+    announce(shop.client, shop.clock, plan, reason, f"{what}: {count(len(plan.spec.moves), 'move')}")
     if adopted:
         _LOG.warning(log_keys.PLAN_ADOPTED, **{log_keys.KEY_PLAN: plan.metadata.name})
     shop.observer.plan_begun(plan.metadata.name, len(plan.spec.moves))
@@ -236,7 +237,7 @@ def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome
         return
     failed = [one for one in outcome.statuses if one.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
     for one in failed[:_MOST_MOVE_EVENTS]:
-        text = f"{one.namespace}/{one.pod} {one.state.value} {one.reason}: {one.message}"
+        text = f"{one.namespace}/{one.pod} {' '.join(filter(None, (one.state.value, one.reason)))}: {one.message}"
         announce(shop.client, shop.clock, plan, EventReason.MOVE_FAILED, text, bad=True)
     for room in [one for one in outcome.rooms if one.state is RoomState.FAILED][:_MOST_MOVE_EVENTS]:
         text = f"{room.name} {room.reason}: {room.message}"

@@ -303,12 +303,18 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if seen is not None and seen.node and (seen.ready or not facts.must_be_ready):
         return _landed(facts.target, seen.node)
     if _elapsed(facts.since.taken, timeouts.ready_seconds, now):
-        what = "is not to be seen any more" if seen is None else f"runs on {seen.node or 'no node'} but is not Ready"
-        message = f"the replacement {what} after {timeouts.ready_seconds:g} s"
+        message = f"the replacement {_what_is_amiss(seen)} after {timeouts.ready_seconds:g} s"
         return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT, message)
     if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, "stopped before the replacement was Ready")
     return Wait(MoveState.EVICTED, "waits until the replacement is Ready")
+
+
+def _what_is_amiss(seen: Replacement | None) -> str:
+    """Return why a replacement is not Ready."""
+    if seen is None:
+        return "is not to be seen any more"
+    return f"runs on {seen.node} but is not Ready" if seen.node else "has no node yet"
 
 
 def _landed(target: str, node: str) -> Finish:
