@@ -98,6 +98,7 @@ def test_a_dry_run_changes_nothing(cluster: FakeCluster, capsys: pytest.CaptureF
         ("--land-timeout", "0s", "--land-timeout is '0s'; expected a duration above zero"),
         ("--evict-timeout", "-1m", "--evict-timeout is '-1m'; expected a duration above zero"),
         ("--reservation-ttl", "1 week", "--reservation-ttl is '1 week'; expected a duration above zero"),
+        ("--max-duration", "0s", "--max-duration is '0s'; expected a duration above zero"),
         ("--pending-wait", "-1s", "--pending-wait is '-1s'; expected a duration from 0 on"),
         ("--pod-cool-down", "an hour", "--pod-cool-down is 'an hour'; expected a duration from 0 on"),
         ("--annotate-freed", "remove-me", "--annotate-freed is 'remove-me'; expected KEY=VALUE"),
@@ -143,11 +144,12 @@ def read_options(*arguments: str) -> dict[str, Any]:
 
 
 def test_the_options_become_settings() -> None:
-    waits = ("--approval-timeout=1h", "--ready-timeout=2m", "--lease-seconds=4")
+    waits = ("--approval-timeout=1h", "--ready-timeout=2m", "--lease-seconds=4", "--max-duration=2h")
     settings = cycle_settings(read_options("--approve", *waits, "--namespace=own"), trigger="Manual")
     assert settings.approval is Approval.APPROVE
     assert settings.approval_seconds == 3600
     assert settings.execution.timeouts.ready_seconds == 120
+    assert settings.execution.max_seconds == 7200
     assert (settings.lease_seconds, settings.lease_wait_seconds) == (4, 9)
     assert settings.namespace == "own"
 

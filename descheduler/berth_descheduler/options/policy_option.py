@@ -51,6 +51,7 @@ CARRIED_OUT: Final = frozenset(
     {
         "max_failed_share",
         "approval_timeout",
+        "max_duration",
         "reservation_ttl",
         "pod_cool_down",
         "min_freed_nodes",

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from berth_core.durations import format_duration
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.options.command_options import longest_grace, planner_settings, with_options
 from berth_descheduler.options.duration_options import duration_option
@@ -38,6 +39,12 @@ def run_options(command: F) -> F:
         *(
             click.option(f"--{name}-timeout", default=_default_timeout(name), **duration, help=text)
             for name, text in _TIMEOUTS.items()
+        ),
+        click.option(
+            "--max-duration",
+            default=format_duration(timedelta(seconds=ExecutionSettings().max_seconds or 0)),
+            **duration,
+            help="Begin nothing new when a plan has taken so long; so long its taints may stand.",
         ),
         click.option("--reservation-ttl", default="10m", **duration, help="Least TTL of a Reservation."),
         click.option(
@@ -70,6 +77,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
         execution=ExecutionSettings(
             timeouts=MoveTimeouts(**timeouts),
             max_failed_share=options["max_failed_share"],
+            max_seconds=duration_option(options, "max_duration"),
             max_grace=longest_grace(options),
             reservation_ttl=timedelta(seconds=duration_option(options, "reservation_ttl")),
         ),
