@@ -45,6 +45,8 @@ class Desk:
     scope: WebhookScope
     queued: list[Key]
     leads: bool = True
+    settings: OperatorSettings = field(default_factory=OperatorSettings)
+    clock: FakeClock = field(default_factory=FakeClock)
     rules: ClusterRules = field(default_factory=ClusterRules)
     announcer: Announcer = field(init=False)
     performer: Performer = field(init=False)
@@ -54,17 +56,24 @@ class Desk:
         self.performer = self.performer_that(lambda: self.leads)
 
     def performer_that(self, leads: Callable[[], bool]) -> Performer:
-        settings = OperatorSettings()
+        settings = self.settings
         allowances = Allowances(settings.limits, self.rules)
         crew = Crew(
             client=self.api.as_client(),
             cache=self.cache,
             prover=Prover(self.api.as_client(), self.cache, self.scope, settings.placeholders),
             priorities=self.priorities,
-            validator=Validator(self.api.as_client(), self.priorities, allowances, settings.placeholders),
+            validator=Validator(
+                self.api.as_client(),
+                self.priorities,
+                allowances,
+                settings,
+                self.clock,
+                self.cache.control_plane_nodes,
+            ),
             announcer=self.announcer,
         )
-        return Performer(crew, settings, FakeClock(), leads)
+        return Performer(crew, settings, self.clock, leads)
 
     @property
     def priorities(self) -> Priorities:

@@ -26,6 +26,7 @@ class OperatorProcess(ServiceProcess):
             "--lease-seconds=3",
             "--drain-seconds=0.2",
             "--limit=slots=none,share=none",
+            "--cluster-limit=share=none",
             *options,
         ]
         super().__init__(command, folder / f"berth-operator-{self.health_port}.log")

@@ -19,7 +19,12 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import ConfigurationSource, find_source
 from berth_kube.retries import RetryPolicy
-from berth_operator.bounds.limits import LimitSettings, parse_limit, parse_namespace_limits
+from berth_operator.bounds.limits import (
+    LimitSettings,
+    parse_limit,
+    parse_namespace_limits,
+    parse_namespace_tolerations,
+)
 from berth_operator.handlers import declare
 from berth_operator.program import Program
 from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
@@ -115,6 +120,29 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     help="The same for one namespace, instead of --limit; may be given several times.",
 )
 @click.option(
+    "--cluster-limit",
+    default="slots=none,share=80%",
+    metavar="PARTS",
+    help="What the live Reservations of all namespaces may hold together.",
+)
+@click.option(
+    "--highest-priority",
+    default=LimitSettings().highest_priority,
+    help="PriorityClasses of a higher value need a ResourceQuota scoped to them.",
+)
+@click.option("--control-plane-nodes", is_flag=True, help="Hold places on control-plane nodes, too.")
+@click.option(
+    "--no-dry-runs",
+    is_flag=True,
+    help="Do not ask the admission of a Reservation's namespace; go by --namespace-tolerations instead.",
+)
+@click.option(
+    "--namespace-tolerations",
+    multiple=True,
+    metavar="NAMESPACE:KEYS",
+    help="Taints that templates of a namespace (or *) may tolerate without dry runs; may be given several times.",
+)
+@click.option(
     "--guarded-priority-classes",
     default=",".join(sorted(LimitSettings().guarded_classes)),
     metavar="NAMES",
@@ -208,6 +236,11 @@ def read_limits(options: dict[str, Any]) -> LimitSettings:
     return LimitSettings(
         default=parse_limit("--limit", options["limit"]),
         by_namespace=parse_namespace_limits("--namespace-limit", options["namespace_limits"]),
+        cluster=parse_limit("--cluster-limit", options["cluster_limit"], LimitSettings().cluster),
+        control_plane_nodes=options["control_plane_nodes"],
+        dry_runs=not options["no_dry_runs"],
+        tolerations=parse_namespace_tolerations("--namespace-tolerations", options["namespace_tolerations"]),
+        highest_priority=options["highest_priority"],
         guarded_classes=frozenset(filter(None, options["guarded_priority_classes"].split(","))),
     )
 

@@ -120,7 +120,14 @@ class Engine:
             cache=self._cache,
             prover=self._prover,
             priorities=self._priorities,
-            validator=Validator(self._client, self._priorities, allowances, self._settings.placeholders),
+            validator=Validator(
+                self._client,
+                self._priorities,
+                allowances,
+                self._settings,
+                self._clock,
+                self._cache.control_plane_nodes,
+            ),
             announcer=self._announcer,
         )
         return Performer(crew, self._settings, self._clock, lambda: self.leading)

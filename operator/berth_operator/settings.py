@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_core.errors import InputError, require_positive
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.names import DEFAULT_NAMESPACE, PLACEHOLDER_IMAGE
 from berth_operator.bounds.limits import LimitSettings
 from berth_service.identity import unique_identity
 
@@ -53,7 +53,7 @@ class PlaceholderSettings:
     namespace: str = DEFAULT_NAMESPACE
     """Where placeholders, the webhook's Secret and the Lease live: Berth's own namespace."""
 
-    image: str = "rancher/mirrored-pause:3.6"
+    image: str = PLACEHOLDER_IMAGE
     """An image that does nothing; name the one that your nodes have already, often that of their container runtime."""
 
     deadline_margin_seconds: int = 60

@@ -84,6 +84,9 @@ PATH_PROVEN: Final = "proven"
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 """On a placeholder of a Reservation that names a queue: that queue, as schedulers with queues read it."""
 
+CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+"""Labels, and keys of taints, of the nodes that run the cluster itself."""
+
 CRITICAL_NODE_LABEL: Final = "critical"
 """A node that carries this label with the value `true` is never a source."""
 

@@ -19,6 +19,8 @@ LEADER_LEASE: Final = "berth-descheduler-leader"
 WEBHOOK_CONFIGURATION: Final = "berth-handover"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
 DEFAULT_NAMESPACE: Final = "berth-system"
+PLACEHOLDER_IMAGE: Final = "rancher/mirrored-pause:3.6"
+"""What placeholders run unless the operator is told otherwise."""
 
 LONGEST_LABEL_VALUE: Final = 63
 LONGEST_SUBDOMAIN: Final = 253

@@ -1,9 +1,10 @@
-"""Owns what stands in a new sandbox: Berth's namespace, its CRDs, its two service accounts and their rules.
+"""Owns what stands in a new sandbox: Berth's namespace, its CRDs, its two service accounts, their rules and policies.
 
-It does not own those CRDs and rules: they are the ones that a real cluster gets.
+It does not own those CRDs, rules and policies: they are the ones that a real cluster gets.
 """
 
 import importlib.resources
+import json
 from collections.abc import Iterable, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.names import DEFAULT_NAMESPACE, PLACEHOLDER_IMAGE
 from berth_kube.client import KubeClient
 from berth_kube.errors import Call, KubeError
 from berth_kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CRDS,
@@ -31,6 +34,7 @@ from berth_kube.resources import (
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
 from berth_sandbox.errors import SandboxError
+from berth_sandbox.ports import LOOPBACK
 
 OPERATOR: Final = "berth-operator"
 DESCHEDULER: Final = "berth-descheduler"
@@ -38,6 +42,13 @@ BERTH_ACCOUNTS: Final = (OPERATOR, DESCHEDULER)
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _TOKEN_SECONDS: Final = 365 * 24 * 3600
+_POLICY_VALUES: Final[dict[str, str | list[str]]] = {
+    "NAMESPACE": DEFAULT_NAMESPACE,
+    "IMAGES": [PLACEHOLDER_IMAGE],
+    "WEBHOOK_ADDRESSES": [f"https://{LOOPBACK}:"],
+    "NODE_ANNOTATIONS": ["cluster-autoscaler.kubernetes.io/scale-down-disabled"],
+}
+"""What the chart fills in from its values; the operator of a sandbox listens on a port of its own choice."""
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -53,7 +64,7 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 
 
 def install_berth(client: KubeClient) -> None:
-    """Make Berth's namespace, CRDs, service accounts and rules."""
+    """Make Berth's namespace, CRDs, service accounts, rules and admission policies."""
     namespace = _build(NAMESPACES, DEFAULT_NAMESPACE)
     namespace["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
     client.create(NAMESPACES, namespace)
@@ -62,8 +73,12 @@ def install_berth(client: KubeClient) -> None:
     for account in BERTH_ACCOUNTS:
         client.create(SERVICE_ACCOUNTS, _build(SERVICE_ACCOUNTS, account, DEFAULT_NAMESPACE))
         rules = read_rules(account)
-        _grant(client, account, rules.get("clusterRules", []), "", (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS))
-        _grant(client, account, rules.get("namespaceRules", []), DEFAULT_NAMESPACE, (ROLES, ROLE_BINDINGS))
+        everywhere = [*rules["clusterRules"], *rules.get("dryRunRules", [])]
+        _grant(client, account, everywhere, "", (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS))
+        _grant(client, account, rules["namespaceRules"], DEFAULT_NAMESPACE, (ROLES, ROLE_BINDINGS))
+    for policy, binding in build_admission_policies():
+        client.create(ADMISSION_POLICIES, policy)
+        client.create(ADMISSION_POLICY_BINDINGS, binding)
 
 
 def is_installed(client: KubeClient) -> bool:
@@ -99,12 +114,37 @@ def read_custom_resource_definitions() -> tuple[dict[str, Any], ...]:
 
 
 def read_rules(account: str) -> dict[str, Any]:
-    """Return the rules of one service account: `clusterRules` and `namespaceRules`."""
+    """Return the rules of one service account: `clusterRules`, `namespaceRules` and, of the operator, `dryRunRules`."""
     name = account.removeprefix("berth-")
     rules: dict[str, Any] = yaml.safe_load(
         _installed_folder("rules").joinpath(f"{name}-rules.yaml").read_text(encoding="utf-8")
     )
     return rules
+
+
+def build_admission_policies() -> tuple[tuple[dict[str, Any], dict[str, Any]], ...]:
+    """Return the policies that hold both accounts to what they need, each with its binding, as the chart makes them."""
+    text = _installed_folder("rules").joinpath("admission-policies.yaml").read_text(encoding="utf-8")
+    for name, value in _POLICY_VALUES.items():
+        text = text.replace(f"${{{name}}}", json.dumps(value))
+    return tuple((_build_policy(entry), _build_policy_binding(entry["name"])) for entry in yaml.safe_load(text))
+
+
+def _build_policy(entry: dict[str, Any]) -> dict[str, Any]:
+    user = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{entry['account']}"
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": entry["rules"]},
+        "matchConditions": [{"name": "account", "expression": f"request.userInfo.username == '{user}'"}],
+        **({"variables": entry["variables"]} if "variables" in entry else {}),
+        "validations": entry["validations"],
+    }
+    return {**_build(ADMISSION_POLICIES, entry["name"]), "spec": spec}
+
+
+def _build_policy_binding(policy: str) -> dict[str, Any]:
+    spec = {"policyName": policy, "validationActions": ["Deny"]}
+    return {**_build(ADMISSION_POLICY_BINDINGS, policy), "spec": spec}
 
 
 def _grant(

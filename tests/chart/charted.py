@@ -29,7 +29,11 @@ OWN_LABEL: Final = f"app.kubernetes.io/instance={RELEASE}"
 
 _APPLY: Final = "application/apply-patch+yaml"
 _STRICTLY: Final = (("dryRun", "All"), ("fieldValidation", "Strict"), ("fieldManager", "test"), ("force", "true"))
-_PLURALS: Final = {"NetworkPolicy": "networkpolicies", "DeschedulerPolicy": "deschedulerpolicies"}
+_PLURALS: Final = {
+    "NetworkPolicy": "networkpolicies",
+    "DeschedulerPolicy": "deschedulerpolicies",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+}
 
 Manifest = dict[str, Any]
 Values = Mapping[str, Any]

@@ -12,6 +12,8 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, NotFoundError
 from berth_kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CRDS,
@@ -22,7 +24,7 @@ from berth_kube.resources import (
     SERVICE_ACCOUNTS,
 )
 from berth_sandbox.binaries import find_helm
-from berth_sandbox.bootstrap import BERTH_ACCOUNTS
+from berth_sandbox.bootstrap import BERTH_ACCOUNTS, build_admission_policies
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import Helm, served
@@ -126,6 +128,9 @@ def remove_berth(client: KubeClient) -> None:
     for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
         for account in BERTH_ACCOUNTS:
             client.delete(resource, account)
+    for policy, binding in build_admission_policies():
+        client.delete(ADMISSION_POLICY_BINDINGS, binding["metadata"]["name"])
+        client.delete(ADMISSION_POLICIES, policy["metadata"]["name"])
     remove_own_kinds(client)
     with suppress(NotFoundError):
         client.delete(NAMESPACES, DEFAULT_NAMESPACE)

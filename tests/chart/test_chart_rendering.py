@@ -9,6 +9,7 @@ import click
 import pytest
 import yaml
 
+from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.api.options import rest_settings
 from berth_descheduler.options.policy_option import CARRIED_OUT, PLANNED, settings_to_serve
 from berth_descheduler.options.run_options import cycle_settings
@@ -18,6 +19,7 @@ from berth_descheduler.policies.reading import RunDefaults, read_policy
 from berth_descheduler.service import read_service_settings, serve
 from berth_operator.cli import main as operator
 from berth_operator.cli import read_settings
+from berth_sandbox.bootstrap import build_admission_policies
 from chart.charted import SERVICES, Helm, HelmError, Manifest, container, find, options
 from chart.value_sets import EVERYTHING, REFUSED, VALUE_SETS
 from conventions.generate_copies import CHART
@@ -40,12 +42,17 @@ NOT_FOR_A_SERVICE = {
 }
 """A pod has its account and its name; `--exact` and `--policies` go without saying, and policies say the rest."""
 
+CLUSTER_WIDE = {
+    *("ClusterRole", "ClusterRoleBinding", "DeschedulerPolicy"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+}
 FREE_MAPS = {"resources", "labels"}
 LEFT_AS_IT_IS = {
     ("operator", "image"),
     ("descheduler", "image"),
     ("descheduler", "digest"),
     ("descheduler", "enabled"),
+    ("admissionPolicies", "enabled"),
     ("networkPolicy", "enabled"),
 }
 
@@ -301,3 +308,38 @@ def test_the_dashboard_is_installed_as_it_stands_in_its_file(renderings: dict[st
     assert json.loads(data["berth.json"]) == json.loads(
         (CHART / "monitoring" / "dashboard.json").read_text(encoding="utf-8")
     )
+
+
+def policies(manifests: list[Manifest]) -> dict[str, Manifest]:
+    """Return what the chart makes of the admission policies, by kind and name."""
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    return {f"{m['kind']} {m['metadata']['name']}": m["spec"] for m in manifests if m["kind"] in kinds}
+
+
+def test_the_sandbox_has_the_charts_admission_policies(helm: Helm) -> None:
+    values = {"operator": {"options": {"webhookUrl": "https://127.0.0.1:1"}}}
+    rendered = policies(helm.render(values, namespace=DEFAULT_NAMESPACE))
+    built = {
+        f"{one['kind']} {one['metadata']['name']}": one["spec"] for pair in build_admission_policies() for one in pair
+    }
+    text = json.dumps(rendered).replace("https://127.0.0.1:1/", "https://127.0.0.1:")
+    assert json.loads(text) == built
+
+
+def test_the_admission_policies_can_be_left_out_with_what_hangs_on_them(helm: Helm) -> None:
+    manifests = helm.render({"admissionPolicies": {"enabled": False}})
+    assert policies(manifests) == {}
+    (everywhere,) = (m for m in manifests if m["kind"] == "ClusterRole" and m["metadata"]["name"] == "berth-operator")
+    assert not [rule for rule in everywhere["rules"] if "pods" in rule["resources"] and "create" in rule["verbs"]]
+
+
+def test_the_admission_policies_take_up_the_values(helm: Helm) -> None:
+    given = {"actions": ["Warn", "Audit"], "images": ["mirror.example/pause:1"], "nodeAnnotations": ["a.example/b"]}
+    values = {"admissionPolicies": given, "operator": {"options": {"image": "pause:9"}}}
+    made = policies(helm.render(values, namespace="elsewhere"))
+    assert {tuple(spec["validationActions"]) for spec in made.values() if "policyName" in spec} == {("Warn", "Audit")}
+    text = json.dumps(made).replace('\\"', "'")
+    assert "['pause:9','mirror.example/pause:1']" in text
+    assert "['a.example/b']" in text
+    assert "system:serviceaccount:elsewhere:berth-operator" in text
+    assert "${" not in text

@@ -21,6 +21,11 @@ EVERYTHING: Final[dict[str, Any]] = {
             "handoversAtOnce": 7,
             "limit": "slots=none,share=none",
             "namespaceLimit": {"team-a": "slots=50,share=10%", "team-b": "cpu=64"},
+            "clusterLimit": "slots=9,share=none",
+            "highestPriority": 1000,
+            "controlPlaneNodes": True,
+            "noDryRuns": True,
+            "namespaceTolerations": {"team-a": "gpu,spot", "*": "dedicated"},
             "guardedPriorityClasses": "precious",
             "leaseSeconds": 20,
             "sweepSeconds": 7.5,
@@ -81,6 +86,11 @@ EVERYTHING: Final[dict[str, Any]] = {
         },
         "on-request": {"profiles": [{"name": "low", "plugins": {"balance": {"enabled": ["Defragmentation"]}}}]},
     },
+    "admissionPolicies": {
+        "actions": ["Deny", "Audit"],
+        "images": ["mirror.example/pause:1"],
+        "nodeAnnotations": ["team.example/remove"],
+    },
     "networkPolicy": {
         "apiServerPorts": [7443],
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}],
@@ -100,6 +110,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     "one operator, one descheduler": {"operator": {"replicas": 1}, "descheduler": {"replicas": 1}},
     "no descheduler": {"descheduler": {"enabled": False}, "monitoring": EVERYTHING["monitoring"]},
     "no network policies": {"networkPolicy": {"enabled": False}},
+    "no admission policies": {"admissionPolicies": {"enabled": False}},
     "empty maps": {
         "operator": {"resources": {}, "options": {"limit": "", "image": "", "guardedPriorityClasses": ""}},
         "descheduler": {"resources": {}},
@@ -129,5 +140,6 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "an HTTP interface without TLS": ({"descheduler": {"rest": {"address": "0.0.0.0:80"}}}, "address"),
     "no descheduler at all": ({"descheduler": {"replicas": 0}}, "replicas"),
     "a misspelt resource": ({"operator": {"resources": {"request": {}}}}, "request"),
+    "a policy that denies and warns": ({"admissionPolicies": {"actions": ["Deny", "Warn"]}}, "actions"),
     "a label that is no text": ({"operator": {"podLabels": {"a": 1}}}, "podLabels"),
 }

@@ -5,6 +5,7 @@ import itertools
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,8 +13,17 @@ import pytest
 from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_kube.client import KubeClient
-from berth_kube.errors import ForbiddenError
-from berth_kube.resources import LIMIT_RANGES, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
+from berth_kube.errors import ForbiddenError, InvalidObjectError
+from berth_kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    LIMIT_RANGES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESERVATIONS,
+    RESOURCE_QUOTAS,
+)
 from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
@@ -178,6 +188,88 @@ def refusal(client: KubeClient, namespace: str, pod: dict[str, Any]) -> str:
     except ForbiddenError as error:
         return error.message
     return ""
+
+
+PRECIOUS = {"key": "precious", "operator": "Exists"}
+
+
+@contextmanager
+def toleration_denied(client: KubeClient, namespace: str) -> Iterator[None]:
+    """Have admission refuse pods of a namespace that tolerate a taint, from the first yield on."""
+    name = f"no-precious-{namespace}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    expression = "!object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') == 'precious')"
+    policy = {
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": expression, "message": "precious nodes are not for you"}],
+        },
+    }
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    binding = {
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": selector}},
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", **pod_template({}, cpu="1", tolerations=[PRECIOUS])}
+    pod["metadata"]["name"] = "asks"
+
+    def is_denied() -> bool:
+        try:
+            client.create(PODS, pod, namespace=namespace, dry_run=True)
+        except InvalidObjectError:
+            return True
+        return False
+
+    client.create(ADMISSION_POLICIES, policy)
+    client.create(ADMISSION_POLICY_BINDINGS, binding)
+    try:
+        eventually("the API server refuses it", is_denied, seconds=60)
+        yield
+    finally:
+        client.delete(ADMISSION_POLICY_BINDINGS, name)
+        client.delete(ADMISSION_POLICIES, name)
+
+
+def test_what_admission_refuses_in_its_namespace_is_refused_in_its_words(client: KubeClient, namespace: str) -> None:
+    with toleration_denied(client, namespace):
+        reserve(client, namespace, "tolerant", tolerations=[PRECIOUS])
+        reserve(client, namespace, "modest")
+        assert ended(client, namespace, "modest").phase is ReservationPhase.AVAILABLE
+        refused = ended(client, namespace, "tolerant")
+        assert refused.status.state is not None
+        assert refused.status.state.reason == "Invalid"
+        assert f"admission in namespace {namespace} refuses such a pod" in refused.status.state.message
+        assert "precious nodes are not for you" in refused.status.state.message
+
+
+def test_no_place_is_held_on_the_control_plane(client: KubeClient, sandbox: Sandbox, namespace: str) -> None:
+    """However a template tolerates the taint, and whether label or taint shows what the node is."""
+    key = "node-role.kubernetes.io/control-plane"
+    everything = [{"operator": "Exists"}]
+    shapes = {
+        "labelled": NodeShape(labels={"only": namespace, key: ""}),
+        "tainted": NodeShape(labels={"only": namespace}, taints=[{"key": key, "effect": "NoSchedule"}]),
+    }
+    nodes = [sandbox.add_nodes(1, shape, prefix=f"{namespace}-{name}-")[0] for name, shape in shapes.items()]
+    try:
+        template = pod_template({}, cpu="1", tolerations=everything)
+        body = build_reservation("pinned", cpu="1", owners=label_owner(app="x"), template=template, nodes=nodes)
+        client.create(RESERVATIONS, body, namespace=namespace)
+        pinned = ended(client, namespace, "pinned")
+        assert pinned.status.state is not None
+        assert pinned.status.state.reason == "Invalid"
+        assert "no place is held on control-plane nodes" in pinned.status.state.message
+        reserve(client, namespace, "drawn", tolerations=everything, nodeSelector={"only": namespace})
+        eventually("the scheduler finds no place", lambda: finds_no_place(client, namespace, "drawn"), seconds=60)
+    finally:
+        for node in nodes:
+            client.delete(NODES, node)
+
+
+def finds_no_place(client: KubeClient, namespace: str, name: str) -> bool:
+    state = read_reservation(client, namespace, name).status.state
+    return state is not None and state.reason == "UnschedulableYet"
 
 
 def test_our_classes_go_soon_after_the_last_reservation(client: KubeClient, namespace: str) -> None:

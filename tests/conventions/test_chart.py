@@ -1,9 +1,10 @@
+import re
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from berth_core import names
+from berth_core import labels, names
 from conventions.generate_copies import CHART
 
 PROGRAMS: Final = ("operator", "descheduler")
@@ -19,7 +20,7 @@ def rules(program: str) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_service_is_given_everything(program: str) -> None:
-    assert set(rules(program)) == {"clusterRules", "namespaceRules"}
+    assert set(rules(program)) <= {"clusterRules", "namespaceRules", "dryRunRules"}
     for rule in (rule for part in rules(program).values() for rule in part):
         assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}
         assert not [name for field in rule.values() for name in field if EVERYTHING in name]
@@ -41,3 +42,29 @@ def test_the_operator_touches_no_webhook_but_its_own() -> None:
     touching = [rule for rule in rules("operator")["clusterRules"] if kind in rule["resources"]]
     named = [rule.get("resourceNames") for rule in touching if rule["verbs"] != ["create"]]
     assert named == [[names.WEBHOOK_CONFIGURATION]]
+
+
+def test_only_the_right_to_dry_runs_hangs_on_the_policies() -> None:
+    assert rules("operator")["dryRunRules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
+    assert "dryRunRules" not in rules("descheduler")
+
+
+def test_the_policies_speak_of_the_keys_and_names_that_the_programs_use() -> None:
+    text = (CHART / "files" / "admission-policies.yaml").read_text(encoding="utf-8")
+    written = set(re.findall(r"\bberth\.volcano\.sh/[a-z-]+", text))
+    assert written <= {value for name, value in vars(labels).items() if name.isupper() and isinstance(value, str)} | {
+        "berth.volcano.sh/cooling"
+    }
+    for name in (
+        names.OPERATOR_LEASE,
+        names.DESCHEDULER_LEASE,
+        names.LEADER_LEASE,
+        names.WEBHOOK_CONFIGURATION,
+        names.WEBHOOK_SECRET,
+    ):
+        assert f"'{name}'" in text
+
+
+def test_the_policies_know_what_placeholders_run_by_default() -> None:
+    template = (CHART / "templates" / "admission-policies.yaml").read_text(encoding="utf-8")
+    assert f'default "{names.PLACEHOLDER_IMAGE}"' in template

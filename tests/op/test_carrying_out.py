@@ -152,7 +152,7 @@ def test_every_template_is_put_to_the_api_server(desk: Desk) -> None:
     both = place(tasks=[task("web"), task("db")])
     desk.know(of=both)
     calls = desk.perform(Validate(), of=both)
-    assert sum(call.startswith("dry-run pods") for call in calls) == 2
+    assert sum(call.startswith("dry-run pods") for call in calls) == 4, "as a pod, and in its namespace"
     seen = desk.cache.observe(PLACE_UID)
     assert seen is not None
     assert (seen.validated, seen.verdict) == (True, None)

@@ -10,12 +10,20 @@ import msgspec
 import pytest
 
 from berth_core.errors import InputError
-from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass
+from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass, Toleration
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Changed, Listed
 from berth_operator.acting.allowances import Allowances
-from berth_operator.bounds.limits import LimitSettings, NamespaceLimit, open_slots, parse_limit, parse_namespace_limits
+from berth_operator.bounds.limits import (
+    LimitSettings,
+    NamespaceLimit,
+    open_slots,
+    parse_limit,
+    parse_namespace_limits,
+    parse_namespace_tolerations,
+    why_not_tolerable,
+)
 from berth_operator.bounds.quotas import PodTraits, ResourceQuota, counts, traits_of, usage_of
 from berth_operator.picture.cluster_rules import ClusterRules, NodeOffer
 from handover_builders import place, slot
@@ -105,6 +113,89 @@ def test_a_limit_is_named_with_its_value_and_what_is_left(
 
 def test_what_a_cluster_offers_none_of_is_left_to_the_scheduler() -> None:
     assert book(limit=NamespaceLimit(share_percent=50)).admit(asking(cpu="64")) == ""
+
+
+def test_pods_are_counted_however_little_they_ask_for() -> None:
+    allowances = book(limit=NamespaceLimit(share_percent=50), nodes=[offering("a", cpu="10", pods="10")])
+    assert allowances.admit(asking(cpu="1m", replicas=5)) == ""
+    assert "may hold 5 of pods together, 50 % of the cluster's 10, 0 is left" in allowances.admit(asking(1, cpu="1m"))
+    several = book(limit=NamespaceLimit(share_percent=None, amounts={"pods": 2}))
+    assert "(limit pods)" in several.admit(asking(replicas=3))
+
+
+def test_all_namespaces_together_have_a_limit_of_their_own() -> None:
+    allowances = book(limit=NamespaceLimit(slots=3), cluster=NamespaceLimit(slots=4, share_percent=None))
+    assert allowances.admit(asking(replicas=3)) == ""
+    other = asking(1, replicas=2)
+    other = msgspec.structs.replace(other, metadata=msgspec.structs.replace(other.metadata, namespace="other"))
+    assert allowances.admit(other) == (
+        "the Reservations of all namespaces may hold 4 slots together, 1 are left and 2 are asked for (limit slots)"
+    )
+    allowances.forget("uid-0")
+    assert allowances.admit(other) == ""
+
+
+def test_several_namespaces_cannot_hold_the_whole_cluster_unless_they_are_told_so() -> None:
+    rules = ClusterRules()
+    rules.nodes.replace([offering("a", cpu="10", pods="100")])
+    allowances = Allowances(LimitSettings(), rules)
+    told = []
+    for number, namespace in enumerate("abc"):
+        one = asking(number, cpu="1", replicas=4)
+        told.append(
+            allowances.admit(
+                msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, namespace=namespace))
+            )
+        )
+    assert told[:2] == ["", ""]
+    assert "80 % of the cluster's 10" in told[2]
+
+
+def test_a_class_of_too_high_a_value_needs_a_quota_whatever_its_name() -> None:
+    classes = [
+        msgspec.convert({"metadata": {"name": name}, "value": value}, PriorityClass)
+        for name, value in (("urgent", 2000), ("usual", 1000))
+    ]
+    allowances = book(classes=classes, highest_priority=1000)
+    assert allowances.admit(asking(priorityClassName="usual")) == ""
+    assert allowances.admit(asking(1, priorityClassName="urgent")) == (
+        "namespace default may not reserve with PriorityClass urgent, whose value 2000 is above 1000: "
+        "it has no ResourceQuota that is scoped to it"
+    )
+    scoped = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["urgent"]}]}
+    granting = quota(hard={"pods": "5"}, scopeSelector=scoped)
+    assert book(granting, classes=classes, highest_priority=1000).admit(asking(priorityClassName="urgent")) == ""
+
+
+TOLERATED: dict[str, tuple[list[Toleration], str]] = {
+    "none": ([], ""),
+    "what each pod is given": ([Toleration(key="node.kubernetes.io/not-ready", effect="NoExecute")], ""),
+    "what the namespace may": ([Toleration(key="gpu")], ""),
+    "what all may": ([Toleration(key="spot")], ""),
+    "what another may": ([Toleration(key="secret")], "the taint secret"),
+    "everything": ([Toleration(operator="Exists")], "every taint"),
+}
+
+
+@pytest.mark.parametrize(("tolerations", "want"), TOLERATED.values(), ids=TOLERATED.keys())
+def test_without_dry_runs_a_namespace_tolerates_what_it_is_allowed(tolerations: list[Toleration], want: str) -> None:
+    given = parse_namespace_tolerations("--namespace-tolerations", ["team-a:gpu, x", "team-b:secret", "*:spot"])
+    told = why_not_tolerable(tolerations, LimitSettings(tolerations=given).tolerable("team-a"))
+    assert told == (
+        f"it tolerates {want}, which its namespace is not allowed to (--namespace-tolerations)" if want else ""
+    )
+
+
+def test_a_namespace_may_be_allowed_to_tolerate_everything() -> None:
+    given = parse_namespace_tolerations("--namespace-tolerations", ["team-a:*"])
+    keys = LimitSettings(tolerations=given).tolerable("team-a")
+    assert why_not_tolerable([Toleration(operator="Exists"), Toleration(key="any")], keys) == ""
+
+
+@pytest.mark.parametrize("texts", [["gpu"], [":gpu"], ["a:"], ["a:gpu", "a:spot"]])
+def test_tolerations_that_cannot_be_meant_are_refused(texts: list[str]) -> None:
+    with pytest.raises(InputError, match="--namespace-tolerations"):
+        parse_namespace_tolerations("--namespace-tolerations", texts)
 
 
 def test_a_namespace_of_its_own_limit_has_no_other() -> None:

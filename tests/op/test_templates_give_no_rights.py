@@ -68,6 +68,20 @@ def test_nothing_of_a_template_but_what_scheduling_sees_reaches_the_placeholder(
     spec = placeholder_of(GREEDY)["spec"]
     assert spec == {
         "activeDeadlineSeconds": 60,
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"},
+                                {"key": "node-role.kubernetes.io/master", "operator": "DoesNotExist"},
+                            ]
+                        }
+                    ]
+                }
+            }
+        },
         "automountServiceAccountToken": False,
         "containers": [
             {

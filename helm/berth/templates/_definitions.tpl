@@ -178,6 +178,9 @@ metadata:
     {{- include "berth.labels" $root | nindent 4 }}
 rules:
   {{- toYaml $rules.clusterRules | nindent 2 }}
+  {{- if and $rules.dryRunRules $root.Values.admissionPolicies.enabled (not $root.Values.operator.options.noDryRuns) }}
+  {{- toYaml $rules.dryRunRules | nindent 2 }}
+  {{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -52,6 +52,8 @@ class Allowances:
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._sums: dict[str, _Sums] = {}
+        self._total = Holding()
+        """What all admitted Reservations hold."""
 
     def note(self, reservation: Reservation) -> None:
         """Take in a version of a Reservation: what it holds may be less by now, or nothing any more."""
@@ -89,10 +91,17 @@ class Allowances:
         return (
             self._why_class_is_guarded(namespace, asked.usage, quotas)
             or self._why_out_of_range(namespace, specs)
-            or why_over_limit(
-                namespace, self._settings.of(namespace), sums.holding, asked.holding, self._rules.nodes.total()
-            )
+            or self._why_over_limits(namespace, sums, asked)
             or next(filter(None, (self._why_quota_refuses(quota, specs, asked, sums) for quota in quotas)), "")
+        )
+
+    def _why_over_limits(self, namespace: str, sums: _Sums, asked: _Entry) -> str:
+        offered = self._rules.nodes.total()
+        whose = f"the Reservations of namespace {namespace}"
+        return why_over_limit(
+            whose, self._settings.of(namespace), sums.holding, asked.holding, offered
+        ) or why_over_limit(
+            "the Reservations of all namespaces", self._settings.cluster, self._total, asked.holding, offered
         )
 
     def _why_class_is_guarded(
@@ -100,13 +109,20 @@ class Allowances:
     ) -> str:
         """Return why a namespace may not use a guarded PriorityClass."""
         for traits in usage:
-            guarded = traits.priority_class in self._settings.guarded_classes and namespace != _SYSTEM_NAMESPACE
-            if guarded and not any(names_class(quota, traits) for quota in quotas):
+            why = self._why_guarded(traits.priority_class) if namespace != _SYSTEM_NAMESPACE else None
+            if why is not None and not any(names_class(quota, traits) for quota in quotas):
                 return (
-                    f"namespace {namespace} may not reserve with PriorityClass {traits.priority_class}: "
+                    f"namespace {namespace} may not reserve with PriorityClass {traits.priority_class}{why}: "
                     "it has no ResourceQuota that is scoped to it"
                 )
         return ""
+
+    def _why_guarded(self, name: str) -> str | None:
+        """Return what to add to a guarded class's name, None where it is not guarded."""
+        known, highest = self._rules.classes.get(name), self._settings.highest_priority
+        if known is not None and known.value > highest:
+            return f", whose value {known.value} is above {highest}"
+        return "" if name in self._settings.guarded_classes else None
 
     def _why_out_of_range(self, namespace: str, specs: Specs) -> str:
         ranges = self._rules.limit_ranges.all_in(namespace)
@@ -144,6 +160,7 @@ class Allowances:
     def _add(self, entry: _Entry, *, sign: int) -> None:
         sums = self._sums.setdefault(entry.namespace, _Sums())
         sums.holding = sums.holding.plus(entry.holding) if sign > 0 else sums.holding.minus(entry.holding)
+        self._total = self._total.plus(entry.holding) if sign > 0 else self._total.minus(entry.holding)
         for traits, usage in entry.usage.items():
             group = sums.usage.setdefault(traits, {})
             for name, amount in usage.items():

@@ -261,6 +261,7 @@ class Performer:
             priority=priority,
             deadline_seconds=self._deadline_seconds(reservation),
             settings=self._settings.placeholders,
+            barred_nodes=None if self._settings.limits.control_plane_nodes else self._cache.barred_nodes(),
         )
         body = change(body)
         namespace = self._settings.placeholders.namespace

@@ -1,4 +1,4 @@
-"""Owns the limits of reserving: how much of the cluster the live Reservations of one namespace may hold together.
+"""Owns the limits of reserving: how much Reservations may hold, alone and together, where and at which priority.
 
 It does not own the quotas that a namespace has for its pods (`bounds.quotas`), nor the counting (`allowances`).
 """
@@ -8,27 +8,31 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_core.errors import InputError
-from berth_core.objects import PodSpec
+from berth_core.objects import PodSpec, Toleration
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, Slot, SlotState
-from berth_core.resources import ResourceAmounts, format_amount
+from berth_core.resources import PODS, ResourceAmounts, format_amount
 
 SLOTS: Final = "slots"
 SHARE: Final = "share"
 _WHOLE_PERCENT: Final = 100
 _OPEN: Final = frozenset({SlotState.PENDING, SlotState.HELD})
+_EVERY_NAMESPACE: Final = "*"
+_EVERY_KEY: Final = "*"
+_TOLERATED_BY_ALL: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Each pod is given tolerations of these taints."""
 _FORM: Final = "parts like slots=200, share=50% or cpu=64, with commas between; slots=none and share=none lift a limit"
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceLimit:
-    """What the live Reservations of one namespace may hold together; slots that an owner has taken do not count."""
+    """What live Reservations may hold together; slots that an owner has taken do not count."""
 
     slots: int | None = 1000
     """How many slots; None for any number."""
 
     share_percent: float | None = 50.0
-    """How much of what all nodes of the cluster offer, of each resource that they offer; None for all and more."""
+    """How much of what all nodes of the cluster offer, of each resource and of the pods; None for all and more."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)
     """How much of the resources that are named; cpu in thousandths, everything else in its unit."""
@@ -36,13 +40,31 @@ class NamespaceLimit:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """The limit of every namespace."""
+    """The limits of every namespace and of all together."""
 
     default: NamespaceLimit = field(default_factory=NamespaceLimit)
     """For namespaces that have none of their own."""
 
     by_namespace: Mapping[str, NamespaceLimit] = field(default_factory=dict)
     """Namespace to its own limit, which stands instead of the default one."""
+
+    cluster: NamespaceLimit = field(default_factory=lambda: NamespaceLimit(slots=None, share_percent=80.0))
+    """For the Reservations of all namespaces together, so that several namespaces cannot hold the whole cluster."""
+
+    control_plane_nodes: bool = False
+    """Whether places may be held on control-plane nodes."""
+
+    dry_runs: bool = True
+    """Whether admission in a Reservation's namespace is asked, by a dry run, what it says to its pods. Without that a
+    template may only tolerate what its namespace is allowed."""
+
+    tolerations: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Without dry runs: namespace, or `*` for all, to the keys of the taints that templates may tolerate there, or
+    `*` for any."""
+
+    highest_priority: int = 1_000_000_000
+    """PriorityClasses above this value are guarded like the ones named below; by default those of the system, which
+    alone may be higher."""
 
     guarded_classes: frozenset[str] = frozenset({"system-cluster-critical", "system-node-critical"})
     """PriorityClasses for which a namespace needs a ResourceQuota that is scoped to them, as the API server can be
@@ -52,12 +74,19 @@ class LimitSettings:
         """Return the limit of a namespace."""
         return self.by_namespace.get(namespace, self.default)
 
+    def tolerable(self, namespace: str) -> frozenset[str]:
+        """Return the keys of the taints that a namespace's templates may tolerate where admission is not asked."""
+        empty: frozenset[str] = frozenset()
+        given = self.tolerations.get(_EVERY_NAMESPACE, empty) | self.tolerations.get(namespace, empty)
+        return given | _TOLERATED_BY_ALL
 
-def parse_limit(option: str, text: str) -> NamespaceLimit:
+
+def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -> NamespaceLimit:
     """Return the limit that a text like `slots=200,share=50%,cpu=64` means; raises InputError naming the option.
 
     What is left out is as by default.
     """
+    default = default or NamespaceLimit()
     parts: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, value = (piece.strip() for piece in part.partition("="))
@@ -65,7 +94,6 @@ def parse_limit(option: str, text: str) -> NamespaceLimit:
             raise InputError(option, text, _FORM)
         parts[name] = value
     slots, share = parts.pop(SLOTS, None), parts.pop(SHARE, None)
-    default = NamespaceLimit()
     try:
         return NamespaceLimit(
             slots=default.slots if slots is None else _parse_count(slots),
@@ -85,6 +113,27 @@ def parse_namespace_limits(option: str, texts: Iterable[str]) -> dict[str, Names
             raise InputError(option, text, "each namespace once, as in team-a:slots=200,share=10%")
         found[namespace.strip()] = parse_limit(option, limit)
     return found
+
+
+def parse_namespace_tolerations(option: str, texts: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the keys by namespace that texts like `team-a:gpu,spot` mean; raises InputError naming the option."""
+    found: dict[str, frozenset[str]] = {}
+    for text in texts:
+        namespace, colon, keys = text.partition(":")
+        named = frozenset(filter(None, (key.strip() for key in keys.split(","))))
+        if not colon or not namespace.strip() or not named or namespace.strip() in found:
+            raise InputError(option, text, "each namespace (or *) once with keys of taints, as in team-a:gpu,spot")
+        found[namespace.strip()] = named
+    return found
+
+
+def why_not_tolerable(tolerations: Iterable[Toleration], keys: frozenset[str]) -> str:
+    """Return which toleration is of none of some taints, "" where each is."""
+    for one in tolerations:
+        if (one.key or _EVERY_KEY) not in keys and _EVERY_KEY not in keys:
+            what = f"the taint {one.key}" if one.key else "every taint"
+            return f"it tolerates {what}, which its namespace is not allowed to (--namespace-tolerations)"
+    return ""
 
 
 def _parse_count(text: str) -> int | None:
@@ -140,15 +189,17 @@ def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
     """Return what slots hold together; each spec with how many slots of it are open."""
     total = Holding()
     for spec, count in specs:
-        total = total.plus(Holding(count, effective_requests(spec).times(count)))
+        pods = ResourceAmounts({PODS: count})
+        total = total.plus(Holding(count, effective_requests(spec).times(count).plus(pods)))
     return total
 
 
-def why_over_limit(
-    namespace: str, limit: NamespaceLimit, held: Holding, asked: Holding, cluster: ResourceAmounts
-) -> str:
-    """Return which limit of a namespace would be passed, its value and what is left of it; "" where none would be."""
-    subject = f"the Reservations of namespace {namespace} may hold"
+def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Holding, cluster: ResourceAmounts) -> str:
+    """Return which limit would be passed, its value and what is left of it; "" where none would be.
+
+    `whose` names the Reservations that it is for.
+    """
+    subject = f"{whose} may hold"
     if limit.slots is not None and held.slots + asked.slots > limit.slots:
         left = max(0, limit.slots - held.slots)
         return f"{subject} {limit.slots} slots together, {left} are left and {asked.slots} are asked for (limit slots)"

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.labels import (
+    CONTROL_PLANE_KEYS,
     DAEMON_POD_LABEL,
     FENCE_LABEL,
     HANDOVER_GATE,
@@ -17,6 +18,7 @@ from berth_core.labels import (
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
+    PREFIX,
     PROBE_LABEL,
     QUEUE_ANNOTATION,
     RESERVATION_LABEL,
@@ -46,6 +48,14 @@ _NOBODY_UID: Final = 65535
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
 """So that no pod of a user's priority can preempt a fence."""
+_NOT_OF_A_PLACEHOLDER: Final = frozenset(
+    {
+        *("serviceAccountName", "serviceAccount", "imagePullSecrets", "volumes", "ephemeralContainers", "hostAliases"),
+        *("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers", "nodeName", "os"),
+        *("priority", "preemptionPolicy"),
+    }
+)
+"""The last two follow from the class."""
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -74,11 +84,13 @@ def build_placeholder(
     priority: int,
     deadline_seconds: int | None,
     settings: PlaceholderSettings,
+    barred_nodes: Iterable[str] | None = (),
 ) -> Body:
     """Return the pod that holds one slot: the template's requests and constraints, nothing of its work.
 
     `deadline_seconds` is after how long the kubelet ends it by itself, None for never. It carries none of the
-    owner's labels, so that no Service, ReplicaSet or disruption budget selects it.
+    owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It goes to no node that is labelled
+    as one of the control plane, nor to `barred_nodes`; None lets it go to all of them.
     """
     meta = reservation.metadata
     body: Body = {
@@ -99,7 +111,10 @@ def build_placeholder(
                 **({QUEUE_ANNOTATION: reservation.spec.queue} if reservation.spec.queue else {}),
             },
         },
-        "spec": _placeholder_spec(reservation, task, settings) | {"priorityClassName": priority_class_name(priority)},
+        "spec": {
+            **_placeholder_spec(reservation, task, settings, barred_nodes),
+            "priorityClassName": priority_class_name(priority),
+        },
     }
     if deadline_seconds is not None:
         body["spec"]["activeDeadlineSeconds"] = max(1, deadline_seconds)
@@ -177,7 +192,12 @@ def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSett
     }
 
 
-def _placeholder_spec(reservation: Reservation, task: ReservationTask, settings: PlaceholderSettings) -> Body:
+def _placeholder_spec(
+    reservation: Reservation,
+    task: ReservationTask,
+    settings: PlaceholderSettings,
+    barred_nodes: Iterable[str] | None,
+) -> Body:
     spec = task.template.spec
     requests = effective_requests(spec).to_quantities()
     result = _idle_spec("placeholder", requests, settings) | {
@@ -190,6 +210,8 @@ def _placeholder_spec(reservation: Reservation, task: ReservationTask, settings:
     if spec.node_selector:
         result["nodeSelector"] = dict(spec.node_selector)
     terms = _node_terms(spec, task.reservation_node_names)
+    if barred_nodes is not None:
+        terms = _barring(terms, barred_nodes)
     if terms:
         result["affinity"] = {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
@@ -215,6 +237,21 @@ def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
     bases: list[Body] = [term for term in terms if term] if terms else [{}]
     tied = [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
     return tied or terms
+
+
+def _barring(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
+    """Return node terms that allow neither nodes labelled as the control plane's nor some others by name."""
+    if terms and not any(terms):
+        return terms  # empty ones allow no node at all
+    labelled = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE_KEYS]
+    named = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in sorted(nodes)]
+    bases: list[Body] = [term for term in terms if term] or [{}]
+    return [
+        term
+        | {"matchExpressions": [*term.get("matchExpressions", []), *labelled]}
+        | ({"matchFields": [*term.get("matchFields", []), *named]} if named else {})
+        for term in bases
+    ]
 
 
 def build_priority_class(value: int) -> Body:
@@ -286,6 +323,46 @@ def build_validation_pod(
         },
         "spec": spec,
     }
+
+
+def build_admission_pod(reservation: Reservation, task: ReservationTask, raw_template: Mapping[str, Any]) -> Body:
+    """Return the pod whose dry-run creation in the Reservation's namespace asks what admission there says to it.
+
+    It is the task's pod, without what a placeholder does not have and admission may mind: account, volumes, the node's
+    network and processes, privileges. It has a placeholder's restricted security instead.
+    """
+    raw = raw_template.get("spec") or {}
+    spec = {key: value for key, value in raw.items() if key not in _NOT_OF_A_PLACEHOLDER}
+    spec |= {
+        "schedulerName": scheduler_of(reservation, task.template.spec),
+        "automountServiceAccountToken": False,
+        "securityContext": _restricted_pod_security(),
+    }
+    for kind in ("containers", "initContainers"):
+        if raw.get(kind):
+            spec[kind] = [_restricted_container(one) for one in raw[kind]]
+    metadata = raw_template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{probe_name(reservation.metadata.uid)}-{task.name}"[:63].rstrip("-"),
+            "namespace": reservation.metadata.namespace,
+            "labels": _not_ours(metadata.get("labels") or {}),
+            "annotations": _not_ours(metadata.get("annotations") or {}),
+        },
+        "spec": spec,
+    }
+
+
+def _not_ours(keyed: Mapping[str, Any]) -> Body:
+    return {key: value for key, value in keyed.items() if not key.startswith(f"{PREFIX}/")}
+
+
+def _restricted_container(raw: Mapping[str, Any]) -> Body:
+    """Return a container without volumes and the node's ports, and with a placeholder's security."""
+    kept = {key: value for key, value in raw.items() if key not in {"volumeMounts", "volumeDevices", "ports"}}
+    return kept | {"securityContext": _restricted_container_security()}
 
 
 def handover_toleration() -> Body:

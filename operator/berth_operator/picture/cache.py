@@ -327,6 +327,16 @@ class Cache:
         if news.of_access:
             self._announce_held_on(name)
 
+    def control_plane_nodes(self) -> frozenset[str]:
+        """Return the names of the control plane's nodes, by label or taint."""
+        with self._lock:
+            return self._nodes.of_control_plane()
+
+    def barred_nodes(self) -> frozenset[str]:
+        """Return the names of the control plane's nodes that no label shows to be that."""
+        with self._lock:
+            return self._nodes.barred()
+
     def replace_nodes(self, listed: Iterable[GuardableNode], version: str) -> None:
         """Take in a complete list of nodes; those that are older than it and not in it are gone."""
         present = {node.metadata.uid: node for node in listed}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from berth_core.labels import HANDOVER_TAINT
+from berth_core.labels import CONTROL_PLANE_KEYS, HANDOVER_TAINT
 from berth_core.objects import NodeSpec, ObjectMeta
 from berth_core.quantity import QuantityError
 from berth_core.resources import PODS, ResourceAmounts
@@ -30,6 +30,16 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def guard_deadline(self) -> str | None:
         """Return the value of our guard, None where the node has none."""
         return next((taint.value for taint in self.spec.taints if taint.key == HANDOVER_TAINT), None)
+
+    @property
+    def is_barred(self) -> bool:
+        """Return whether it is of the control plane by a taint."""
+        return any(taint.key in CONTROL_PLANE_KEYS for taint in self.spec.taints)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Return whether it is of the control plane by a label."""
+        return any(key in self.metadata.labels for key in CONTROL_PLANE_KEYS)
 
     @property
     def access(self) -> NodeAccess:
@@ -54,6 +64,8 @@ class NodeBook:
 
     _nodes: dict[str, GuardableNode] = field(default_factory=dict)
     _guarded_since: dict[str, float] = field(default_factory=dict)
+    _of_control_plane: dict[str, bool] = field(default_factory=dict)
+    """Names of the control plane's nodes to whether they are so by a label."""
 
     def __iter__(self) -> Iterator[GuardableNode]:
         return iter(tuple(self._nodes.values()))
@@ -75,6 +87,10 @@ class NodeBook:
         name = node.metadata.name
         known = self._nodes.get(name)
         self._nodes[name] = node
+        if node.is_labelled or node.is_barred:
+            self._of_control_plane[name] = node.is_labelled
+        else:
+            self._of_control_plane.pop(name, None)
         deadline = node.guard_deadline
         if deadline is None:
             self._guarded_since.pop(name, None)
@@ -87,11 +103,20 @@ class NodeBook:
     def take(self, name: str) -> None:
         """Forget a node."""
         self._nodes.pop(name, None)
+        self._of_control_plane.pop(name, None)
         self._guarded_since.pop(name, None)
 
     def missing(self, names: AbstractSet[str]) -> frozenset[str]:
         """Return those of some names that no node has."""
         return frozenset(names - self._nodes.keys())
+
+    def of_control_plane(self) -> frozenset[str]:
+        """Return the names of the control plane's nodes."""
+        return frozenset(self._of_control_plane)
+
+    def barred(self) -> frozenset[str]:
+        """Return the names of those that only a taint shows to be the control plane's."""
+        return frozenset(name for name, labelled in self._of_control_plane.items() if not labelled)
 
     def guarded(self) -> AbstractSet[str]:
         """Return the names of the nodes that carry our guard."""

@@ -1,0 +1,150 @@
+"""The admission policies refuse whatever the two accounts do not need, and let through all that they do."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+
+from account_acts import (
+    ALLOWED,
+    NAMESPACE,
+    REFUSED,
+    THEIR_TAINT,
+    Body,
+    Ground,
+    bystander,
+    changed,
+    is_refused,
+    lease,
+    placeholder,
+    plans_reservation,
+    registration,
+    secret,
+    tenants_pod,
+)
+from berth_core.names import (
+    DEFAULT_NAMESPACE,
+)
+from berth_kube.client import KubeClient, connect
+from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError
+from berth_kube.resources import (
+    ADMISSION_POLICIES,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESERVATIONS,
+    SECRETS,
+)
+from berth_operator.decisions import manifests
+from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
+from berth_sandbox.sandbox import Sandbox
+from cluster_fixtures import refuse_other_contexts
+from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
+from waiting import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def ground(sandbox: Sandbox) -> Iterator[Ground]:
+    refuse_other_contexts(sandbox.context)
+    with ExitStack() as stack:
+        admin = stack.enter_context(sandbox.connect())
+        accounts = {
+            name: stack.enter_context(connect(kubeconfig=str(sandbox.service_account_kubeconfig(name))))
+            for name in (OPERATOR, DESCHEDULER)
+        }
+        make_namespace(admin, NAMESPACE)
+        (node,) = sandbox.add_nodes(1, prefix="policies-node-")
+        admin.merge_patch(NODES, node, {"spec": {"taints": [THEIR_TAINT]}})
+        made = [
+            (PODS, tenants_pod(), NAMESPACE),
+            (PODS, bystander(), DEFAULT_NAMESPACE),
+            (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
+            (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),
+            (PODS, placeholder("held"), DEFAULT_NAMESPACE),
+            (RESERVATIONS, build_reservation("theirs", cpu="1", owners=label_owner(app="any")), NAMESPACE),
+            (RESERVATIONS, changed(plans_reservation("of-a-plan"), "metadata.ownerReferences", []), NAMESPACE),
+        ]
+        for resource, body, namespace in made:
+            admin.create(resource, body, namespace=namespace)
+        stack.enter_context(without_pod_security(admin))
+        ground = Ground(node, accounts)
+        # The last one of the file: the API server takes policies up in the order of their making.
+        eventually("the policies are in force", lambda: is_refused(ground, "an event of another reporter"), seconds=60)
+        yield ground
+        for resource, body, namespace in reversed(made):
+            with suppress(NotFoundError):
+                grace = 0 if resource is PODS else None
+                admin.delete(resource, body["metadata"]["name"], namespace=namespace, grace_seconds=grace)
+        admin.delete(NODES, node)
+
+
+@contextmanager
+def without_pod_security(admin: KubeClient) -> Iterator[None]:
+    """Have Berth's own namespace take any pod meanwhile, as one that is not held to a Pod Security level."""
+    level = "pod-security.kubernetes.io/enforce"
+    was = admin.get(NAMESPACES, DEFAULT_NAMESPACE)["metadata"]["labels"][level]
+    admin.merge_patch(NAMESPACES, DEFAULT_NAMESPACE, {"metadata": {"labels": {level: None}}})
+    pod = {"apiVersion": "v1", "kind": "Pod", **pod_template({}, cpu="1", hostNetwork=True)}
+    pod["metadata"]["name"] = "on-the-network"
+
+    def takes_any_pod() -> bool:
+        try:
+            admin.create(PODS, pod, namespace=DEFAULT_NAMESPACE, dry_run=True)
+        except ForbiddenError:
+            return False
+        return True
+
+    try:
+        eventually("the namespace takes any pod", takes_any_pod, seconds=60)
+        yield
+    finally:
+        admin.merge_patch(NAMESPACES, DEFAULT_NAMESPACE, {"metadata": {"labels": {level: was}}})
+        eventually("the namespace is restricted again", lambda: not takes_any_pod(), seconds=60)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_the_policies_refuse(ground: Ground, case: str) -> None:
+    act, told = REFUSED[case]
+    with pytest.raises(InvalidObjectError, match="ValidatingAdmissionPolicy") as refusal:
+        act(ground)
+    assert told in str(refusal.value)
+
+
+def test_the_policies_let_both_accounts_do_what_they_need(ground: Ground) -> None:
+    for case, act in ALLOWED.items():
+        try:
+            act(ground)
+        except KubeError as error:
+            raise AssertionError(f"{case}: {error}") from error
+
+
+def test_nobody_else_is_held_to_the_policies(ground: Ground, sandbox: Sandbox) -> None:
+    assert is_refused(ground, "another Lease")
+    with sandbox.connect() as admin:
+        admin.create(LEASES, lease("mine"), namespace=DEFAULT_NAMESPACE, dry_run=True)
+        admin.create(SECRETS, secret("mine"), namespace=DEFAULT_NAMESPACE, dry_run=True)
+        admin.create(MUTATING_WEBHOOKS, changed(registration(), "metadata.name", "mine"), dry_run=True)
+
+
+def test_the_policies_are_well_typed(ground: Ground, sandbox: Sandbox) -> None:
+    assert is_refused(ground, "another Lease")
+    with sandbox.connect() as admin:
+
+        def policies() -> list[Body]:
+            found: list[Body] = admin.list(ADMISSION_POLICIES).items
+            return found
+
+        def all_are_checked() -> bool:
+            return all("typeChecking" in policy.get("status", {}) for policy in policies())
+
+        eventually("the policies are type checked", all_are_checked, seconds=120)
+        warnings = {
+            policy["metadata"]["name"]: policy["status"]["typeChecking"].get("expressionWarnings", [])
+            for policy in policies()
+        }
+    assert not any(warnings.values()), warnings

@@ -1,0 +1,284 @@
+"""A new Reservation is put to the admission of its own namespace, and held to the operator's bounds on nodes."""
+# ruff: noqa: ANN401 - fields of API objects are anything
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
+from berth_core.objects import PodTemplate, Toleration
+from berth_core.reservations import Reservation, ReservationReason, ReservationTask
+from berth_core.selectors import matches_node_affinity
+from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, RefusedError
+from berth_operator.bounds.limits import LimitSettings
+from berth_operator.decisions.actions import CreatePlaceholder, Validate
+from berth_operator.decisions.manifests import build_admission_pod
+from berth_operator.decisions.observation import Verdict
+from berth_operator.picture.node_book import GuardableNode
+from berth_operator.settings import OperatorSettings
+from builders import node, task
+from fake_api import error
+from handover_builders import PLACE_UID, place
+from operator_desk import Desk, desk
+
+__all__ = ["desk"]
+
+NAME = "probe"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+
+
+def in_namespace(act: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what a dry run answers that does something only in the Reservation's own namespace."""
+    return lambda body: act(body) if body["metadata"]["namespace"] == "default" else body
+
+
+def refusing(kind: type[KubeError], message: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def refuse(body: dict[str, Any]) -> dict[str, Any]:
+        raise error(kind, message.replace(NAME, body["metadata"]["name"]))
+
+    return in_namespace(refuse)
+
+
+def judged(desk: Desk, reservation: Reservation | None = None) -> Verdict | None:
+    """Return the verdict on a Reservation that is new."""
+    reservation = reservation or place()
+    desk.know(of=reservation)
+    desk.perform(Validate(), of=reservation)
+    seen = desk.cache.observe(reservation.metadata.uid)
+    assert seen is not None
+    assert seen.validated
+    return seen.verdict
+
+
+REFUSALS: dict[str, tuple[type[KubeError], str, str]] = {
+    "a policy": (
+        InvalidObjectError,
+        f'pods "{NAME}" is forbidden: ValidatingAdmissionPolicy "p" denied request: not here',
+        'ValidatingAdmissionPolicy "p" denied request: not here',
+    ),
+    "a webhook": (ForbiddenError, 'admission webhook "w" denied the request: no', 'admission webhook "w" denied the'),
+    "a webhook that says otherwise": (RefusedError, 'admission webhook "w" denied the request: no', "denied"),
+    "a webhook that knows no dry runs": (RefusedError, 'admission webhook "w" does not support dry run', "dry run"),
+}
+
+
+@pytest.mark.parametrize(("kind", "message", "want"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_what_admission_refuses_is_invalid_with_its_words(
+    desk: Desk, kind: type[KubeError], message: str, want: str
+) -> None:
+    desk.api.on_dry_run = refusing(kind, message)
+    verdict = judged(desk)
+    assert verdict is not None
+    assert verdict.reason is ReservationReason.INVALID
+    assert verdict.message.startswith("task web: admission in namespace default refuses such a pod: ")
+    assert want in verdict.message
+    assert NAME not in verdict.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["exceeded quota: few, requested: pods=1", "[maximum cpu usage per Container is 1, but limit is 2]"],
+)
+def test_what_quotas_and_limit_ranges_refuse_is_forbidden(desk: Desk, words: str) -> None:
+    desk.api.on_dry_run = refusing(ForbiddenError, f'pods "{NAME}" is forbidden: {words}')
+    assert judged(desk) == Verdict(ReservationReason.FORBIDDEN, f"task web: {words}")
+    desk.api.on_dry_run = lambda body: body
+    assert judged(desk, place(uid="uid-after", name="after")) is None, "nothing of the one before is counted"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ['User "x" cannot create resource "pods" in API group ""', "error looking up service account default/default"],
+)
+def test_what_says_nothing_of_the_template_is_asked_again(desk: Desk, words: str) -> None:
+    desk.api.on_dry_run = refusing(ForbiddenError, words)
+    desk.know(of=place())
+    with pytest.raises(ForbiddenError):
+        desk.perform(Validate())
+    seen = desk.cache.observe(PLACE_UID)
+    assert seen is not None
+    assert not seen.validated
+
+
+def selecting(body: dict[str, Any]) -> dict[str, Any]:
+    body["spec"]["nodeSelector"] = {"team": "a"}
+    return body
+
+
+def rescheduling(body: dict[str, Any]) -> dict[str, Any]:
+    body["spec"]["schedulerName"] = "theirs"
+    return body
+
+
+CHANGES = {
+    "the nodes": (selecting, "nodeSelector {'team': 'a'}"),
+    "the scheduler": (rescheduling, "schedulerName theirs"),
+}
+
+
+@pytest.mark.parametrize(("change", "want"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_template_that_admission_would_send_elsewhere_is_invalid(desk: Desk, change: Any, want: str) -> None:
+    desk.api.on_dry_run = in_namespace(change)
+    verdict = judged(desk)
+    assert verdict is not None
+    assert verdict.reason is ReservationReason.INVALID
+    assert want in verdict.message
+
+
+def asked(desk: Desk) -> list[str]:
+    """Return the namespaces that dry runs are made in from now on."""
+    namespaces: list[str] = []
+
+    def note(body: dict[str, Any]) -> dict[str, Any]:
+        namespaces.append(body["metadata"]["namespace"])
+        return body
+
+    desk.api.on_dry_run = note
+    return namespaces
+
+
+def test_equal_templates_are_asked_for_again_after_half_a_minute_as_policies_change(desk: Desk) -> None:
+    namespaces = asked(desk)
+    template = {"spec": {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}
+
+    def digested(number: int) -> Reservation:
+        made = place(uid=f"uid-{number}", name=f"place-{number}")
+        notes = {"berth.volcano.sh/templates-digest": "same"}
+        metadata = msgspec.structs.replace(made.metadata, annotations=notes)
+        tasks = (ReservationTask(name="web", template=msgspec.convert(template, PodTemplate)),)
+        return msgspec.structs.replace(made, metadata=metadata, spec=msgspec.structs.replace(made.spec, tasks=tasks))
+
+    assert judged(desk, digested(0)) is None
+    assert judged(desk, digested(1)) is None
+    assert namespaces == ["berth-system", "default"]
+    desk.clock.advance(31)
+    assert judged(desk, digested(2)) is None
+    assert namespaces == ["berth-system", "default", "default"]
+
+
+def test_without_dry_runs_only_our_own_namespace_is_asked(desk: Desk) -> None:
+    limits = LimitSettings(dry_runs=False, tolerations={"default": frozenset({"gpu"})})
+    desk.settings = replace(OperatorSettings(), limits=limits)
+    desk.performer = desk.performer_that(lambda: True)
+    namespaces = asked(desk)
+    assert judged(desk, tolerating(Toleration(key="gpu"))) is None
+    assert namespaces == ["berth-system"]
+    verdict = judged(desk, tolerating(Toleration(key="control"), name="other", uid="uid-other"))
+    assert verdict == Verdict(
+        ReservationReason.INVALID,
+        "task web: it tolerates the taint control, which its namespace is not allowed to (--namespace-tolerations)",
+    )
+
+
+def tolerating(*tolerations: Toleration, **spec: Any) -> Reservation:
+    return place(tasks=[task("web", tolerations=list(tolerations))], **spec)
+
+
+def test_admission_is_asked_about_the_pod_without_what_a_placeholder_has_not() -> None:
+    raw = {
+        "metadata": {"labels": {"app": "web", PROBE_LABEL: "x", RESERVATION_LABEL: "y"}, "annotations": {"a": "b"}},
+        "spec": {
+            "tolerations": [{"operator": "Exists"}],
+            "nodeSelector": {"disk": "ssd"},
+            "priorityClassName": "high",
+            "priority": 7,
+            "hostNetwork": True,
+            "serviceAccountName": "admin",
+            "volumes": [{"name": "root", "hostPath": {"path": "/"}}],
+            "initContainers": [{"name": "first", "image": "x", "volumeMounts": [{"name": "root", "mountPath": "/"}]}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "x",
+                    "resources": {"requests": {"cpu": "1"}},
+                    "ports": [{"containerPort": 80, "hostPort": 80}],
+                    "securityContext": {"privileged": True},
+                }
+            ],
+        },
+    }
+    reservation = place()
+    body = build_admission_pod(reservation, reservation.spec.tasks[0], raw)
+    assert body["metadata"]["namespace"] == "default"
+    assert body["metadata"]["labels"] == {"app": "web"}
+    assert body["metadata"]["annotations"] == {"a": "b"}
+    spec = body["spec"]
+    kept = ("tolerations", "nodeSelector", "priorityClassName")
+    assert {key: spec[key] for key in kept} == {key: raw["spec"][key] for key in kept}
+    assert not spec.keys() & {"hostNetwork", "serviceAccountName", "volumes", "priority"}
+    assert [set(one) for one in spec["initContainers"]] == [{"name", "image", "securityContext"}]
+    assert spec["containers"][0]["resources"] == {"requests": {"cpu": "1"}}
+    assert "ports" not in spec["containers"][0]
+    assert "privileged" not in spec["containers"][0]["securityContext"]
+
+
+# --- the control plane
+
+
+def put_nodes(desk: Desk, *nodes: Any) -> None:
+    for one in nodes:
+        desk.cache.put_node(msgspec.convert(msgspec.to_builtins(one), GuardableNode))
+
+
+LABELLED = {"metadata": {"name": "labelled", "labels": {CONTROL_PLANE: ""}}}
+TAINTED = {
+    "metadata": {"name": "tainted", "resourceVersion": "1"},
+    "spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]},
+}
+
+
+def held_at(desk: Desk, names: Sequence[str] = ()) -> set[str]:
+    """Return on which of three nodes a placeholder may be, whatever it tolerates."""
+    reservation = place(tasks=[task("web", nodes=list(names))])
+    desk.know(of=reservation)
+    desk.perform(CreatePlaceholder(reservation.spec.tasks[0], 0), of=reservation)
+    (held,) = desk.cache.placeholders()
+    nodes = [node("labelled", labels={CONTROL_PLANE: ""}), node("tainted"), node("worker")]
+    return {one.metadata.name for one in nodes if matches_node_affinity(held.spec, one)}
+
+
+def test_no_placeholder_goes_to_the_control_plane_unless_that_is_allowed(desk: Desk) -> None:
+    put_nodes(desk, LABELLED, TAINTED)
+    assert held_at(desk) == {"worker"}
+
+
+def test_a_pinned_placeholder_does_not_either(desk: Desk) -> None:
+    put_nodes(desk, LABELLED, TAINTED)
+    assert held_at(desk, ["labelled", "tainted", "worker"]) == {"worker"}
+
+
+def test_placeholders_may_be_allowed_on_the_control_plane(desk: Desk) -> None:
+    desk.settings = replace(OperatorSettings(), limits=LimitSettings(control_plane_nodes=True))
+    desk.performer = desk.performer_that(lambda: True)
+    put_nodes(desk, LABELLED, TAINTED)
+    assert held_at(desk) == {"labelled", "tainted", "worker"}
+    assert judged(desk, place(tasks=[task("web", nodes=["labelled"])], name="pinned", uid="uid-pinned")) is None
+
+
+def test_a_reservation_of_control_plane_nodes_alone_is_invalid_at_once(desk: Desk) -> None:
+    put_nodes(desk, LABELLED, TAINTED)
+    pinned = place(tasks=[task("web", nodes=["tainted", "labelled"])])
+    assert judged(desk, pinned) == Verdict(
+        ReservationReason.INVALID,
+        "task web: labelled, tainted: no place is held on control-plane nodes (--control-plane-nodes)",
+    )
+    also = place(tasks=[task("web", nodes=["tainted", "worker"])], name="also", uid="uid-also")
+    assert judged(desk, also) is None
+
+
+def test_a_node_that_is_of_the_control_plane_no_more_is_like_any_other(desk: Desk) -> None:
+    put_nodes(desk, TAINTED)
+    put_nodes(desk, {"metadata": {"name": "tainted", "resourceVersion": "2"}})
+    assert desk.cache.control_plane_nodes() == frozenset()
+
+
+def test_our_own_gate_on_the_pod_that_is_asked_about_is_nothing(desk: Desk) -> None:
+    def gated(body: dict[str, Any]) -> dict[str, Any]:
+        body["spec"]["schedulingGates"] = [{"name": HANDOVER_GATE}]
+        return body
+
+    desk.api.on_dry_run = in_namespace(gated)
+    assert judged(desk) is None
