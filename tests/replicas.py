@@ -42,6 +42,7 @@ class Replica(ServiceProcess):
             f"--health-address={LOOPBACK}:{self.health_port}",
             "--drain-seconds=2",
             "--limit=slots=none,share=none",
+            "--cluster-limit=share=none",
             *options,
         ]
         super().__init__(command, folder / f"berth-operator-{self.health_port}.log")
