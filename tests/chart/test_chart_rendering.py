@@ -214,7 +214,7 @@ def test_every_object_is_labelled_and_in_the_releases_namespace(
     for manifest in renderings[case]:
         metadata = manifest["metadata"]
         assert metadata["labels"]["app.kubernetes.io/instance"] == "berth"
-        cluster_wide = manifest["kind"] in {"ClusterRole", "ClusterRoleBinding", "DeschedulerPolicy"}
+        cluster_wide = manifest["kind"] in CLUSTER_WIDE
         assert metadata.get("namespace") == (None if cluster_wide else "default"), manifest["kind"]
 
 

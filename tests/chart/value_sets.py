@@ -25,7 +25,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "highestPriority": 1000,
             "controlPlaneNodes": True,
             "noDryRuns": True,
-            "namespaceTolerations": {"team-a": "gpu,spot", "*": "dedicated"},
+            "namespaceTolerations": {"*": "dedicated", "team-a": "gpu,spot"},
             "guardedPriorityClasses": "precious",
             "leaseSeconds": 20,
             "sweepSeconds": 7.5,
