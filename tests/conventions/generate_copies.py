@@ -34,9 +34,9 @@ Everything that runs in the namespace passes the `restricted` Pod Security level
     kubectl label namespace berth-system pod-security.kubernetes.io/enforce=restricted
 
 The services run as user 65532 on a root that nobody can write to, with the rights of `files/*-rules.yaml` and no
-others. ValidatingAdmissionPolicies (`files/admission-policies.yaml`) hold their accounts to the fields, names and shapes
-that they need; nobody else's requests are judged. Network policies let them reach the API server and the name service only, and are on by default; they need the
-port of your API servers if it is an uncommon one.
+others. ValidatingAdmissionPolicies (`files/admission-policies.yaml`) hold their accounts to the fields, names and
+shapes that they need; nobody else's requests are judged. Network policies let them reach the API server and the name
+service only, and are on by default; they need the port of your API servers if it is an uncommon one.
 
 ## Settings
 

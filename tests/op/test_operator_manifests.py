@@ -171,7 +171,7 @@ TOO_LARGE = {
     ),
     "a long term tied to several nodes": (
         task(nodes=names(20), affinity=terms_of(1, values=10_000)),
-        "make 1380884 bytes of each placeholder; expected at most 524288: write fewer of them",
+        "make 1384284 bytes of each placeholder; expected at most 524288: write fewer of them",
     ),
     "a long term in very many placeholders": (
         task(affinity=terms_of(1, values=10_000), replicas=1_000),

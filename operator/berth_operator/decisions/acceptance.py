@@ -18,8 +18,8 @@ _MOST_BYTES: Final = 512 * 1024
 """Constraints of one placeholder; the API server takes some 1.5 MiB."""
 _MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
 """Constraints of all placeholders of a task, which operator and API server keep in memory."""
-_PIN_BYTES: Final = 80
-"""What a node's name takes as a term besides its own length."""
+_PIN_BYTES: Final = 250
+"""What a node's name takes as a term besides its own length, with what keeps the term off the control plane."""
 
 
 def refuse(reservation: Reservation) -> Verdict | None:
