@@ -5,6 +5,7 @@ It does not own the cycle, nor the serving of policies (`policy_service`).
 
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.clock import Clock, SystemClock
 from berth_core.errors import BerthError, InputError
+from berth_core.names import DESCHEDULER_LEASE
 from berth_descheduler import log_keys
 from berth_descheduler.api.options import rest_options, rest_settings, serve_rest
 from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
@@ -39,6 +41,8 @@ from berth_descheduler.policy_service.tally import RunTally
 from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
 from berth_descheduler.stopping import stop_on_signals
 from berth_kube.client import KubeClient, connect
+from berth_kube.grants import await_rights
+from berth_kube.resources import LEASES, PRIORITY_CLASSES
 from berth_service.addresses import parse_address
 from berth_service.logs import configure_logs
 
@@ -180,16 +184,31 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
             serve_rest(rest, service.registry, kubeconfig=kubeconfig, context=context),
             CapacityMeter(client, clock, service.metrics.capacity, capacity),
         ):
-            return _serve(service, how, settings)
+            return _serve(service, how, settings, lambda: _await_rights(client, settings.namespace))
 
 
-def _serve(service: PolicyService | DeschedulerService, how: ServiceSettings, settings: CycleSettings) -> int:
+def _await_rights(client: KubeClient, namespace: str) -> None:
+    """Wait until an API server that has just started knows what this service may do."""
+    await_rights(
+        SystemClock(),
+        lambda: client.get(LEASES, DESCHEDULER_LEASE, namespace=namespace),
+        lambda: client.list(PRIORITY_CLASSES),
+    )
+
+
+def _serve(
+    service: PolicyService | DeschedulerService,
+    how: ServiceSettings,
+    settings: CycleSettings,
+    await_readiness: Callable[[], None],
+) -> int:
     server = HealthServer(how.health_host, how.health_port, service.registry, service.readiness)
     with server:
         _LOG.info(
             log_keys.STARTED,
             **{log_keys.KEY_IDENTITY: settings.identity, log_keys.KEY_ADDRESS: server.address},
         )
+        await_readiness()
         code = 0 if service.run(how) else _FAILED
         _LOG.info(log_keys.STOPPED)
     return code

@@ -9,8 +9,11 @@ import structlog
 
 from berth_core.clock import Clock
 from berth_core.errors import BerthError
+from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient
+from berth_kube.grants import await_rights
+from berth_kube.resources import LEASES, PRIORITY_CLASSES
 from berth_operator import log_keys
 from berth_operator.acting.webhook_scope import WebhookScope
 from berth_operator.engine import Engine
@@ -68,6 +71,7 @@ class Program:
 
     async def _start_parts(self) -> None:
         await self._health.start()
+        await asyncio.to_thread(await_rights, self._clock, self._read_lease, self._list_priorities)
         await asyncio.to_thread(self._keeper.refresh, self._clock.now())
         self._webhook_loop.start()
         await self._webhook_loop.run(self._webhook.start())
@@ -80,6 +84,12 @@ class Program:
                 log_keys.KEY_ADDRESS: f"{self._settings.health_host}:{self._health.port}",
             },
         )
+
+    def _read_lease(self) -> None:
+        self._client.get(LEASES, OPERATOR_LEASE, namespace=self._settings.placeholders.namespace)
+
+    def _list_priorities(self) -> None:
+        self._client.list(PRIORITY_CLASSES)
 
     def _hear_let_go(self, pod: Pod) -> None:
         self._engine.hear_let_go(pod)

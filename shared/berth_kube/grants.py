@@ -6,6 +6,7 @@ same was allowed before, or where the connection was lost a moment ago; a right 
 
 import re
 import threading
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from berth_core.clock import Clock
@@ -21,6 +22,8 @@ from berth_kube.errors import (
 
 AFTER_A_LOSS_SECONDS: Final = 30.0
 """For so long after a lost connection every missing right is doubted."""
+
+_PAUSE_SECONDS: Final = 0.5
 
 _BY_AUTHORIZATION: Final = re.compile(r'User ".*" cannot ')
 """What the API server says where rights are missing; admission (quotas, webhooks) says something else."""
@@ -62,7 +65,7 @@ class Grants:
 
     def doubts(self, right: Right, error: KubeError, clock: Clock) -> bool:
         """Return whether an error is a missing right that may come back within moments."""
-        if not isinstance(error, ForbiddenError) or not _BY_AUTHORIZATION.search(error.message):
+        if not _is_missing_right(error):
             return False
         with self._lock:
             lost = self._lost_at is not None and clock.monotonic() - self._lost_at < AFTER_A_LOSS_SECONDS
@@ -72,6 +75,30 @@ class Grants:
         """Take note that a right has not come back."""
         with self._lock:
             self._used.discard(right)
+
+
+def await_rights(clock: Clock, *reads: Callable[[], object], seconds: float = AFTER_A_LOSS_SECONDS) -> None:
+    """Wait while the API server does not allow some reads, for the start of a service; raises no KubeError.
+
+    One that needs a Role and one that needs a ClusterRole show that it has read both. Whatever else is amiss, and a
+    right that does not come, is for the calls that follow to find out.
+    """
+    deadline = clock.monotonic() + seconds
+    for read in reads:
+        while _lacks_right(read) and clock.monotonic() < deadline:
+            clock.sleep(_PAUSE_SECONDS)
+
+
+def _lacks_right(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except KubeError as error:
+        return _is_missing_right(error)
+    return False
+
+
+def _is_missing_right(error: KubeError) -> bool:
+    return isinstance(error, ForbiddenError) and _BY_AUTHORIZATION.search(error.message) is not None
 
 
 def right_of(verb: str, path: str) -> Right:

@@ -10,7 +10,7 @@ from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, HAN
 from berth_core.migration_plans import MoveState, PlanPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import CRDS, DAEMON_SETS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS
+from berth_kube.resources import CRDS, DAEMON_SETS, EVENTS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS
 from berth_sandbox.invariants import Invariant
 from churn import Churn, soak
 from cluster_objects import is_gone, pod_template
@@ -72,7 +72,7 @@ def create_volcano_pod(scene: Scene, node: str) -> str:
     return uid
 
 
-def test_a_pod_of_a_volcano_job_that_would_restart_as_a_whole_stays(scene: Scene) -> None:
+def test_a_pod_of_a_volcano_job_that_would_restart_stays_and_those_that_go_are_told(scene: Scene) -> None:
     with volcano_jobs(scene.client):
         uid = create_volcano_pod(scene, scene.low[0])
         scene.wait_for("it runs", lambda: [pod.is_ready for pod in scene.pods(label_selector="app=train")] == [True])
@@ -81,6 +81,9 @@ def test_a_pod_of_a_volcano_job_that_would_restart_as_a_whole_stays(scene: Scene
 
         assert outcome["verdict"] == "CarriedOut"
         assert scene.pods_on(scene.low[1]) == []
+        events = scene.client.list(EVENTS, namespace=scene.namespace).items
+        about = [one["involvedObject"]["kind"] for one in events if one["reason"] == "EvictedByPlan"]
+        assert set(about) == {"Pod", "ReplicaSet"}
         assert [pod.metadata.uid for pod in scene.pods(label_selector="app=train")] == [uid]
         scene.require_peace(pods=7)
 

@@ -10,7 +10,7 @@ import pytest
 from berth_kube import ClientSettings, KubeClient
 from berth_kube.configuration import find_source
 from berth_kube.errors import ForbiddenError
-from berth_kube.grants import Right, right_of
+from berth_kube.grants import Right, await_rights, right_of
 from berth_kube.resources import NAMESPACES, NODES, PODS
 from berth_kube.retries import NO_RETRIES, Backoff, RetryPolicy
 from berth_kube.transport import ConnectionSettings, Transport
@@ -154,6 +154,33 @@ def test_a_client_in_a_hurry_gives_up_sooner(allowed: KubeClient, server: Script
     with pytest.raises(ForbiddenError):
         allowed.within(2).list(NODES)
     assert clock.slept == [1]
+
+
+def test_a_service_waits_at_its_start_until_it_is_known(
+    allowed: KubeClient, server: ScriptedServer, clock: FakeClock
+) -> None:
+    server.on("GET", POD, NOT_YET, NOT_YET, GONE)
+    server.on("GET", NODES_PATH, NOT_YET, page())
+    await_rights(clock, lambda: allowed.get(PODS, "web-0", namespace="shop"), lambda: allowed.list(NODES))
+    assert clock.slept == [0.5, 0.5, 0.5]
+
+
+def test_a_service_without_a_right_goes_on_after_30_seconds_and_finds_out(
+    allowed: KubeClient, server: ScriptedServer, clock: FakeClock
+) -> None:
+    server.on("GET", NODES_PATH, NOT_YET)
+    await_rights(clock, lambda: allowed.list(NODES))
+    assert sum(clock.slept) == 30
+
+
+def test_a_service_does_not_wait_for_anything_else(
+    make: Callable[[RetryPolicy], KubeClient], server: ScriptedServer, clock: FakeClock
+) -> None:
+    server.on("GET", NODES_PATH, Reset())
+    server.on("GET", PODS_PATH, QUOTA)
+    once = make(NO_RETRIES)
+    await_rights(clock, lambda: once.list(NODES), lambda: once.list(PODS, namespace="shop"))
+    assert clock.slept == []
 
 
 RIGHTS = {

@@ -1,5 +1,6 @@
 """The engine believes in a loss only after asking, tries again later each time, and says what it cannot go on with."""
 
+import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from berth_operator.decisions.actions import AssignSlot, Release
 from berth_operator.engine import Engine
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.node_book import GuardableNode
+from berth_operator.program import Program
 from berth_operator.settings import HandoverSettings, OperatorSettings
 from berth_operator.work_queue import Key, KeyKind, WorkQueue
 from builders import FakeClock, as_api
@@ -30,6 +32,13 @@ class Watched(FakeApi):
 
     def watch(self, *_: Any, **__: Any) -> Iterator[Any]:  # noqa: ANN401 - takes what the client takes
         raise error(ForbiddenError, "no right to watch")
+
+
+class Closable(FakeApi):
+    """An API server whose connections can be closed."""
+
+    def close(self) -> None:
+        """There are none."""
 
 
 def build_engine(api: FakeApi, settings: OperatorSettings | None = None) -> tuple[Engine, Cache, WorkQueue]:
@@ -119,6 +128,24 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
     assert "no right to watch" in engine.why_not_serving()
     engine.stop()
     assert engine.why_not_serving() == "the operator is about to stop"
+
+
+def test_the_start_waits_for_the_rights_that_an_api_server_has_not_read_yet() -> None:
+    api, clock = Closable(), FakeClock()
+    missing = error(ForbiddenError, 'leases "berth-operator" is forbidden: User "berth-operator" cannot get resource')
+    api.faults = {"get leases berth-operator": missing, "get secrets berth-webhook-tls": error(ServerError, "so far")}
+    program = Program(api.as_client(), OperatorSettings(health_port=0), clock)
+
+    async def start() -> None:
+        try:
+            with pytest.raises(ServerError, match="so far"):
+                await program.start()
+        finally:
+            await program.stop()
+
+    asyncio.run(start())
+    assert sum(clock.slept) == 30
+    assert api.calls.index("list priorityclasses ") > api.calls.index("get leases berth-operator")
 
 
 def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_one_at_once(
