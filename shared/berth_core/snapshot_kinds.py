@@ -13,6 +13,7 @@ from typing import Final
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.objects import Pod
+from berth_core.pod_groups import GROUP_NAME_ANNOTATIONS
 
 EVERYTHING: Final = "all"
 """In place of a list of kinds."""
@@ -36,6 +37,9 @@ class SnapshotKind(StrEnum):
     PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
     RESERVATIONS = "reservations.batch.volcano.sh"
     VOLCANO_JOBS = "jobs.batch.volcano.sh"
+    VOLCANO_POD_GROUPS = "podgroups.scheduling.volcano.sh"
+    POD_GROUPS = "podgroups.scheduling.k8s.io"
+    WORKLOADS = "workloads.scheduling.k8s.io"
 
     @property
     def assumed(self) -> str:
@@ -45,12 +49,17 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """The objects of a kind by `apiVersion` and `kind`, of which pods it is needed, and what is assumed without it."""
+    """The objects of a kind by API group and `kind`, for which pods it is needed, and what is assumed without it."""
 
-    api_version: str
+    group: str
     kind: str
     is_for: Callable[[Pod], bool]
     assumed: str
+
+
+def api_group(api_version: str) -> str:
+    """Return the API group of an `apiVersion`; the core group is ""."""
+    return api_version.rpartition("/")[0]
 
 
 def _any_pod(_pod: Pod) -> bool:
@@ -64,13 +73,17 @@ def _mounts_a_claim(pod: Pod) -> bool:
 def _made_by(kind: str, group: str) -> Callable[[Pod], bool]:
     def is_made_so(pod: Pod) -> bool:
         owner = pod.controller
-        return owner is not None and owner.kind == kind and owner.api_version.rpartition("/")[0] == group
+        return owner is not None and owner.kind == kind and api_group(owner.api_version) == group
 
     return is_made_so
 
 
 def _holds_a_place(pod: Pod) -> bool:
     return PLACEHOLDER_LABEL in pod.metadata.labels
+
+
+def _names_a_volcano_group(pod: Pod) -> bool:
+    return any(key in pod.metadata.annotations for key in GROUP_NAME_ANNOTATIONS)
 
 
 def _selects_namespaces(pod: Pod) -> bool:
@@ -86,37 +99,53 @@ def _has_no_priority_value(pod: Pod) -> bool:
 
 _WHOLE: Final = "that none of these is about to be scaled down or deleted"
 _STAY: Final = "that pods with claims stay"
+_GANGS: Final = "that pods of such groups stay"
 _ATTACHED: Final = "that nodes take any number of volumes"
 
 _NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
-    SnapshotKind.NODES: _Need("v1", "Node", _any_pod, "that there is no node"),
-    SnapshotKind.PODS: _Need("v1", "Pod", _any_pod, "that every node is empty"),
+    SnapshotKind.NODES: _Need("", "Node", _any_pod, "that there is no node"),
+    SnapshotKind.PODS: _Need("", "Pod", _any_pod, "that every node is empty"),
     SnapshotKind.NAMESPACES: _Need(
-        "v1", "Namespace", _selects_namespaces, "that a namespaceSelector may select any namespace"
+        "", "Namespace", _selects_namespaces, "that a namespaceSelector may select any namespace"
     ),
     SnapshotKind.DISRUPTION_BUDGETS: _Need(
-        "policy/v1", "PodDisruptionBudget", _any_pod, "that no budget forbids an eviction"
+        "policy", "PodDisruptionBudget", _any_pod, "that no budget forbids an eviction"
     ),
-    SnapshotKind.REPLICA_SETS: _Need("apps/v1", "ReplicaSet", _made_by("ReplicaSet", "apps"), _WHOLE),
-    SnapshotKind.STATEFUL_SETS: _Need("apps/v1", "StatefulSet", _made_by("StatefulSet", "apps"), _WHOLE),
-    SnapshotKind.JOBS: _Need("batch/v1", "Job", _made_by("Job", "batch"), "that pods of Jobs stay"),
-    SnapshotKind.CLAIMS: _Need("v1", "PersistentVolumeClaim", _mounts_a_claim, _STAY),
-    SnapshotKind.VOLUMES: _Need("v1", "PersistentVolume", _mounts_a_claim, _STAY),
-    SnapshotKind.STORAGE_CLASSES: _Need("storage.k8s.io/v1", "StorageClass", _mounts_a_claim, _ATTACHED),
-    SnapshotKind.CSI_NODES: _Need("storage.k8s.io/v1", "CSINode", _mounts_a_claim, _ATTACHED),
-    SnapshotKind.VOLUME_ATTACHMENTS: _Need("storage.k8s.io/v1", "VolumeAttachment", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.REPLICA_SETS: _Need("apps", "ReplicaSet", _made_by("ReplicaSet", "apps"), _WHOLE),
+    SnapshotKind.STATEFUL_SETS: _Need("apps", "StatefulSet", _made_by("StatefulSet", "apps"), _WHOLE),
+    SnapshotKind.JOBS: _Need("batch", "Job", _made_by("Job", "batch"), "that pods of Jobs stay"),
+    SnapshotKind.CLAIMS: _Need("", "PersistentVolumeClaim", _mounts_a_claim, _STAY),
+    SnapshotKind.VOLUMES: _Need("", "PersistentVolume", _mounts_a_claim, _STAY),
+    SnapshotKind.STORAGE_CLASSES: _Need("storage.k8s.io", "StorageClass", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.CSI_NODES: _Need("storage.k8s.io", "CSINode", _mounts_a_claim, _ATTACHED),
+    SnapshotKind.VOLUME_ATTACHMENTS: _Need("storage.k8s.io", "VolumeAttachment", _mounts_a_claim, _ATTACHED),
     SnapshotKind.PRIORITY_CLASSES: _Need(
-        "scheduling.k8s.io/v1", "PriorityClass", _has_no_priority_value, "that such pods have the priority 0"
+        "scheduling.k8s.io", "PriorityClass", _has_no_priority_value, "that such pods have the priority 0"
     ),
     SnapshotKind.RESERVATIONS: _Need(
-        "batch.volcano.sh/v1alpha1", "Reservation", _holds_a_place, "that places are held by placeholders alone"
+        "batch.volcano.sh", "Reservation", _holds_a_place, "that places are held by placeholders alone"
     ),
     SnapshotKind.VOLCANO_JOBS: _Need(
-        "batch.volcano.sh/v1alpha1", "Job", _made_by("Job", "batch.volcano.sh"), "that pods of Volcano Jobs stay"
+        "batch.volcano.sh", "Job", _made_by("Job", "batch.volcano.sh"), "that pods of Volcano Jobs stay"
+    ),
+    SnapshotKind.VOLCANO_POD_GROUPS: _Need("scheduling.volcano.sh", "PodGroup", _names_a_volcano_group, _GANGS),
+    SnapshotKind.POD_GROUPS: _Need(
+        "scheduling.k8s.io", "PodGroup", lambda pod: pod.spec.scheduling_group is not None, _GANGS
+    ),
+    SnapshotKind.WORKLOADS: _Need(
+        "scheduling.k8s.io", "Workload", lambda pod: pod.spec.workload_ref is not None, _GANGS
     ),
 }
 _ALWAYS: Final = frozenset({SnapshotKind.NODES, SnapshotKind.PODS})
-_CLUSTERS_MAY_LACK: Final = frozenset({SnapshotKind.RESERVATIONS, SnapshotKind.VOLCANO_JOBS})
+_CLUSTERS_MAY_LACK: Final = frozenset(
+    {
+        SnapshotKind.RESERVATIONS,
+        SnapshotKind.VOLCANO_JOBS,
+        SnapshotKind.VOLCANO_POD_GROUPS,
+        SnapshotKind.POD_GROUPS,
+        SnapshotKind.WORKLOADS,
+    }
+)
 
 
 def parse_kinds(text: str) -> frozenset[SnapshotKind]:
@@ -143,11 +172,12 @@ def missing_kinds(
 
     `present` are `apiVersion` and `kind` of the objects that there are.
     """
+    held = {(api_group(api_version), kind) for api_version, kind in present}
     return tuple(
         kind
         for kind, need in _NEEDS.items()
         if kind not in stated
-        and (need.api_version, need.kind) not in present
+        and (need.group, need.kind) not in held
         and (kind in _ALWAYS or any(map(need.is_for, pods)))
     )
 

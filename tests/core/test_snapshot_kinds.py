@@ -8,10 +8,12 @@ from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.objects import (
     Affinity,
     LabelSelector,
+    OwnerReference,
     PersistentVolumeClaimSource,
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    SchedulingGroup,
     Volume,
 )
 from berth_core.snapshot import Snapshot
@@ -23,6 +25,10 @@ BUDGETS = Kind.DISRUPTION_BUDGETS
 MOUNT = Volume(name="data", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="data"))
 TERM = PodAffinityTerm(topology_key="zone", namespace_selector=LabelSelector(match_labels={"team": "a"}))
 NEAR = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(TERM,)))
+
+VOLCANO = OwnerReference(
+    api_version="batch.volcano.sh/v1alpha1", kind="Job", name="train", uid="uid-train", controller=True
+)
 
 NEEDED: dict[str, tuple[Pod, set[Kind]]] = {
     "a pod of a ReplicaSet": (pod(node="a"), {Kind.REPLICA_SETS}),
@@ -41,6 +47,15 @@ NEEDED: dict[str, tuple[Pod, set[Kind]]] = {
         pod(node="a", controller=owner("DaemonSet", "d"), labels={PLACEHOLDER_LABEL: "true"}),
         {Kind.RESERVATIONS},
     ),
+    "a pod of a Volcano PodGroup": (
+        pod(node="a", controller=owner("DaemonSet", "d"), annotations={"scheduling.k8s.io/group-name": "g"}),
+        {Kind.VOLCANO_POD_GROUPS},
+    ),
+    "a pod of a PodGroup": (
+        pod(node="a", controller=owner("DaemonSet", "d"), scheduling_group=SchedulingGroup(pod_group_name="g")),
+        {Kind.POD_GROUPS},
+    ),
+    "a pod of a Volcano Job": (pod(node="a", controller=VOLCANO), {Kind.VOLCANO_JOBS}),
     "a pod whose class's value is not known": (
         pod(node="a", controller=owner("DaemonSet", "d"), priority=None, priority_class_name="high"),
         {Kind.PRIORITY_CLASSES},

@@ -11,7 +11,7 @@ import yaml
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler.commands.cli import run
-from builders import node, pod
+from builders import as_api, list_file, node, pod
 from descheduler.cluster_script import serve
 from scripted_server import ScriptedServer, refusal, write_kubeconfig
 
@@ -124,6 +124,16 @@ def test_an_empty_cluster_has_a_clear_answer(capsys: Captured, tmp_path: Path) -
 
     assert "name a shape with --shape" in shown(capsys, "--snapshot", str(path))
     assert "No node has cpu." in shown(capsys, "--snapshot", str(path), "--shape", "cpu=1")
+
+
+def test_nodes_without_pods_are_no_cluster_that_is_empty(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.json"
+    path.write_bytes(list_file(as_api(node("a"), kind="Node")))
+
+    assert run(["fragmentation", "--snapshot", str(path), "--shape", "cpu=1"]) == 2
+
+    said = capsys.readouterr().err
+    assert "--snapshot is without pods; expected what `berth snapshot` or `kubectl get nodes,pods -A -o json`" in said
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import click
 
+from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.display.capacity_report import describe_capacity, render_capacity
 from berth_descheduler.display.plan_tables import output_console, working
 from berth_descheduler.options.command_options import cluster_options
@@ -20,7 +22,7 @@ from berth_kube.client import connect
 
 
 @click.command("fragmentation")
-@click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` wrote, - for standard input.")
+@click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` or kubectl wrote, - for standard input.")
 @cluster_options
 @click.option(
     "--shape",
@@ -49,6 +51,10 @@ def fragmentation_command(
 
 def _read(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:
     if snapshot is not None:
-        return read_snapshot_file(snapshot)
+        found = read_snapshot_file(snapshot)
+        if lacking := sorted({SnapshotKind.NODES, SnapshotKind.PODS}.intersection(found.missing)):
+            expected = "what `berth snapshot` or `kubectl get nodes,pods -A -o json` writes"
+            raise InputError("--snapshot", snapshot, expected, said=f"without {' and '.join(lacking)}")
+        return found
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-fragmentation") as client:
         return read_capacity(client)

@@ -99,7 +99,7 @@ class MoveRow:
     """Where its replacement runs, where that is not the target."""
 
     asked_for: str = ""
-    """Why a plugin wants this single pod elsewhere."""
+    """Why this single pod should run elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
