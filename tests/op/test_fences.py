@@ -139,36 +139,54 @@ def test_a_fence_goes_with_its_node(desk: Desk) -> None:
     assert fences(desk) == []
 
 
-LEFT_OUT: dict[str, tuple[str, KubeError | None]] = {
-    "one pod slot is left, which the owner needs": ("2", None),
-    "the pods that fit are not known": ("many", None),
-    "a quota refuses it": ("110", error(ForbiddenError, "exceeded quota: pods")),
-}
+LEFT_OUT = {"one pod slot is left, which the owner needs": "2", "the pods that fit are not known": "many"}
 
 
-@pytest.mark.parametrize(("pod_slots", "refused"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
-def test_the_guard_stands_alone_where(desk: Desk, pod_slots: str, refused: KubeError | None) -> None:
+@pytest.mark.parametrize("pod_slots", LEFT_OUT.values(), ids=LEFT_OUT.keys())
+def test_the_guard_stands_alone_where(desk: Desk, pod_slots: str) -> None:
     know_node(desk, pod_slots=pod_slots)
     hand_over(desk)
     desk.api.put(PODS, as_api(pod("neighbour", node="node-a")))
-    if refused is not None:
-        desk.api.faults[CREATE] = refused
     guard_keeper(desk).reconcile("node-a", NOON)
     assert fences(desk) == []
     assert desk.cache.guard_deadline("node-a") == str(DEADLINE)
 
 
-def test_a_fence_that_cannot_be_made_is_tried_again_but_stops_no_hand_over_for_ever(desk: Desk) -> None:
+REFUSALS = {
+    "the API server is not well": error(ServerError),
+    "a quota refuses it": error(ForbiddenError, "exceeded quota: pods"),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_fence_that_cannot_be_made_is_tried_again_but_stops_no_hand_over_for_ever(
+    desk: Desk, refused: KubeError
+) -> None:
     know_node(desk)
     hand_over(desk)
-    desk.api.faults[CREATE] = error(ServerError)
+    desk.api.faults[CREATE] = refused
     keeper = guard_keeper(desk)
     for _ in range(2):
-        with pytest.raises(ServerError):
+        with pytest.raises(type(refused)):
             keeper.reconcile("node-a", NOON)
         assert desk.cache.guard_deadline("node-a") is None
     keeper.reconcile("node-a", NOON)
     assert desk.cache.guard_deadline("node-a") == str(DEADLINE)
+    assert fences(desk) == []
+
+
+def test_a_priority_class_that_was_taken_away_is_made_again(desk: Desk) -> None:
+    know_node(desk)
+    hand_over(desk)
+    desk.api.faults[CREATE] = error(ForbiddenError, "no PriorityClass with name berth-placeholder-1000000000 was found")
+    keeper = guard_keeper(desk)
+    with pytest.raises(ForbiddenError):
+        keeper.reconcile("node-a", NOON)
+    desk.api.objects = {key: one for key, one in desk.api.objects.items() if key[0] != "priorityclasses"}
+    del desk.api.faults[CREATE]
+    keeper.reconcile("node-a", NOON)
+    assert [one.spec.priority_class_name for one in fences(desk)] == ["berth-placeholder-1000000000"]
+    assert any(key[0] == "priorityclasses" for key in desk.api.objects)
 
 
 def test_a_fence_that_is_given_requests_on_its_way_in_is_taken_away(

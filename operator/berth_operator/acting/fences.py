@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from berth_core.errors import BerthError, RetryableError
+from berth_core.errors import BerthError
 from berth_core.labels import FENCE_LABEL
 from berth_core.names import fence_name
 from berth_core.objects import Pod, PodStatus
@@ -115,12 +115,12 @@ class FenceKeeper:
         return used + _SPARE_SLOTS <= self._cache.pod_slots(node)
 
     def _bear(self, node: str, error: BerthError) -> None:
-        """Go on without a fence where none can be made; raises what may pass until it has been tried often enough."""
+        """Go on without a fence where none can be made; raises the error until it has been tried often enough."""
         self._priorities.forget(FENCE_PRIORITY)  # it may be our own class that is gone
         with self._lock:
             self._failures[node] += 1
-            is_passing = isinstance(error, RetryableError) and self._failures[node] < _TRIES
-        if is_passing:
+            may_pass = self._failures[node] < _TRIES
+        if may_pass:
             raise error
         _note_omission(node, str(error))
 
