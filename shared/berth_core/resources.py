@@ -16,6 +16,13 @@ PODS: Final = "pods"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 HUGE_PAGES_PREFIX: Final = "hugepages-"
 
+MOST_AMOUNT: Final = 1 << 49
+"""The most of one resource that a node may have and a pod may ask for to be planned with; of memory it is 512 TiB.
+
+The planner adds amounts up and weighs them in 64 bits: those of 8,000 nodes are to fit.
+"""
+
+_SHORTENED_FROM: Final = 10**24
 _BINARY_UNITS: Final = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _MILLI: Final = 1_000
 
@@ -100,6 +107,15 @@ class ResourceAmounts:
     def lacking(self, free: "ResourceAmounts") -> tuple[str, ...]:
         """Return the names of the resources of which there is not enough, sorted."""
         return tuple(sorted(name for name, amount in self.amounts.items() if amount > max(0, free.get(name))))
+
+    def why_too_large(self) -> str:
+        """Return which amount is too large to be planned with, "" if none is."""
+        name = next((name for name in self if abs(self.amounts[name]) > MOST_AMOUNT), "")
+        if not name:
+            return ""
+        amount = self.amounts[name]
+        shown = format_amount(name, amount) if abs(amount) < _SHORTENED_FROM else f"about 1e{len(str(abs(amount))) - 1}"
+        return f"{name} is {shown}; expected at most {format_amount(name, MOST_AMOUNT)}"
 
     def to_quantities(self) -> dict[str, str]:
         """Return the amounts as quantities, sorted by name; reading them gives the same amounts."""

@@ -9,7 +9,7 @@ Every round creates pods at the same rate in several ways:
     let be      in a namespace with live Reservations, pods that none of them is for
     gated       in that namespace, dry runs of pods that a slot is held for
     beside      the same, while another namespace has many Reservations with large affinities that select alike, and
-                pods like them are created there five times a second (`hostile`)
+                pods that are nearly like them are created there five times a second (`hostile`)
 
 Those with live Reservations take turns of half a second, so that whatever else the machine does meets all of them
 alike; what is added is told against those of the same moments that the webhook is not called for. Creations are begun
@@ -96,7 +96,9 @@ WAYS = (
     Way("gated", "covered", "owner", dry_run=True),
 )
 BESIDE = Way("beside", "covered", "owner", dry_run=True)
-HOSTILE = Way("hostile", "hostile", "owner", dry_run=True, terms=300)
+HOSTILE_PLACES = Way("hostile", "hostile", "owner", terms=300)
+HOSTILE = Way("hostile", "hostile", "owner", dry_run=True, terms=301)
+"""Its pods have one term more than the templates, so that each Reservation is compared and none fits."""
 HOSTILE_RATE = 5.0
 WITHOUT = {"elsewhere": "absent", "let be": "elsewhere", "elsewhere, dry run": "absent, dry run"}
 WITHOUT |= {"gated": "elsewhere, dry run", "beside": "gated"}
@@ -197,7 +199,7 @@ def measure(sandbox: Sandbox, client: KubeClient, options: argparse.Namespace) -
         rounds = load.run(*ABSENT)
         with live_reservations(client, options.reservations):
             rounds |= load.run(*WAYS)
-            with live_reservations(client, options.hostile, HOSTILE):
+            with live_reservations(client, options.hostile, HOSTILE_PLACES):
                 rounds |= load.run(BESIDE, beside=HOSTILE)
         eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=60)
         for name, millis in rounds.items():

@@ -164,6 +164,8 @@ def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:
     if pod.metadata.unreadable:
         return ResourceAmounts.empty(), pod.metadata.unreadable
     try:
-        return effective_requests(pod.spec).largest(occupied_requests(pod)), ""
+        amounts = effective_requests(pod.spec).largest(occupied_requests(pod))
     except InputError as error:
         return ResourceAmounts.empty(), str(error)
+    excess = amounts.why_too_large()
+    return (ResourceAmounts.empty(), f"its requests are odd: {excess}") if excess else (amounts, "")

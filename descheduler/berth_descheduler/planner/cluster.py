@@ -187,11 +187,15 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
     amounts: list[ResourceAmounts] = []
     unreadable: dict[NodeIndex, str] = {}
     for index, node in enumerate(nodes):
+        read = ResourceAmounts.empty()
         try:
-            amounts.append(ResourceAmounts.from_quantities(node.status.allocatable))
+            read = ResourceAmounts.from_quantities(node.status.allocatable)
+            why = read.why_too_large()
         except InputError as error:
-            amounts.append(ResourceAmounts.empty())
-            unreadable[NodeIndex(index)] = str(error.within("status.allocatable"))
+            why = str(error)
+        amounts.append(ResourceAmounts.empty() if why else read)
+        if why:
+            unreadable[NodeIndex(index)] = f"status.allocatable.{why}"
     return tuple(amounts), unreadable
 
 

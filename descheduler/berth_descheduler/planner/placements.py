@@ -10,6 +10,7 @@ import msgspec
 
 from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT, ROOM_TAINT
 from berth_core.objects import Affinity, Node, NodeAffinity, PodSpec
+from berth_core.resources import ResourceAmounts
 from berth_core.selectors import matches_node_affinity, untolerated_taint
 from berth_descheduler.planner.classes import ClassIndex, PodClass
 from berth_descheduler.planner.cluster import NEEDED_RESOURCES, Cluster, NodeIndex
@@ -57,6 +58,9 @@ def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
             key = cluster.pods[pod].pod.key
             text = f"it is not known what pod {key} takes of the node: {odd}"
             return Refusal(RefusalReason.NODE_DATA_ODD, text, constraint=RefusalReason.POD_DATA_ODD, blocking_pod=key)
+    together = ResourceAmounts(dict(zip(cluster.resources, cluster.taken[number], strict=True)))
+    if excess := together.why_too_large():
+        return Refusal(RefusalReason.NODE_DATA_ODD, f"what its pods ask for together is odd: {excess}")
     return None
 
 

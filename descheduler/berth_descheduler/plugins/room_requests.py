@@ -43,6 +43,8 @@ class Shape:
             raise InputError("shape", text, _SHAPE_EXPECTED) from error
         if not amounts:
             raise InputError("shape", text, _SHAPE_EXPECTED)
+        if excess := amounts.why_too_large():
+            raise InputError("shape", text, f"amounts that a node can have: {excess}")
         return cls(amounts, count, ",".join(f"{name}={amount}" for name, amount in found.items()))
 
     def written(self) -> str:

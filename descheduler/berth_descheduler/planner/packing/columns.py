@@ -120,7 +120,8 @@ def read_columns(problem: Problem, state: State, ejecting: Sequence[NodeIndex]) 
         takes=takes,
         weight=weight,
         binding=binding,
-        size=need @ weight,
+        # What is larger than any node is as large as the largest: its weight must fit 64 bits.
+        size=np.minimum(need, capacity.max(axis=1, initial=0) + 1) @ weight,
         pod_kind=pod_kind,
         pod_node=pod_node,
         ejectable=rows,
@@ -213,7 +214,8 @@ def _weights(capacity: Ints, need: Ints, room: Ints, takes: Mask) -> tuple[Ints,
     whole = np.maximum(capacity[:, takes], 0).sum(axis=1)
     used = whole - np.clip(room[:, takes], 0, None).sum(axis=1)
     asked = need.max(axis=0, initial=0) > 0
-    share = np.where(asked & (whole > 0), np.maximum(used, 0) * 1000 // np.maximum(whole, 1) + 1, 0)
+    thousandths = [max(0, int(part)) * 1000 // max(1, int(all_)) + 1 for part, all_ in zip(used, whole, strict=True)]
+    share = np.where(asked & (whole > 0), np.array(thousandths, dtype=np.int64), 0)
     per_node = np.maximum(whole // max(1, int(takes.sum())), 1)
     return (share << _WEIGHT_BITS) // (1000 * per_node), int(share.argmax()) if len(share) else 0
 
