@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.clock import Clock, SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_core.names import DESCHEDULER_LEASE
+from berth_core.printable import printable_line
 from berth_descheduler import log_keys
 from berth_descheduler.api.options import rest_options, rest_settings, serve_rest
 from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
@@ -245,6 +246,6 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except BerthError as error:
-        click.echo(f"berth-descheduler: {error}", err=True)
+        click.echo(f"berth-descheduler: {printable_line(str(error))}", err=True)
         sys.exit(error.exit_code)
     sys.exit(code if isinstance(code, int) else 0)

@@ -4,11 +4,12 @@ It does not own what a snapshot means (`berth_core.snapshot`) nor how the API se
 """
 
 import gzip
+import io
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -49,6 +50,10 @@ from berth_kube.resources import (
 STANDARD_STREAM: Final = "-"
 """As a file name: standard input or output."""
 
+LARGEST_BYTES: Final = 1 << 30
+"""Of a snapshot file, unpacked; 150,000 pods have some 700 MiB."""
+
+_CHUNK_BYTES: Final = 1 << 20
 _GZIP_SUFFIX: Final = ".gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAKERS: Final = (REPLICA_SETS, STATEFUL_SETS, JOBS)
@@ -154,10 +159,11 @@ def write_snapshot_file(name: str, raw: bytes) -> None:
 
 
 def _read(name: str) -> bytes:
-    if name == STANDARD_STREAM:
-        return sys.stdin.buffer.read()
     try:
-        return Path(name).read_bytes()
+        if name == STANDARD_STREAM:
+            return _read_bounded(name, sys.stdin.buffer)
+        with Path(name).open("rb") as opened:
+            return _read_bounded(name, opened)
     except OSError as error:
         raise InputError("--snapshot", name, f"a file that can be read ({error.strerror})") from error
 
@@ -166,9 +172,21 @@ def _unpacked(name: str, raw: bytes) -> bytes:
     if not raw.startswith(_GZIP_MAGIC):
         return raw
     try:
-        return gzip.decompress(raw)
+        with gzip.open(io.BytesIO(raw)) as unpacked:
+            return _read_bounded(name, unpacked)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError("--snapshot", name, f"a whole gzip file ({error})") from error
+
+
+def _read_bounded(name: str, source: BinaryIO | gzip.GzipFile) -> bytes:
+    """Return what a file holds; stops where it is longer than any cluster's, however long it goes on."""
+    chunks, length = [], 0
+    while chunk := source.read(_CHUNK_BYTES):
+        chunks.append(chunk)
+        length += len(chunk)
+        if length > LARGEST_BYTES:
+            raise InputError("--snapshot", name, f"a file of at most {LARGEST_BYTES} bytes, unpacked")
+    return b"".join(chunks)
 
 
 def _list(client: KubeClient, resource: Resource, item_type: type[T], namespace: str | None = None) -> tuple[T, ...]:

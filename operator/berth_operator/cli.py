@@ -16,6 +16,7 @@ from berth_core.clock import SystemClock
 from berth_core.durations import DurationError, parse_duration
 from berth_core.errors import BerthError, InputError
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.printable import printable_line
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.configuration import ConfigurationSource, find_source
 from berth_kube.retries import RetryPolicy
@@ -182,7 +183,7 @@ def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once b
 
 def _end(error: BerthError) -> NoReturn:
     """End the process with one line and the exit code of an error."""
-    click.echo(f"Error: {error}", err=True)
+    click.echo(f"Error: {printable_line(str(error))}", err=True)
     sys.exit(error.exit_code)
 
 

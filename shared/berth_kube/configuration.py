@@ -19,6 +19,7 @@ from kubernetes.config import ConfigException, load_incluster_config, load_kube_
 from kubernetes.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
 from berth_core.errors import InputError
+from berth_kube.yaml_documents import load_documents, read_bounded
 
 HOME_KUBECONFIG: Final = "~/.kube/config"
 
@@ -104,10 +105,11 @@ def find_source(kubeconfig: str | None = None, context: str | None = None) -> Co
 def _read_yaml(path: Path) -> Mapping[str, Any]:
     """Return a kubeconfig file's content; raises InputError where it is no YAML mapping."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        documents = load_documents(read_bounded(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InputError("kubeconfig", str(path), f"a readable YAML file ({reason})") from error
+    document = documents[0] if len(documents) == 1 else None
     if not isinstance(document, dict):
         raise InputError("kubeconfig", str(path), "a YAML mapping with clusters, users and contexts")
     return document

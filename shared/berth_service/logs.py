@@ -10,6 +10,8 @@ from typing import Any, Final
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
+from berth_core.printable import printable_text
+
 _NOISY: Final = ("aiohttp", "asyncio", "kopf", "kubernetes", "urllib3")
 
 
@@ -45,4 +47,9 @@ def _as_json() -> list[Any]:
 
 
 def _as_text() -> list[Any]:
-    return [ProcessorFormatter.remove_processors_meta, structlog.dev.ConsoleRenderer(colors=False)]
+    return [ProcessorFormatter.remove_processors_meta, structlog.dev.ConsoleRenderer(colors=False), _printable]
+
+
+def _printable(_logger: Any, _method: str, line: str) -> str:  # noqa: ANN401 - what structlog passes
+    """Return a line without control characters, which names and messages of others may have."""
+    return printable_text(line)

@@ -16,6 +16,7 @@ from typing import Final
 import click
 
 from berth_core.errors import BerthError, InputError
+from berth_core.printable import printable_line
 
 INTERRUPTED: Final = 130
 
@@ -117,7 +118,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except BerthError as error:
-        click.echo(f"berth: {error}", err=True)
+        click.echo(f"berth: {printable_line(str(error))}", err=True)
         return error.exit_code
     return result if isinstance(result, int) else 0
 

@@ -14,6 +14,7 @@ import msgspec
 from click.shell_completion import CompletionItem, ShellComplete
 
 from berth_core.objects import ObjectMeta
+from berth_core.printable import printable_text
 from berth_kube.client import connect
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource
 
@@ -55,7 +56,7 @@ def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
 
     *words, incomplete = sys.argv[1:] if arguments is None else arguments
     for item in ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete):
-        click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+        click.echo(printable_text(f"{item.value}\t{item.help}" if item.help else item.value))
     click.echo(f":{_NO_FILE_NAMES}")
 
 

@@ -18,6 +18,7 @@ from berth_descheduler.display.html_report import ReportFile, report_option
 from berth_descheduler.display.plan_tables import output_console, print_plan
 from berth_descheduler.display.report import describe_plan
 from berth_descheduler.display.report_page import Occasion, Page, plan_page, run_page
+from berth_descheduler.display.terminal import Terminal
 from berth_descheduler.options.described_output import Output, output_option, write_described
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import plan
@@ -42,7 +43,7 @@ def demo_command(*, nodes: int, seed: int, keep: bool, output: Output, report: R
 
     Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
     with interrupt_on_signals(), ExitStack() as stack:
         narrator = stack.enter_context(ConsoleNarrator(console))
@@ -120,7 +121,7 @@ def _print(result: DemoResult, output: Output, console: Console) -> None:
     )
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Terminal().print(table)
     console.print(result.outcome, highlight=False, markup=False)
 
 

@@ -14,7 +14,9 @@ from rich.console import Console
 from berth_core.clock import Clock, SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.printable import printable_line
 from berth_descheduler.commands.doctor_advice import ADVICE
+from berth_descheduler.display.terminal import Terminal
 from berth_descheduler.options.command_options import cluster_options
 from berth_descheduler.options.described_output import Output, output_option, write_described
 from berth_kube.client import KubeClient, connect
@@ -38,7 +40,7 @@ def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: st
     One look is enough where all is well. What may still pass by itself is watched until it has, or has stood for
     longer than it may. Exit code 0: all is well; 1: something was found; 2: the cluster could not be looked at.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     clock = SystemClock()
     started = clock.monotonic()
     try:
@@ -46,11 +48,11 @@ def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: st
             _require_berth(client)
             found = _examine(client, clock, namespace, console)
     except BerthError as error:
-        click.echo(f"berth: {error}", err=True)
+        click.echo(f"berth: {printable_line(str(error))}", err=True)
         return _CANNOT_LOOK
     seconds = clock.monotonic() - started
     if output is Output.TABLE:
-        print_findings(found, namespace, Console())
+        print_findings(found, namespace, Terminal())
     else:
         described = {"healthy": not found, "seconds": round(seconds, 1)}
         findings = [describe_finding(violation, namespace) for violation in found]

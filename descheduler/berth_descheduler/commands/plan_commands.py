@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
-from rich.console import Console
 
 from berth_core.clock import Clock, SystemClock
 from berth_core.errors import InputError
 from berth_core.migration_plans import MigrationPlan, PlanPhase
+from berth_core.printable import printable_line
 from berth_descheduler import plan_requests
 from berth_descheduler.commands.completion import complete_plans, complete_policies
 from berth_descheduler.commands.plan_waiting import PlanWaiter
@@ -26,6 +26,7 @@ from berth_descheduler.display.stored_plans import (
     render_stored_plan,
     what_to_do,
 )
+from berth_descheduler.display.terminal import Terminal
 from berth_descheduler.options.command_options import cluster_options
 from berth_descheduler.options.described_output import Output, output_option, write_described
 from berth_descheduler.options.duration_options import duration_option
@@ -142,7 +143,7 @@ def known(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
 
 def waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> PlanWaiter:
     """Return what waits for a plan, with its progress on standard error."""
-    return PlanWaiter(client, clock or SystemClock(), Console(stderr=True), seconds)
+    return PlanWaiter(client, clock or SystemClock(), Terminal(stderr=True), seconds)
 
 
 def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
@@ -199,4 +200,4 @@ def _write_report(client: KubeClient, plan: MigrationPlan, report: ReportFile, c
 
 def _say(line: str) -> None:
     """Write a line for people to standard error, which leaves standard output to what was asked for."""
-    click.echo(line, err=True)
+    click.echo(printable_line(line), err=True)

@@ -16,6 +16,7 @@ from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.display.html_report import ReportFile, report_option
 from berth_descheduler.display.progress import RunProgress
 from berth_descheduler.display.report_page import Occasion, run_page
+from berth_descheduler.display.terminal import Terminal
 from berth_descheduler.options.command_options import cluster_options, planner_options
 from berth_descheduler.options.described_output import Output, output_option, write_described
 from berth_descheduler.options.policy_option import naming_what_was_typed, policy_option, settings_to_run
@@ -58,7 +59,7 @@ def run_command(
     asked = cycle_settings(options, trigger="Manual", dry_run=dry_run)
     settings, planner = settings_to_run(options, policy, asked)
     configure_logs("info" if verbose else "error", as_json=False)
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-run") as client,
         stop_on_signals() as stop,
@@ -73,7 +74,7 @@ def run_command(
         outcome = Cycle(Surroundings(client, clock, progress, stop, terms_of), settings, planner).run()
         measured = _look_again(client, progress.found, outcome) if report is not None else None
     if output is Output.TABLE:
-        print_outcome(outcome, Console())
+        print_outcome(outcome, Terminal())
     else:
         write_described(outcome.to_mapping(), output)
     if report is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from berth_core.errors import InputError
+from berth_core.printable import printable_text
 from berth_descheduler.display.report_page import LISTED_MOVES, LISTED_NODES, LISTED_PER_REASON, Page
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _parse_option(_context: click.Context, _parameter: click.Parameter, name: st
 def render_page(page: Page) -> str:
     """Return a page as HTML that needs nothing else; every text in it is escaped."""
     limits = {"listed_moves": LISTED_MOVES, "listed_nodes": LISTED_NODES, "listed_per_reason": LISTED_PER_REASON}
-    return _template().render(page=page, **limits)
+    return printable_text(_template().render(page=page, **limits))
 
 
 @cache

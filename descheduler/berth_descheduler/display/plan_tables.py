@@ -18,6 +18,7 @@ from berth_core.migration_plans import PlannedMove
 from berth_descheduler.display.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.display.plan_figures import compare_states, compare_unused, group_refusals, name_refused
 from berth_descheduler.display.report import summarise_plan
+from berth_descheduler.display.terminal import Terminal
 from berth_descheduler.plan_quality import cost_in_words, judge_plan, missing_in_words, rivals_in_words, room_table
 from berth_descheduler.planner import Plan
 from berth_descheduler.refusals import Refused
@@ -34,12 +35,12 @@ def output_console() -> Console:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # some encodings have no box or bar characters
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if has_width else _WIDTH_OF_PIPES)
+    return Terminal(width=None if has_width else _WIDTH_OF_PIPES)
 
 
 def working(at: str) -> AbstractContextManager[object]:
     """Return what shows on standard error, if that is a terminal, that something takes its time."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     return console.status(at) if console.is_terminal else nullcontext()
 
 

@@ -4,6 +4,7 @@ It does not own what is written, nor the tables for people: each command has its
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -14,6 +15,7 @@ import yaml
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_CONTROLS: Final = re.compile("[\x7f-\x9f]")
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -44,7 +46,12 @@ def write_described(described: object, output: Output, *, indent: int | None = 2
 
 def to_json(described: object, *, indent: int | None = 2) -> str:
     """Return builtins as JSON text; equal ones give the same bytes."""
-    return json.dumps(described, indent=indent, ensure_ascii=False) + "\n"
+    return _escaped(json.dumps(described, indent=indent, ensure_ascii=False)) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Return JSON with the control characters escaped that it may contain: delete and the second 32."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def to_yaml(described: object) -> str:

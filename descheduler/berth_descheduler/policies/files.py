@@ -15,6 +15,7 @@ from berth_core.policies import DeschedulerPolicy
 from berth_descheduler.plugins.builtin import installed_plugins
 from berth_descheduler.policies.decoding import decode_policy
 from berth_descheduler.policies.upstream import is_upstream, not_installed, read_upstream
+from berth_kube.yaml_documents import load_documents, read_bounded
 
 STANDARD_INPUT: Final = "-"
 
@@ -47,10 +48,9 @@ def read_document(name: str) -> object:
 def read_documents(name: str, field: str) -> tuple[object, ...]:
     """Return the documents of a file in builtins; raises `InputError` with the field for which the file was named."""
     try:
-        text = sys.stdin.read() if name == STANDARD_INPUT else Path(name).read_text(encoding="utf-8")
+        text = read_bounded(sys.stdin.buffer if name == STANDARD_INPUT else Path(name))
+        return tuple(one for one in load_documents(text) if one is not None)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(field, name, f"a file that can be read: {error}") from error
-    try:
-        return tuple(one for one in yaml.safe_load_all(text) if one is not None)
     except yaml.YAMLError as error:
         raise InputError(field, name, f"a file in YAML: {' '.join(str(error).split())}") from error

@@ -1,0 +1,104 @@
+"""YAML that people hand in, read within bounds: no file takes more memory than its length lets expect.
+
+Aliases let a few lines stand for millions of values, or for a value within itself; both are found out on the nodes,
+before anything is made of them.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Final
+
+import yaml
+
+from berth_core.unreadable import MAX_DEPTH
+
+LARGEST_BYTES: Final = 4 * 1024 * 1024
+"""Of a file; the API server takes objects of some 1.5 MiB."""
+MOST_VALUES: Final = 200_000
+"""Of a document, those that aliases stand for included."""
+
+
+class UnreadableYamlError(yaml.YAMLError):
+    """A text is YAML, but not within the bounds."""
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """A loader that stops at the first value that is nested too deeply."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._levels = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next node."""
+        self._levels += 1
+        if self._levels > MAX_DEPTH:
+            raise UnreadableYamlError(f"it is nested more than {MAX_DEPTH} levels deep")
+        found: yaml.Node | None = super().compose_node(parent, index)
+        self._levels -= 1
+        return found
+
+
+def load_documents(text: str) -> tuple[object, ...]:
+    """Return the documents of a text in builtins; raises `yaml.YAMLError`."""
+    documents: list[object] = []
+    loader: _BoundedLoader | None = None
+    try:
+        loader = _BoundedLoader(text)
+        while loader.check_node():
+            node = loader.get_node()
+            if node is not None:
+                _check(node)
+                documents.append(loader.construct_document(node))
+    except (ValueError, OverflowError) as error:
+        raise UnreadableYamlError(f"a value cannot be read ({error})") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return tuple(documents)
+
+
+def read_bounded(source: Path | IO[bytes]) -> str:
+    """Return the text of a file; raises `OSError`, `UnicodeDecodeError`, and `yaml.YAMLError` where it is too long."""
+    if isinstance(source, Path):
+        with source.open("rb") as opened:
+            return read_bounded(opened)
+    raw = source.read(LARGEST_BYTES + 1)
+    if len(raw) > LARGEST_BYTES:
+        raise UnreadableYamlError(f"it is longer than {LARGEST_BYTES} bytes")
+    return raw.decode("utf-8")
+
+
+def _check(root: yaml.Node) -> None:
+    """Raise where a document is nested too deeply or in itself, or stands for too many values."""
+    measured: dict[int, tuple[int, int]] = {}  # node to values and levels
+    open_nodes: set[int] = set()
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        waiting = [one for one in _inside(node) if id(one) not in measured]
+        if not waiting or id(node) in measured:
+            parts = [measured[id(one)] for one in _inside(node)]
+            values, levels = 1 + sum(part[0] for part in parts), 1 + max((part[1] for part in parts), default=0)
+            if values > MOST_VALUES:
+                raise UnreadableYamlError(f"its aliases stand for more than {MOST_VALUES} values")
+            if levels > MAX_DEPTH:
+                raise UnreadableYamlError(f"it is nested more than {MAX_DEPTH} levels deep")
+            measured[id(node)] = values, levels
+            open_nodes.discard(id(node))
+            stack.pop()
+            continue
+        open_nodes.add(id(node))
+        if any(id(one) in open_nodes for one in waiting):
+            raise UnreadableYamlError("an alias stands for a value that it is part of")
+        stack += waiting
+
+
+def _inside(node: yaml.Node) -> Iterable[yaml.Node]:
+    match node:
+        case yaml.MappingNode():
+            return [one for pair in node.value for one in pair]
+        case yaml.SequenceNode():
+            return list(node.value)
+        case _:
+            return ()
