@@ -27,6 +27,7 @@ from berth_descheduler.execution.beginnings import (
     why_others_come_first,
 )
 from berth_descheduler.execution.carrying_out import PlanDeletedError, Workshop, carry_out
+from berth_descheduler.execution.cooling_nodes import sweep_cooling_nodes
 from berth_descheduler.execution.freed_nodes import sweep_freed_nodes
 from berth_descheduler.execution.last_word import LastWord
 from berth_descheduler.execution.leases import run_lease
@@ -171,6 +172,7 @@ class Cycle:
         )
         left = clear_leftovers(self._client, self._around.clock, self._settings.adoption_seconds)
         sweep_freed_nodes(self._client, self._read_snapshot)
+        sweep_cooling_nodes(self._client, self._around.clock)
         return left
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:

@@ -174,6 +174,9 @@ class CycleSettings:
     pod_cool_down: timedelta = timedelta(0)
     """How long a pod that a plan moved is not moved again, and a node that it freed is not freed again; 0: at once."""
 
+    node_cool_down: timedelta = timedelta(0)
+    """How long nodes that pods were moved off or onto are labelled as cooling; 0: not at all."""
+
     min_freed_nodes: int = 0
     """A plan that is to free nodes and frees fewer than this, lastingly, is not begun."""
 
@@ -199,9 +202,10 @@ class CycleSettings:
         """Refuse settings that cannot work, naming the field."""
         for name in ("lease_seconds", "lease_wait_seconds", "approval_seconds", "adoption_seconds"):
             require_positive(name, getattr(self, name))
-        if self.pod_cool_down < timedelta(0):
-            value = format_duration(self.pod_cool_down)
-            raise InputError(field="pod_cool_down", value=value, expected="a length of time from 0 on")
+        for name in ("pod_cool_down", "node_cool_down"):
+            if getattr(self, name) < timedelta(0):
+                value = format_duration(getattr(self, name))
+                raise InputError(field=name, value=value, expected="a length of time from 0 on")
         if self.min_freed_nodes < 0:
             raise InputError(field="min_freed_nodes", value=self.min_freed_nodes, expected="a whole number from 0 on")
 

@@ -91,4 +91,13 @@ CRITICAL_NODE_LABEL: Final = "critical"
 """A node that carries this label with the value `true` is never a source."""
 
 LAST_DEFRAGMENTED_ANNOTATION: Final = f"{PREFIX}/last-defragmented"
-"""On a node: the RFC 3339 time at which a plan last moved pods off it; the cool-down counts from here."""
+"""On a node: the RFC 3339 time at which a plan last moved pods off it; `coolDownTime` counts from here."""
+
+LAST_MOVED_ANNOTATION: Final = f"{PREFIX}/last-moved"
+"""On a node: the RFC 3339 time at which a plan last moved pods off it or onto it; `nodeCoolDown` counts from here."""
+
+COOLING_LABEL: Final = f"{PREFIX}/cooling"
+"""Label `true` on a node while it rests, for other deschedulers to select by."""
+
+COOLING_UNTIL_ANNOTATION: Final = f"{PREFIX}/cooling-until"
+"""On a node that is labelled so: the RFC 3339 time until which it rests."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from berth_core.clock import SystemClock
-from berth_core.labels import POLICY_LABEL
+from berth_core.labels import COOLING_LABEL, COOLING_UNTIL_ANNOTATION, POLICY_LABEL
 from berth_core.migration_plans import API_VERSION, MigrationPlan, MoveReason, MoveState, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE
 from berth_core.objects import Node
@@ -317,12 +317,17 @@ def is_created(client: KubeClient, body: dict[str, Any], *, dry_run: bool = Fals
     return True
 
 
+def cooling(client: KubeClient) -> set[str]:
+    """Return the nodes that other deschedulers are to leave alone."""
+    return {one.metadata.name for one in client.list(NODES, label_selector=COOLING_LABEL, type=Node).items}
+
+
 def hand_made(name: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of an API object
     body = {"policy": "beside", "mode": "Approve", "approved": True, **spec}
     return {"apiVersion": API_VERSION, "kind": "MigrationPlan", "metadata": {"name": name}, "spec": body}
 
 
-def test_plans_that_an_older_crd_let_through_are_failed_and_others_are_carried_out(
+def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_whose_nodes_rest(
     ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path
 ) -> None:
     long_name, far = 64 * "x", "9999-12-31T23:59:59-23:59"
@@ -333,7 +338,7 @@ def test_plans_that_an_older_crd_let_through_are_failed_and_others_are_carried_o
         hand_made("a-late", approveBefore=far, moves=[{**astray, "namespace": "beside"}]),
         hand_made("a-stray", moves=[astray], rooms=[{**shape, "namespace": "a/b", "slots": [{"node": "../x"}]}]),
     ]
-    apply(client, "beside", "beside", limits={"maxMovesPerController": 5, "podCoolDown": "0s"})
+    apply(client, "beside", "beside", limits={"maxMovesPerController": 5, "podCoolDown": "0s", "nodeCoolDown": "1h"})
     name = MIGRATION_PLANS.plural + "." + MIGRATION_PLANS.group
     checked = client.get(CRDS, name)["spec"]["versions"]
     client.merge_patch(CRDS, name, {"spec": {"versions": without_checks(checked)}})
@@ -348,6 +353,13 @@ def test_plans_that_an_older_crd_let_through_are_failed_and_others_are_carried_o
         reaches(client, good, PlanPhase.SUCCEEDED, seconds=120)
         for one in old:
             assert reaches(client, one["metadata"]["name"], PlanPhase.FAILED).status.message
+        done = read_plan(client, good)
+        used = {move.node for move in done.status.moves} | {move.source for move in done.spec.moves}
+        assert cooling(client) == used
+        over = {"metadata": {"annotations": {COOLING_UNTIL_ANNOTATION: "2020-01-01T00:00:00Z"}}}
+        for node in used:
+            client.merge_patch(NODES, node, over)
+        eventually("nodes that have rested say so", lambda: not cooling(client), seconds=120)
     stray = read_plan(client, "a-stray").status
     assert [(move.state, move.reason) for move in stray.moves] == [(MoveState.SKIPPED, MoveReason.INVALID_NAME)]
     assert [room.state for room in stray.rooms] == [RoomState.FAILED]

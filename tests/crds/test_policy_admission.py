@@ -96,6 +96,7 @@ def test_a_policy_that_says_little_says_what_it_means(api: PlainApi, stored: Sto
             "maxMovesPerController": 1,
             "maxFailedShare": 0.2,
             "podCoolDown": "1h",
+            "nodeCoolDown": "0s",
             "maxGracePeriod": "10m",
             "minFreedNodes": 1,
         },
@@ -114,6 +115,7 @@ GOOD: Final[dict[str, dict[str, Any]]] = {
     "the shortest interval": {"trigger": {"interval": "10s"}},
     "no cool-down": {"limits": {"podCoolDown": "0s"}},
     "no cool-down without a unit": {"limits": {"podCoolDown": "0"}},
+    "a rest of nodes": {"limits": {"nodeCoolDown": "1h30m"}},
     "a share that is whole": {"limits": {"maxFailedShare": 1}},
 }
 
@@ -161,6 +163,7 @@ BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "more moves than a plan holds": ({"limits": {"maxMoves": 1001}}, "should be less than or equal to 1000"),
     "a share above all": ({"limits": {"maxFailedShare": 1.5}}, "should be less than or equal to 1"),
     "a grace period of nothing": ({"limits": {"maxGracePeriod": "0s"}}, "must be above zero"),
+    "a negative rest of nodes": ({"limits": {"nodeCoolDown": "-1h"}}, "must be a Go duration"),
     "a negative cool-down": ({"limits": {"podCoolDown": "-1h"}}, "must be a Go duration"),
     "no time at all": ({"limits": {"maxDuration": "0s"}}, "must be above zero: leave it out for the default"),
     "no time to approve": ({"approval": {"timeout": "0m"}}, "must be above zero"),

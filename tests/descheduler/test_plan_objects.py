@@ -23,14 +23,12 @@ from berth_core.reservations import ObjectReference, Reservation
 from berth_descheduler.execution.plan_objects import (
     MOST_MOVES,
     PlanIdentity,
-    build_defragmented_patch,
     build_plan,
     build_reservation,
     build_status_patch,
     build_ungate_operations,
 )
 from berth_descheduler.nodes_at_planning import MOST_NODES
-from builders import NOON
 from descheduler.fake_cluster import pod
 
 PLAN = PlanIdentity(name="plan-1", uid="plan-uid")
@@ -139,11 +137,6 @@ def test_only_our_gate_is_taken_off_and_only_where_it_still_is() -> None:
         {"op": "remove", "path": "/spec/schedulingGates/1"},
     ]
     assert build_ungate_operations([{"name": "theirs"}]) == []
-
-
-def test_a_source_remembers_when_it_was_emptied() -> None:
-    patch = build_defragmented_patch(NOON)
-    assert patch == {"metadata": {"annotations": {"berth.volcano.sh/last-defragmented": "2026-11-21T12:00:00Z"}}}
 
 
 @pytest.mark.parametrize(

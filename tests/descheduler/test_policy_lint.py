@@ -88,6 +88,16 @@ WARNED: Final[dict[str, tuple[dict[str, object], str, str]]] = {
         "spec.trigger.interval",
         "is shorter than coolDownTime, 3h0m0s",
     ),
+    "an interval within the rest of sources and targets": (
+        {"trigger": {"interval": "2h"}, "limits": {"maxMoves": 5, "nodeCoolDown": "3h"}},
+        "spec.trigger.interval",
+        "is shorter than spec.limits.nodeCoolDown, 3h0m0s",
+    ),
+    "two names of one argument": (
+        {ARGS: {"fragmentThresholds": {"cpu": 70}, "defragmentThresholds": {"cpu": 70}, "wholeNodes": True}},
+        "spec.profiles[0]",
+        "args.fragmentThresholds: is another name of defragmentThresholds, which is given as well",
+    ),
     "an interval within the time to approve": (
         {"trigger": {"interval": "1h"}, "mode": "Approve", "approval": {"timeout": "2h"}},
         "spec.trigger.interval",
@@ -162,6 +172,11 @@ def test_what_will_not_work_well_is_a_warning(changes: dict[str, object], want_f
     found = said(lint(raw), Severity.WARNING)
     assert want in found[want_field]
     assert len(found) == 1
+
+
+def test_the_names_of_the_original_proposal_are_as_good_as_ours() -> None:
+    theirs = {"ResourceType": "cpu", "fragmentThresholds": {"cpu": 75}, "CoolDownTime": 3600}
+    assert lint(ours(ARGS, theirs)).findings == ()
 
 
 def test_what_frees_no_nodes_is_not_warned_of_them() -> None:

@@ -45,6 +45,7 @@ spec:
     maxMovesPerController: 2
     maxFailedShare: 0.5
     podCoolDown: 30m
+    nodeCoolDown: 45m
     minFreedNodes: 2
     maxDuration: 2h
     maxGracePeriod: 5m
@@ -102,6 +103,7 @@ def test_a_full_policy_means_what_it_says() -> None:
     cycle = run.cycle
     assert (cycle.policy, cycle.min_freed_nodes, cycle.pod_cool_down) == ("nightly", 2, timedelta(minutes=30))
     assert cycle.freed == FreedNodes(taint=True, annotations={"autoscaler.example/remove": "true"})
+    assert planner.node_cool_down == cycle.node_cool_down == timedelta(minutes=45)
     assert cycle.approval_seconds == 900
     assert (cycle.execution.max_failed_share, cycle.execution.max_seconds) == (0.5, 7200)
     assert planner.max_grace == cycle.execution.max_grace == timedelta(minutes=5)
@@ -167,6 +169,7 @@ BAD: Final[dict[str, tuple[str, object, str, str]]] = {
     ),
     "a grace period of nothing": ("spec/limits/maxGracePeriod", "0s", "spec.limits.maxGracePeriod", "a duration above"),
     "a length of time that is none": ("spec/limits/podCoolDown", "soon", "spec.limits.podCoolDown", "a duration"),
+    "a rest of nodes that is none": ("spec/limits/nodeCoolDown", "-1h", "spec.limits.nodeCoolDown", "a duration"),
     "no time to approve": ("spec/approval/timeout", "0s", "spec.approval.timeout", "a duration above zero"),
     "a time to hold places without end": ("spec/reservation/ttl", "999999h", "spec.reservation.ttl", "a duration"),
     "more moves than a plan holds": ("spec/limits/maxMoves", 5000, "spec.limits.maxMoves", "from 1 to 1000"),

@@ -127,6 +127,42 @@ def test_without_arguments_the_recommended_values_hold() -> None:
     }
 
 
+OURS: dict[str, Any] = {
+    "resourceType": "memory",
+    "protectionThresholds": {"memory": 90},
+    "defragmentThresholds": {"memory": 75},
+    "lowThresholds": {"memory": 30},
+    "numberOfNodes": 2,
+    "evictableNamespaces": {"exclude": ["kube-system"]},
+    "coolDownTime": 600,
+}
+
+
+@pytest.mark.parametrize("fragment", ["fragmentThresholds", "FragmentThresholds", "DefragmentThresholds"])
+def test_the_names_of_the_original_proposal_are_read(fragment: str) -> None:
+    theirs = {f"{name[0].upper()}{name[1:]}": value for name, value in OURS.items() if name != "defragmentThresholds"}
+    assert DefragmentationArgs.parse({**theirs, fragment: {"memory": 75}}) == DefragmentationArgs.parse(OURS)
+
+
+def test_an_error_names_the_argument_as_it_was_given() -> None:
+    with pytest.raises(InputError, match=r"^fragmentThresholds\.cpu is 101; expected a percentage from 0 to 100"):
+        DefragmentationArgs.parse({"fragmentThresholds": {"cpu": 101}})
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_names_of_one_argument_have_to_say_the_same(*, turned: bool) -> None:
+    both: dict[str, Any] = {"defragmentThresholds": {"cpu": 60}, "fragmentThresholds": {"cpu": 70}}
+    ordered = dict(reversed(both.items())) if turned else both
+    want = (
+        r"^fragmentThresholds is \{'cpu': 70\}; expected what defragmentThresholds says, of which it is another name: "
+        r"give defragmentThresholds alone$"
+    )
+    with pytest.raises(InputError, match=want):
+        DefragmentationArgs.parse(ordered)
+    same = DefragmentationArgs.parse({name: {"cpu": 60} for name in ordered})
+    assert same == DefragmentationArgs.parse({"defragmentThresholds": {"cpu": 60}})
+
+
 def test_the_defaults_are_those_of_the_resource_type() -> None:
     args = DefragmentationArgs.parse({"resourceType": "nvidia.com/gpu"})
 

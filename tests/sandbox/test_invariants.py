@@ -6,6 +6,8 @@ import pytest
 from msgspec import structs
 
 from berth_core.labels import (
+    COOLING_LABEL,
+    COOLING_UNTIL_ANNOTATION,
     DRAINING_TAINT,
     FENCE_LABEL,
     FREED_ANNOTATION,
@@ -89,6 +91,11 @@ def guarded(value: str) -> Node:
 
 def fence(namespace: str = "berth-system") -> Pod:
     return pod("fence-node-a-1", namespace=namespace, node="node-a", labels={FENCE_LABEL: "true"})
+
+
+def cooling(until: str) -> Node:
+    """Return a node that is labelled as cooling until then."""
+    return node("worker", labels={COOLING_LABEL: "true"}, annotations={COOLING_UNTIL_ANNOTATION: until})
 
 
 def freed(*, marked: bool = True, tainted: bool = True) -> Node:
@@ -255,6 +262,11 @@ CASES = {
     ),
     "a freed node whose taint is off and that is used": Case(
         ClusterState(nodes=(freed(tainted=False),), pods=(pod("web-1", node="worker"),)), (Invariant.FREED_LEFT,)
+    ),
+    "a node that rests": Case(ClusterState(nodes=(cooling("2099-01-01T00:00:00Z"),))),
+    "a node that has rested": Case(ClusterState(nodes=(cooling("2020-01-01T00:00:00Z"),)), (Invariant.COOLING_LEFT,)),
+    "a node that rests for nobody knows how long": Case(
+        ClusterState(nodes=(cooling(""), cooling("soon"))), (Invariant.COOLING_LEFT, Invariant.COOLING_LEFT)
     ),
     "a taint of a freed node that no mark explains": Case(
         ClusterState(nodes=(freed(marked=False),)), (Invariant.FREED_LEFT,)

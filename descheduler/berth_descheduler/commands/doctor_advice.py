@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_core.labels import (
+    COOLING_LABEL,
     DRAINING_TAINT,
     FREED_ANNOTATION,
     FREED_TAINT,
@@ -117,6 +118,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         why="Pods that could go there go elsewhere first, and an autoscaler may take the node for one to be removed.",
         to_do="The service takes it off within a pass, the next run by hand as well. By hand:",
         command=f"kubectl taint node {{name}} {FREED_TAINT}- && kubectl annotate node {{name}} {FREED_ANNOTATION}-",
+    ),
+    Invariant.COOLING_LEFT: Advice(
+        what="A node is labelled as cooling though it has rested since a plan moved pods off or onto it.",
+        why="Deschedulers that select by the label leave the node alone for no reason.",
+        to_do="The service takes it off within a pass, the next run by hand as well. By hand:",
+        command=f"kubectl label node {{name}} {COOLING_LABEL}-",
     ),
     Invariant.PRIORITY_CLASS_LEFT: Advice(
         what="A PriorityClass that the operator made for placeholders is left, and no Reservation is live.",

@@ -26,6 +26,7 @@ from berth_core.plan_rooms import RoomState
 from berth_descheduler import log_keys
 from berth_descheduler.event_reasons import EventReason
 from berth_descheduler.execution.announcements import announce
+from berth_descheduler.execution.cooling_nodes import mark_moved
 from berth_descheduler.execution.executor import Execution, LeaseLostError, PlanExecutor, Tools
 from berth_descheduler.execution.freed_nodes import Freeing, mark_freed
 from berth_descheduler.execution.landing import count_pending, read_freed
@@ -33,7 +34,7 @@ from berth_descheduler.execution.last_word import LastWord
 from berth_descheduler.execution.leftovers import release_reservations, status_of_new_run
 from berth_descheduler.execution.observation import Observation
 from berth_descheduler.execution.operator_pulse import OperatorPulse
-from berth_descheduler.execution.plan_objects import PlanIdentity, build_defragmented_patch, build_status_patch
+from berth_descheduler.execution.plan_objects import PlanIdentity, build_status_patch
 from berth_descheduler.execution.plan_review import Reviewer
 from berth_descheduler.execution.source_taints import nodes_of_open_rooms, nodes_to_empty, taint_nodes, untaint_nodes
 from berth_descheduler.execution.wave_gate import WaveGate
@@ -48,10 +49,11 @@ from berth_descheduler.wording import count
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.leases import LeaseHolder
-from berth_kube.resources import MIGRATION_PLANS, NODES
+from berth_kube.resources import MIGRATION_PLANS
 
 _LOG = structlog.get_logger(__name__)
 _MOST_MOVE_EVENTS: Final = 10
+_ARRIVED: Final = {MoveState.LANDED, MoveState.ELSEWHERE}
 
 Timed = Callable[[Phase], AbstractContextManager[None]]
 
@@ -215,7 +217,9 @@ def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome
     """Write down what came of a plan: on the plan, in events, on the nodes."""
     moved = zip(plan.spec.moves, execution.evicted, strict=True)
     left = {move.source for move, gone in moved if gone}
-    _annotate_sources(shop, left)
+    reached = {one.node for one in execution.statuses if one.node and one.state in _ARRIVED}
+    cool_down = shop.settings.node_cool_down
+    mark_moved(shop.client, shop.clock, sources=left, targets=reached, cool_down=cool_down)
     if outcome.frees_nodes and outcome.phase is not PlanPhase.ABORTED:
         freeing = Freeing(plan.metadata.name, plan.spec.policy, shop.settings.freed)
         mark_freed(shop.client, shop.clock, sorted(left.intersection(outcome.freed_nodes)), freeing)
@@ -244,13 +248,3 @@ def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome
         announce(shop.client, shop.clock, plan, EventReason.ROOM_FAILED, text, bad=True)
     reason = EventReason.ABORTED if outcome.phase is PlanPhase.ABORTED else EventReason.FINISHED
     announce(shop.client, shop.clock, plan, reason, outcome.sentence, bad=not outcome.clean)
-
-
-def _annotate_sources(shop: Workshop, sources: set[str]) -> None:
-    """Record on the nodes that pods were moved off them; the cool-down counts from here."""
-    patch = build_defragmented_patch(shop.clock.now())
-    for source in sorted(sources):
-        try:
-            shop.client.merge_patch(NODES, source, patch)
-        except BerthError as error:
-            _LOG.warning(log_keys.CALL_FAILED, **{log_keys.KEY_NODE: source, log_keys.KEY_ERROR: str(error)})

@@ -61,7 +61,7 @@ def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: 
     marked = []
     for node in nodes if not freeing.carries.nothing else ():
         try:
-            _change_node(client, node, lambda raw: _marked(raw, freeing, format_timestamp(clock.now())))
+            change_node(client, node, lambda raw: _marked(raw, freeing, format_timestamp(clock.now())))
         except NotFoundError:
             continue
         except BerthError as error:
@@ -119,7 +119,7 @@ def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
 def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
     """Bring a node to what it keeps, and tell whether anything was written."""
     try:
-        changed = _change_node(client, name, lambda raw: _stripped(raw, keeps))
+        changed = change_node(client, name, lambda raw: _stripped(raw, keeps))
     except NotFoundError:
         return False
     except BerthError as error:
@@ -156,7 +156,7 @@ def _pods_where(client: KubeClient, field_selector: str) -> Sequence[Pod]:
 RawNode = Mapping[str, Any]
 
 
-def _change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[str, Any] | None]) -> bool:
+def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[str, Any] | None]) -> bool:
     """Read a node and write what is to change, until nobody wrote in between; tell whether anything was written."""
     conflict: ConflictError | None = None
     for _ in range(_TRIES):

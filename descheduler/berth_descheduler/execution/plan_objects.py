@@ -5,17 +5,15 @@ It does not send them, and it does not own a Reservation's template (`reservatio
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Self
 
 import msgspec
 
 from berth_core import migration_plans, reservations
-from berth_core.clock import format_timestamp
 from berth_core.durations import format_duration
 from berth_core.labels import (
     HANDOVER_GATE,
-    LAST_DEFRAGMENTED_ANNOTATION,
     MANAGED_BY_DESCHEDULER,
     MANAGED_LABEL,
     MOVE_ANNOTATION,
@@ -179,11 +177,6 @@ def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
-
-
-def build_defragmented_patch(at: datetime) -> dict[str, Any]:
-    """Return a merge patch that records on a node when a plan last moved pods off it."""
-    return {"metadata": {"annotations": {LAST_DEFRAGMENTED_ANNOTATION: format_timestamp(at)}}}
 
 
 def build_ungate_operations(gates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -82,6 +82,9 @@ class Cluster:
     left_out: frozenset[NodeIndex] = frozenset()
     """Nodes that are not to be touched: what is asked for is about others."""
 
+    resting: Mapping[NodeIndex, str] = field(default_factory=dict)
+    """Nodes that give and take nothing yet, each with what happened to it."""
+
     @classmethod
     def from_snapshot(
         cls, snapshot: Snapshot, waiting: Sequence[Pod] = (), node_selectors: Sequence[LabelSelector] = ()

@@ -123,7 +123,7 @@ class _Run:
         if (own := self._problem.pod_refusals.get(pod)) is not None:
             return own
         of_node = self.state.placements.of_node(placed.node)
-        if of_node is not None and of_node.reason is RefusalReason.NODE_NOT_SELECTED:
+        if of_node is not None and of_node.reason in {RefusalReason.NODE_NOT_SELECTED, RefusalReason.COOLING_DOWN}:
             return of_node
         if (resting := resting_refusal(self._problem.cluster.nodes[placed.node], settings)) is not None:
             return resting

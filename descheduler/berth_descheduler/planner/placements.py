@@ -27,6 +27,8 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         return Refusal(RefusalReason.NODE_DATA_ODD, f"the node cannot be read: {node.metadata.unreadable}")
     if number in cluster.left_out:
         return Refusal(RefusalReason.NODE_NOT_SELECTED, "the node selector does not select the node")
+    if number in cluster.resting:
+        return Refusal(RefusalReason.COOLING_DOWN, cluster.resting[number])
     closed = _closed_refusal(node)
     if closed is not None:
         return closed

@@ -5,11 +5,13 @@ It does not own a strategy's choice; strategies stand behind the protocol here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final, Protocol
 
-from berth_core.clock import format_timestamp
+from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.errors import InputError
+from berth_core.labels import LAST_MOVED_ANNOTATION
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import PodClass
@@ -68,6 +70,7 @@ class Problem:
     def to_review(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
         """Return the problem of moves that were planned before; what the settings name need not exist any more."""
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
+        cluster = replace(cluster, resting=_resting_nodes(cluster, settings))
         args = settings.args
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace, settings.max_grace)
         return cls(cluster, settings, allowed)
@@ -150,6 +153,27 @@ class Problem:
         if most is None or pods <= most:
             return None
         return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {most} are allowed off a node")
+
+
+def _resting_nodes(cluster: Cluster, settings: PlannerSettings) -> Mapping[NodeIndex, str]:
+    """Return the nodes off or onto which pods were moved within the cool-down, each with a sentence."""
+    if settings.now is None or settings.node_cool_down <= timedelta(0):
+        return {}
+    over = settings.now - settings.node_cool_down
+    found = ((NodeIndex(index), node.metadata.annotations) for index, node in enumerate(cluster.nodes))
+    told = ((index, _when_moved(annotations.get(LAST_MOVED_ANNOTATION), over)) for index, annotations in found)
+    return {index: text for index, text in told if text}
+
+
+def _when_moved(last: str | None, over: datetime) -> str:
+    """Return what a node's note says of a time that counts still, "" if it says none; a note that is none counts."""
+    if last is None:
+        return ""
+    try:
+        moved_at = parse_timestamp(last)
+    except InputError:
+        return f"{LAST_MOVED_ANNOTATION} is {last!r}, which is no time"
+    return f"pods were moved off the node or onto it at {last}" if moved_at > over else ""
 
 
 def _class_refusals(pods: PodClass, book: VolumeBook) -> tuple[Refusal, ...]:

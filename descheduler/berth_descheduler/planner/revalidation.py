@@ -161,6 +161,8 @@ class _Review:
             return None
         if node in self._problem.cluster.left_out:
             return Invalid(MoveReason.NODE_NOT_SELECTED, f"the node selector does not select {move.source}")
+        if node in self._problem.cluster.resting:
+            return Invalid(MoveReason.NODE_COOLING_DOWN, f"{move.source}: {self._problem.cluster.resting[node]}")
         resting = resting_refusal(self._problem.cluster.nodes[node], self._problem.settings)
         return None if resting is None else Invalid(_OF_NODES[resting.reason], f"{move.source}: {resting.message}")
 

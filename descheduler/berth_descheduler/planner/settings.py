@@ -68,6 +68,9 @@ class PlannerSettings:
     resting_pods: Mapping[PodName, datetime] = field(default_factory=dict)
     """The pods that plans have brought to their nodes lately, and when: they are not moved again yet."""
 
+    node_cool_down: timedelta = timedelta(0)
+    """How long after pods were moved off a node or onto it it neither gives nor takes pods; 0: at once."""
+
     now: datetime | None = None
     """The time from which a cool-down counts back; None: no node is cooling down."""
 

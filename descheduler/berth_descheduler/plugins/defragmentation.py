@@ -42,6 +42,26 @@ _FIELDS: Final = frozenset(
     }
 )
 
+_ALIASES: Final = {
+    "ResourceType": "resourceType",
+    "ProtectionThresholds": "protectionThresholds",
+    "DefragmentThresholds": "defragmentThresholds",
+    "FragmentThresholds": "defragmentThresholds",
+    "fragmentThresholds": "defragmentThresholds",
+    "LowThresholds": "lowThresholds",
+    "NumberOfNodes": "numberOfNodes",
+    "EvictableNamespaces": "evictableNamespaces",
+    "CoolDownTime": "coolDownTime",
+}
+"""Names of the original proposal, which has some arguments under several."""
+
+
+def find_double_names(raw: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the arguments that are given under another name as well, each with the name that is preferred."""
+    given = [(name, _ALIASES.get(name, name)) for name in raw]
+    names = [preferred for _, preferred in given]
+    return tuple((name, preferred) for name, preferred in given if name != preferred and names.count(preferred) > 1)
+
 
 class StrategyName(StrEnum):
     """How the moves are chosen."""
@@ -161,7 +181,27 @@ class DefragmentationArgs:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
-        """Return the arguments of a policy's `args`; raises `InputError` that names the field."""
+        """Return the arguments of a policy's `args`; raises `InputError` that names the field.
+
+        The names of the original proposal are read as well; two names of one argument have to say the same.
+        """
+        names = {_ALIASES.get(name, name): name for name in reversed([*raw])}
+        names |= {name: name for name in raw if name in _FIELDS}
+        given = {preferred: raw[name] for preferred, name in names.items()}
+        for alias, preferred in find_double_names(raw):
+            if raw[alias] != given[preferred]:
+                expected = f"what {names[preferred]} says, of which it is another name: give {preferred} alone"
+                raise InputError(alias, raw[alias], expected)
+        try:
+            return cls._parse(given)
+        except InputError as error:
+            field_name, dot, rest = error.field.partition(".")
+            typed = f"{names.get(field_name, field_name)}{dot}{rest}"
+            raise InputError(typed, error.value, error.expected, said=error.said) from error
+
+    @classmethod
+    def _parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
+        """Return the arguments by their preferred names."""
         unknown = sorted(set(raw) - _FIELDS)
         if unknown:
             raise InputError("args", unknown[0], f"only {', '.join(sorted(_FIELDS))}")

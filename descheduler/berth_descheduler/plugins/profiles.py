@@ -14,7 +14,7 @@ from berth_core.errors import InputError
 from berth_core.objects import LabelSelector
 from berth_descheduler.planner.balance import Defragmentation, NoBalance
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, DefragmentationArgs, find_double_names
 from berth_descheduler.plugins.plugin_set import Enabled, PluginSet
 from berth_descheduler.plugins.protocols import (
     BalancePlugin,
@@ -155,6 +155,11 @@ class _Reader:
         for name, config in self._configs.items():
             if name not in used:
                 yield f"{config.place}: {name} has arguments and is not enabled"
+        defragmentation = self._configs.get(PLUGIN_NAME)
+        if defragmentation is not None:
+            for alias, preferred in find_double_names(defragmentation.args):
+                text = f"is another name of {preferred}, which is given as well: give {preferred} alone"
+                yield f"{defragmentation.place}.args.{alias}: {text}"
         evictor = self._configs.get(EVICTOR_NAME)
         if evictor is not None and evictor.args.get("nodeFit") is False:
             yield f"{evictor.place}.args.nodeFit: a pod is moved only to a node that fits it, whatever is said here"

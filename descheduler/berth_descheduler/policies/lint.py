@@ -113,11 +113,11 @@ def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     if not isinstance(run.schedule, IntervalSchedule):
         return
     interval, field = run.schedule.interval, "spec.trigger.interval"
-    nodes, pods = run.planner.args.cool_down, run.cycle.pod_cool_down
-    if interval < nodes:
-        yield _warning(
-            field, f"is shorter than coolDownTime, {format_duration(nodes)}: runs find the same nodes resting"
-        )
+    pods = run.cycle.pod_cool_down
+    rests = {"coolDownTime": run.planner.args.cool_down, "spec.limits.nodeCoolDown": run.cycle.node_cool_down}
+    for name, nodes in rests.items():
+        if interval < nodes:
+            yield _warning(field, f"is shorter than {name}, {format_duration(nodes)}: runs find the same nodes resting")
     if interval < pods:
         text = f"is shorter than spec.limits.podCoolDown, {format_duration(pods)}: runs find the same pods resting"
         yield _warning(field, text)
@@ -178,7 +178,11 @@ def _check_thresholds(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Fin
     if args.strategy is not StrategyName.THRESHOLD:
         return
     pods_come_back = policy.spec.mode is RunMode.AUTO and run.schedule is not None
-    if pods_come_back and run.planner.plugins.balance is None and not (args.empties_whole_nodes or args.cool_down):
+    if (
+        pods_come_back
+        and run.planner.plugins.balance is None
+        and not (args.empties_whole_nodes or args.cool_down or run.cycle.node_cool_down)
+    ):
         text = "0 lets every run take single pods off the same low nodes, which fill up again: an hour lets them rest"
         yield _warning(f"{field}.coolDownTime", text)
     if args.low.get(args.resource_type) == 0:

@@ -97,7 +97,6 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
     plugins = attempt(lambda: _read_profiles(spec.profiles, registry))
     limits = attempt(lambda: _checked_limits(spec.limits)) or Limits()
     cycle = attempt(lambda: _read_cycle(policy, limits, defaults.cycle))
-    planner = _read_limits(limits, defaults.planner)
     if errors or cycle is None or plugins is None:
         raise PolicyError(errors)
     return PolicyRun(
@@ -106,8 +105,9 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
         schedule=schedule,
         cycle=cycle,
         planner=replace(
-            planner,
+            _read_limits(limits, defaults.planner),
             args=plugins.args,
+            node_cool_down=cycle.node_cool_down,
             plugins=plugins.plugins,
             node_selector=selector,
             max_grace=cycle.execution.max_grace,
@@ -135,6 +135,7 @@ def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettin
         policy=policy.metadata.name,
         approval_seconds=_read_duration("spec.approval.timeout", spec.approval.timeout).total_seconds(),
         pod_cool_down=_read_duration("spec.limits.podCoolDown", limits.pod_cool_down, least=timedelta(0)),
+        node_cool_down=_read_duration("spec.limits.nodeCoolDown", limits.node_cool_down, least=timedelta(0)),
         min_freed_nodes=limits.min_freed_nodes,
         freed=FreedNodes(
             taint=spec.freed_nodes.taint is FreedTaint.PREFER_NO_SCHEDULE, annotations=spec.freed_nodes.annotations

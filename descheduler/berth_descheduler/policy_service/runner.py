@@ -20,6 +20,7 @@ from berth_core.policies import DeschedulerPolicy
 from berth_descheduler import log_keys
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.event_reasons import PolicyEventReason
+from berth_descheduler.execution.cooling_nodes import sweep_cooling_nodes
 from berth_descheduler.execution.freed_nodes import FreedMark, sweep_freed_nodes
 from berth_descheduler.execution.leftovers import abort_plan, clear_leftovers
 from berth_descheduler.execution.publishing import end_plan
@@ -293,6 +294,7 @@ class Runner:
             finally:
                 self._lease.release()
         client, known = self._office.client, self._book.known()
+        sweep_cooling_nodes(client, self._office.clock)
         sweep_freed_nodes(
             client, lambda: read_live_snapshot(client), lambda mark: wanted_marks(known.get(mark.policy), mark)
         )

@@ -7,7 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
+from berth_core.clock import parse_timestamp
+from berth_core.errors import InputError
 from berth_core.labels import (
+    COOLING_LABEL,
+    COOLING_UNTIL_ANNOTATION,
     DRAINING_TAINT,
     FENCE_LABEL,
     FREED_ANNOTATION,
@@ -51,6 +55,7 @@ def things_left_behind(state: ClusterState, now: datetime) -> Iterator[Violation
     yield from _guards_left(state, now)
     yield from _taints_of_plans_left(state)
     yield from _freed_marks_left(state)
+    yield from _cooling_marks_left(state, now)
     yield from _cluster_objects_left(state)
 
 
@@ -186,6 +191,21 @@ def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
             yield Violation(Invariant.FREED_LEFT, f"node {name}", "pods are on it")
         elif tainted and not marked:
             yield Violation(Invariant.FREED_LEFT, f"node {name}", "no mark says which plan freed it")
+
+
+def _cooling_marks_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
+    """Yield the nodes that other deschedulers still leave alone though they have rested."""
+    for node in state.nodes:
+        if COOLING_LABEL not in node.metadata.labels:
+            continue
+        until = node.metadata.annotations.get(COOLING_UNTIL_ANNOTATION, "")
+        try:
+            over = parse_timestamp(until) <= now
+        except InputError:
+            over = True
+        if over:
+            detail = f"its rest is over since {until}" if until else "no annotation says until when it rests"
+            yield Violation(Invariant.COOLING_LEFT, f"node {node.metadata.name}", detail)
 
 
 def _uses_its_node(pod: Pod) -> bool:

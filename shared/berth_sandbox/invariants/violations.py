@@ -30,6 +30,8 @@ class Invariant(StrEnum):
     """A node keeps the taint by which a plan that is not running kept room there."""
     FREED_LEFT = "FreedLeft"
     """A node is marked as freed though pods are on it, or carries the taint without the mark that says why."""
+    COOLING_LEFT = "CoolingLeft"
+    """A node is labelled as cooling though it has rested, or does not say until when it rests."""
     PRIORITY_CLASS_LEFT = "PriorityClassLeft"
     """A PriorityClass of the operator's stands though no Reservation is live."""
     WEBHOOK_LEFT = "WebhookLeft"
@@ -60,6 +62,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.DRAINING_LEFT: 30.0,
     Invariant.ROOM_GUARD_LEFT: 30.0,
     Invariant.FREED_LEFT: 60.0,
+    Invariant.COOLING_LEFT: 60.0,
     Invariant.PRIORITY_CLASS_LEFT: 60.0,
     Invariant.WEBHOOK_LEFT: 20.0,
     Invariant.STATUS_UNTRUE: 10.0,
