@@ -17,13 +17,13 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 import log_lines
-from berth_core.clock import SystemClock
+from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import InputError
+from berth_core.labels import LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
 from berth_descheduler import service
 from berth_descheduler.commands import run_command
 from berth_descheduler.commands.cli import run
-from berth_descheduler.execution.plan_objects import build_defragmented_patch
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.observers import Unobserved
@@ -265,8 +265,9 @@ class ShiftedClock(SystemClock):
 def test_each_cycle_of_the_service_counts_a_cool_down_from_its_own_time(cluster: FakeCluster) -> None:
     clock = ShiftedClock()
     clock.shift = -timedelta(minutes=61)
+    drained = {"metadata": {"annotations": {LAST_DEFRAGMENTED_ANNOTATION: format_timestamp(clock.now())}}}
     for name in ("low-1", "low-2"):
-        cluster.merge_patch(NODES, name, build_defragmented_patch(clock.now()))
+        cluster.merge_patch(NODES, name, drained)
     resting = replace(PLANNER, args=DefragmentationArgs.parse({"coolDownTime": "1h"}), now=clock.now())
     made = DeschedulerService(cluster, clock, SETTINGS, resting, threading.Event())  # type: ignore[arg-type]
 
