@@ -30,7 +30,7 @@ def test_a_cluster_as_a_stock_scheduler_leaves_it_is_consolidated(threshold: int
     made = plan(snapshot, settings(threshold, threshold, 100))
 
     assert len(made.freed_nodes) == want_freed
-    assert revalidate(snapshot, made.moves) == {}
+    assert revalidate(snapshot, made.moves, made.settings) == {}
 
 
 def test_each_step_of_it_is_feasible() -> None:

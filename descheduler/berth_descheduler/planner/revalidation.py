@@ -4,7 +4,8 @@ It does not own what follows: the executor skips what does not hold and says why
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from berth_core.migration_plans import MoveReason, PlannedMove
@@ -16,6 +17,7 @@ from berth_descheduler.planner.protection import protected_amounts
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.sources import resting_refusal
 from berth_descheduler.planner.state import State
+from berth_descheduler.plugins.defragmentation import EvictableNamespaces
 from berth_descheduler.refusals import Refusal, RefusalReason
 
 _OF_PODS: Final = {
@@ -149,7 +151,8 @@ class _Review:
         place = self._reached.get((move.namespace, move.pod), cluster.node_name(placed.node))
         if place != move.source:
             return Invalid(MoveReason.POD_CHANGED, f"the pod is on {place}")
-        refusal = self._problem.pod_refusals.get(pod)
+        problem = self._for_named if self._is_named(move) else self._problem
+        refusal = problem.pod_refusals.get(pod)
         if refusal is None:
             return None
         return Invalid(_OF_PODS.get(refusal.reason, MoveReason.POD_CHANGED), refusal.sentences)
@@ -248,7 +251,18 @@ class _Review:
 
     def _may_exceed(self, move: PlannedMove) -> bool:
         """Return whether the thresholds do not count: a pod that a plugin names goes wherever there is room."""
-        return move.stands_alone and bool(self._problem.settings.plugins.deschedule)
+        return self._is_named(move)
+
+    def _is_named(self, move: PlannedMove) -> bool:
+        """Return whether a plugin of the policy named the pod, as the move's reason says."""
+        return any(move.reason.startswith(f"{one.name}: ") for one in self._problem.settings.plugins.deschedule)
+
+    @cached_property
+    def _for_named(self) -> Problem:
+        """Return the problem for pods that plugins name, of which the balance plugin's namespaces say nothing."""
+        settings = self._problem.settings
+        args = replace(settings.args, evictable_namespaces=EvictableNamespaces())
+        return Problem.to_review(self._problem.cluster.snapshot, replace(settings, args=args))
 
     @staticmethod
     def _refusal(state: State, pod: PodIndex, target: NodeIndex | None) -> Refusal | None:
