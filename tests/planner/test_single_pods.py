@@ -162,6 +162,18 @@ def test_what_is_planned_for_the_whole_goes_on_from_there() -> None:
     assert (left.reason, left.constraint) == (Reason.HOLDS_IMMOVABLE_PODS, Reason.MOVED_ALREADY)
 
 
+def test_the_protection_threshold_holds_for_single_pods_that_no_plugin_names() -> None:
+    how = settings(low=40, defragment=45, protection=63, wholeNodes=False)
+    by_threshold = plan(three_nodes(), how).moves
+    by_plugin = plan(three_nodes(), moving(want("a"), how=how)).moves[:1]
+    strict = moving(how=settings(low=40, defragment=45, protection=60, wholeNodes=False))
+
+    assert [(move.pod, move.target) for move in (*by_threshold, *by_plugin)] == [("a", "half"), ("a", "half")]
+    fallen = revalidate(three_nodes(), by_threshold, strict, emptied=())
+    assert [one.reason for one in fallen.values()] == [MoveReason.ABOVE_PROTECTION]
+    assert revalidate(three_nodes(), by_plugin, strict, emptied=()) == {}
+
+
 def test_the_namespaces_of_the_balance_plugin_are_its_own() -> None:
     how = settings(low=40, defragment=45, protection=100, evictableNamespaces={"exclude": ["default"]})
     found = plan(three_nodes(), moving(want("a"), how=how))
