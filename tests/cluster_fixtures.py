@@ -3,6 +3,7 @@
 It does not own sandboxes of special shapes: tests that need one start their own.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -39,3 +40,12 @@ def sandbox() -> Iterator[Sandbox]:
     with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as started:
         refuse_other_contexts(started.context)
         yield started
+        assert not refused_by_policies(started), "the admission policies let Berth's programs do what they do"
+
+
+def refused_by_policies(sandbox: Sandbox) -> list[str]:
+    """Return what admission policies said to Berth's own programs, which a test's clients are not named like."""
+    whole, _, _ = sandbox.audit_log.read_text(encoding="utf-8").rpartition("\n")
+    named = (line for line in whole.splitlines() if "ValidatingAdmissionPolicy" in line)
+    entries = [json.loads(line) for line in named]
+    return [entry["responseStatus"]["message"] for entry in entries if entry["userAgent"].startswith("berth-")]
