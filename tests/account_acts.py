@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth_core.labels import (
+    COOLING_LABEL,
+    COOLING_UNTIL_ANNOTATION,
     FREED_ANNOTATION,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     LAST_DEFRAGMENTED_ANNOTATION,
+    LAST_MOVED_ANNOTATION,
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
@@ -494,8 +497,14 @@ ALLOWED: dict[str, Act] = {
         DESCHEDULER,
         {
             "metadata": {
-                "labels": {"berth.volcano.sh/cooling": "true"},
-                "annotations": {FREED_ANNOTATION: "{}", LAST_DEFRAGMENTED_ANNOTATION: "now", SCALE_DOWN: "false"},
+                "labels": {COOLING_LABEL: "true"},
+                "annotations": {
+                    FREED_ANNOTATION: "{}",
+                    LAST_DEFRAGMENTED_ANNOTATION: "now",
+                    LAST_MOVED_ANNOTATION: "now",
+                    COOLING_UNTIL_ANNOTATION: "then",
+                    SCALE_DOWN: "false",
+                },
             },
             **taint("berth.volcano.sh/freed", "PreferNoSchedule"),
         },
