@@ -360,9 +360,10 @@ def test_what_is_wrong_in_an_address_is_named(calm: str, query: str, field: str)
     assert error["expected"]
 
 
-@pytest.mark.parametrize(
-    "body", ["{", '{"policy": "nightly"', "\x00", "{'policy': 'nightly'}", b"\xff\xfe{}"], ids=repr
-)
+NO_JSON = ("{", '{"policy": "nightly"', "\x00", "{'policy': 'nightly'}", b"\xff\xfe{}", "[" * 5_000, '{"a":' * 1_100)
+
+
+@pytest.mark.parametrize("body", NO_JSON, ids=range(len(NO_JSON)))
 def test_a_body_that_is_no_json_is_told_so(calm: str, body: str | bytes) -> None:
     answer = ask("POST", f"{calm}/v1/runs", data=body, headers={"Content-Type": "application/json"})
     problem(answer, 400, "malformed-request")
