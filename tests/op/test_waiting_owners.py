@@ -167,6 +167,12 @@ def test_the_index_does_not_ask_every_reservation() -> None:
     assert only.metadata.name == "r-7"
 
 
+def test_reservations_of_another_namespace_are_never_asked() -> None:
+    index = OwnerIndex(place(name=f"r-{n}", namespace="hostile", owners=[label_owner(app="web")]) for n in range(9))
+    assert index.candidates(pod(labels={"app": "web"})) == []
+    assert len(index.candidates(pod(labels={"app": "web"}, namespace="hostile"))) == 9
+
+
 def selecting(operator: str, key: str, *values: str) -> ReservationOwner:
     expression = LabelSelectorRequirement(key=key, operator=operator, values=values)
     return ReservationOwner(label_selector=LabelSelector(match_expressions=(expression,)))
