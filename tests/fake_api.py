@@ -12,7 +12,15 @@ from typing import Any, cast
 import msgspec
 
 from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, Call, ConflictError, Failure, KubeError, NotFoundError
+from berth_kube.errors import (
+    AlreadyExistsError,
+    Call,
+    ConflictError,
+    Failure,
+    InvalidObjectError,
+    KubeError,
+    NotFoundError,
+)
 from berth_kube.listing import Listing
 from berth_kube.resources import Resource
 from json_patches import apply
@@ -117,7 +125,10 @@ class FakeApi:
         type: Any = dict,
     ) -> Any:
         self._tell("patch", resource, f"{name}/{subresource}" if subresource else name)
-        changed = apply(operations, self._find(resource, name, namespace))
+        try:
+            changed = apply(operations, self._find(resource, name, namespace))
+        except LookupError:
+            raise error(InvalidObjectError, "a test failed") from None
         self.objects[self._key(resource, name, namespace)] = self._stamped(changed)
         return self._decoded(changed, type)
 

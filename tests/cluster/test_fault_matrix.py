@@ -263,6 +263,30 @@ def test_a_hand_over_goes_on_when_in_its_middle_the_placeholder(proxy: FaultProx
     stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
 
 
+# --- the owners -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_second_controller_writes_on_each_new_pod_before_it_gets_its_slot_stays(
+    proxy: FaultProxy, stage: Stage
+) -> None:
+    stage.reserve(nodes=[stage.nodes[0]], replicas=4, template=stage.template(cpu="1"))
+    stage.wait_until_proven()
+    names = [f"owner-{number}" for number in range(4)]
+    their_note = {"metadata": {"annotations": {"example.com/group": "podgroup-1"}}}
+    gives_a_slot = HoldPlan(lambda call: call.method == "PATCH" and b"/spec/tolerations" in call.body, FaultKind.PAUSE)
+    with held(proxy, gives_a_slot) as hold:
+        for name in names:
+            stage.create_pod(name, cpu="1")
+        assert hold.reached.wait(45)
+        for name in names:
+            stage.client.merge_patch(PODS, name, their_note, namespace=stage.namespace)
+
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
+    owners = [stage.pod(name) for name in names]
+    assert [pod.metadata.annotations for pod in owners] == [their_note["metadata"]["annotations"]] * 4
+    assert {pod.spec.node_name for pod in owners} == {stage.nodes[0]}
+
+
 # --- the Reservation ------------------------------------------------------------------------------------------------
 
 

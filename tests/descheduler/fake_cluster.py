@@ -25,6 +25,7 @@ from berth_kube.errors import (
     EvictionBlockedError,
     EvictionInterceptedError,
     Failure,
+    InvalidObjectError,
     NotFoundError,
 )
 from berth_kube.listing import Listing
@@ -41,6 +42,7 @@ from berth_kube.resources import (
 )
 from berth_kube.watching import Changed, Listed, Removed
 from builders import NOON
+from json_patches import apply
 
 Raw = dict[str, Any]
 Key = tuple[str, str]
@@ -243,14 +245,10 @@ class FakeCluster:
     ) -> Any:
         self._called("patch", resource, name)
         with self.lock:
-            raw = copy.deepcopy(self._find(resource, name, namespace))
-            for operation in operations:
-                *parents, last = operation["path"].strip("/").split("/")
-                target: Any = raw
-                for part in parents:
-                    target = target[int(part)] if isinstance(target, list_type) else target[part]
-                if operation["op"] == "remove":
-                    del target[int(last)]
+            try:
+                raw = apply(operations, self._find(resource, name, namespace))
+            except LookupError:
+                raise InvalidObjectError(call("patch", resource, name), failure(422, "a test failed")) from None
             return decoded(self._store(kept_as(resource), raw), type)
 
     def delete(self, resource: Resource, name: str, *, namespace: str | None = None, **_: Any) -> None:
@@ -320,9 +318,6 @@ class FakeCluster:
         for watched, chosen, events, type_ in self.watchers:
             if watched == plural and chosen(raw):
                 events.put(event(decoded(raw, type_)))
-
-
-list_type = list
 
 
 def call(verb: str, resource: Resource, name: str) -> Call:

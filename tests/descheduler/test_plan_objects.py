@@ -132,11 +132,13 @@ def test_a_status_reads_back_as_it_was_meant() -> None:
 
 def test_only_our_gate_is_taken_off_and_only_where_it_still_is() -> None:
     gates = [{"name": "theirs"}, {"name": "berth.volcano.sh/handover"}, {"name": "others"}]
-    assert build_ungate_operations(gates) == [
+    raw_pod = {"metadata": {"uid": "uid-web-1"}, "spec": {"schedulingGates": gates}}
+    assert build_ungate_operations(raw_pod) == [
+        {"op": "test", "path": "/metadata/uid", "value": "uid-web-1"},
         {"op": "test", "path": "/spec/schedulingGates/1/name", "value": "berth.volcano.sh/handover"},
         {"op": "remove", "path": "/spec/schedulingGates/1"},
     ]
-    assert build_ungate_operations([{"name": "theirs"}]) == []
+    assert build_ungate_operations({**raw_pod, "spec": {"schedulingGates": [{"name": "theirs"}]}}) == []
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,21 @@ import structlog
 
 from berth_core.clock import Clock, parse_timestamp
 from berth_core.errors import BerthError
-from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
+from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Node
 from berth_descheduler import log_keys
 from berth_descheduler.execution.plan_objects import build_ungate_operations
 from berth_descheduler.settings import CycleSettings
 from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
+from berth_kube.errors import ConflictError, InvalidObjectError, NotFoundError
 from berth_kube.leases import Lease
 from berth_kube.resources import LEASES, NODES, PODS
 from berth_kube.taints import remove_taint
 
 _LOG = structlog.get_logger(__name__)
 _JOIN_SECONDS: Final = 5.0
+_TRIES: Final = 8
 
 
 def is_silent(lease: Lease, now: datetime, stale_seconds: float) -> bool:
@@ -71,18 +72,28 @@ def _read_lease(client: KubeClient, namespace: str) -> Lease | None:
 def _ungate_pods(client: KubeClient, clock: Clock, stale_seconds: float) -> int:
     count = 0
     for pod in client.list(PODS, label_selector=RESERVATION_LABEL).items:
-        gates = pod["spec"].get("schedulingGates") or []
         age_seconds = (clock.now() - parse_timestamp(pod["metadata"]["creationTimestamp"])).total_seconds()
-        if age_seconds > stale_seconds and any(gate["name"] == HANDOVER_GATE for gate in gates):
-            count += _ungate(client, pod, gates)
+        if age_seconds > stale_seconds and build_ungate_operations(pod):
+            count += _ungate(client, pod)
     return count
 
 
-def _ungate(client: KubeClient, pod: dict[str, Any], gates: list[dict[str, Any]]) -> bool:
+def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
+    """Take our gate off a pod as it is by now; return whether it was there."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     keys = {log_keys.KEY_POD: f"{namespace}/{name}"}
     try:
-        client.json_patch(PODS, name, build_ungate_operations(gates), namespace=namespace)
+        for tries_left in reversed(range(_TRIES)):
+            operations = build_ungate_operations(pod)
+            if not operations:
+                return False
+            try:
+                client.json_patch(PODS, name, operations, namespace=namespace)
+                break
+            except (ConflictError, InvalidObjectError):
+                known, pod = pod, client.get(PODS, name, namespace=namespace)
+                if not tries_left or pod["metadata"]["resourceVersion"] == known["metadata"]["resourceVersion"]:
+                    raise  # nobody has changed it: the patch itself is refused
     except BerthError as error:
         _LOG.warning(log_keys.CALL_FAILED, **keys, **{log_keys.KEY_ERROR: str(error)})
         return False
@@ -95,10 +106,19 @@ def _unguard_nodes(client: KubeClient, clock: Clock, stale_seconds: float) -> in
     for node in client.list(NODES, type=Node).items:
         guards = [taint.value for taint in node.spec.taints if taint.key == HANDOVER_TAINT]
         if any(is_past(value, clock.now(), stale_seconds) for value in guards):
-            remove_taint(client, node.metadata.name, key=HANDOVER_TAINT, type=Node)
-            _LOG.warning(log_keys.UNGUARDED, **{log_keys.KEY_NODE: node.metadata.name})
-            count += 1
+            count += _unguard(client, node.metadata.name)
     return count
+
+
+def _unguard(client: KubeClient, node: str) -> bool:
+    """Take our guard off a node; return whether that was done."""
+    try:
+        remove_taint(client, node, key=HANDOVER_TAINT, type=Node)
+    except BerthError as error:
+        _LOG.warning(log_keys.CALL_FAILED, **{log_keys.KEY_NODE: node, log_keys.KEY_ERROR: str(error)})
+        return False
+    _LOG.warning(log_keys.UNGUARDED, **{log_keys.KEY_NODE: node})
+    return True
 
 
 def is_past(deadline: str, now: datetime, stale_seconds: float) -> bool:

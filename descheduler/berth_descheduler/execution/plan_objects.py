@@ -3,7 +3,6 @@
 It does not send them, and it does not own a Reservation's template (`reservation_templates`).
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Self
@@ -179,15 +178,17 @@ def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
     }
 
 
-def build_ungate_operations(gates: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return JSON patch operations that take Berth's own gate out of a pod's gates, last one first.
+def build_ungate_operations(raw_pod: RawObject) -> list[dict[str, Any]]:
+    """Return JSON patch operations that take Berth's own gate off exactly this pod; none where it has none.
 
-    Before each removal the very entry is tested, so that a list that has changed is not hit at the wrong place.
+    The very entry is tested, so that a list of gates that has changed is not hit at the wrong place.
     """
     operations: list[dict[str, Any]] = []
+    gates = raw_pod["spec"].get("schedulingGates") or ()
     for index in reversed(range(len(gates))):
         if gates[index].get("name") == HANDOVER_GATE:
             path = f"/spec/schedulingGates/{index}"
             operations.append({"op": "test", "path": f"{path}/name", "value": HANDOVER_GATE})
             operations.append({"op": "remove", "path": path})
-    return operations
+    same = {"op": "test", "path": "/metadata/uid", "value": raw_pod["metadata"]["uid"]}
+    return [same, *operations] if operations else []

@@ -27,6 +27,7 @@ from berth_core.reservations import (
 from berth_kube.client import KubeClient
 from berth_kube.errors import (
     AlreadyExistsError,
+    ConflictError,
     ForbiddenError,
     InvalidObjectError,
     NotFoundError,
@@ -60,7 +61,7 @@ from berth_operator.decisions.actions import (
 from berth_operator.decisions.assignments import Assignment
 from berth_operator.decisions.condition_reasons import NEVER_EXPIRES
 from berth_operator.decisions.conditions import warn_of_endless_hold
-from berth_operator.decisions.observation import Verdict, holds_our_gate
+from berth_operator.decisions.observation import Verdict, holds_our_gate, is_at_same_step
 from berth_operator.decisions.statuses import EventType, describe_transition
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.openings import Openings
@@ -70,6 +71,8 @@ from berth_operator.settings import OperatorSettings
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server takes no longer activeDeadlineSeconds: 68 years."""
+_TRIES: Final = 8
+"""So often a patch is built anew because another writer came in between; then the hand-over is looked at again."""
 _QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
 
 log = structlog.get_logger(__name__)
@@ -199,15 +202,15 @@ class Performer:
             case CreatePlaceholder() | SucceedPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
                 self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
-                self._patch_pod(pod, pod_patches.build_assignment(pod, assignment, reservation))
+                self._patch_pod(pod, lambda as_is: pod_patches.build_assignment(as_is, assignment, reservation))
             case ExtendHandover(pod, assignment):
-                self._patch_pod(pod, pod_patches.build_extension(pod, assignment))
+                self._patch_pod(pod, lambda as_is: pod_patches.build_extension(as_is, assignment))
             case Nominate(pod, node):
                 self._nominate(pod, node)
             case Ungate(pod):
-                self._patch_pod(pod, pod_patches.build_ungating(pod))
+                self._patch_pod(pod, pod_patches.build_ungating)
             case Finish(pod):
-                self._patch_pod(pod, pod_patches.build_unlabelling(pod))
+                self._patch_pod(pod, pod_patches.build_unlabelling)
             case Release(pod, elsewhere):
                 self.release(pod, elsewhere=elsewhere)
             case LookAtNode(node):
@@ -232,7 +235,7 @@ class Performer:
             case SucceedPlaceholder(task, placeholder, assignment):
                 self._succeed(reservation, task, placeholder, assignment)
             case ShortenPlaceholder(placeholder, seconds):
-                self._patch_pod(placeholder, pod_patches.build_shortening(placeholder, seconds))
+                self._patch_pod(placeholder, lambda as_is: pod_patches.build_shortening(as_is, seconds))
             case DeletePlaceholder(placeholder, at_once, for_owner):
                 self.delete_placeholder(placeholder, at_once=at_once, for_owner=for_owner)
             case _:
@@ -349,26 +352,41 @@ class Performer:
         """
         other = self._openings.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
         if other is not None:
-            self._patch_pod(pod, pod_patches.build_move(pod, other.metadata.uid))
+            self._patch_pod(pod, lambda as_is: pod_patches.build_move(as_is, other.metadata.uid))
             return
         assignment = Assignment.from_pod(pod)
         nominated_by_us = assignment is not None and pod.status.nominated_node_name == assignment.node
         if nominated_by_us and not pod.spec.node_name:
             self._nominate(pod, None)
-        self._patch_pod(pod, pod_patches.build_release(pod))
+        self._patch_pod(pod, pod_patches.build_release)
 
-    def _patch_pod(self, pod: Pod, operations: pod_patches.Operations) -> None:
-        """Patch a pod in a hand-over; one that is gone is forgotten."""
-        if not operations:
-            return
+    def _patch_pod(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> None:
+        """Patch a pod in a hand-over as it is by now; one that is gone is forgotten.
+
+        Where another writer came in between, the patch is built anew for the pod as it is then. If that is at another
+        step of its hand-over, it is left as it is, and what to do is decided anew.
+        """
         try:
-            patched = self._client.json_patch(
-                PODS, pod.metadata.name, operations, namespace=pod.metadata.namespace, type=Pod
-            )
+            self._cache.put_pod(self._patched(pod, build))
         except NotFoundError:
             self._cache.remove_pod(pod)
-            return
-        self._cache.put_pod(patched)
+
+    def _patched(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> Pod:
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        as_is = pod
+        for tries_left in reversed(range(_TRIES)):
+            operations = build(as_is)
+            if not operations:
+                break
+            try:
+                return self._client.json_patch(PODS, name, operations, namespace=namespace, type=Pod)
+            except (ConflictError, InvalidObjectError):
+                known, as_is = as_is, self._client.get(PODS, name, namespace=namespace, type=Pod)
+                if not tries_left or as_is.metadata.resource_version == known.metadata.resource_version:
+                    raise  # nobody has changed it: the patch itself is refused
+            if not is_at_same_step(pod, as_is):
+                break
+        return as_is
 
     # --- the rest
 

@@ -1,12 +1,18 @@
 """Owns the JSON patches by which owner pods are changed during a hand-over; each tests that it meets the right pod.
 
 It does not send them: `acting.performer` does.
+
+Others write to the same pods. A map or list of theirs is only added to, or an entry of ours taken out; where there was
+none, so that it has to be made, the pod must be as it was read. A test that fails means: read again, build again.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from berth_core.labels import HANDOVER_GATE, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
-from berth_core.objects import Pod
+from berth_core.objects import Pod, Toleration
 from berth_core.reservations import Reservation
 from berth_operator.decisions.assignments import Assignment
 from berth_operator.decisions.manifests import handover_toleration, room_tolerations
@@ -23,25 +29,28 @@ def _is_pod(pod: Pod) -> Operations:
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
 
 
+def _is_as_read(pod: Pod) -> Operations:
+    return [{"op": "test", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version}]
+
+
 def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
     """Return the patch that notes a slot on a pod and lets it tolerate the guard, and the taint of its plan there.
 
     A pod that was not gated for the Reservation gets its label, too, and must be as it was found: it may be bound by
     now, or be given another slot.
     """
-    note, reservation_uid = assignment.to_annotation(), reservation.metadata.uid
-    operations = _is_pod(pod)
-    if pod.metadata.labels.get(RESERVATION_LABEL) != reservation_uid:
-        version = pod.metadata.resource_version
-        operations.append({"op": "test", "path": "/metadata/resourceVersion", "value": version})
-        operations += _labelling(pod, reservation_uid)
-    if pod.metadata.annotations:
-        operations.append({"op": "add", "path": _pointer("metadata", "annotations", SLOT_ANNOTATION), "value": note})
-    else:
-        operations.append({"op": "add", "path": "/metadata/annotations", "value": {SLOT_ANNOTATION: note}})
+    meta, reservation_uid = pod.metadata, reservation.metadata.uid
+    is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
     added = [handover_toleration(), *room_tolerations(reservation, [assignment.node])]
+    missing = [one for one in added if msgspec.convert(one, Toleration) not in pod.spec.tolerations]
+    operations = _is_pod(pod)
+    if not (is_sent and meta.annotations and pod.spec.tolerations):
+        operations += _is_as_read(pod)
+    if not is_sent:
+        operations += _adding("labels", meta.labels, RESERVATION_LABEL, reservation_uid)
+    operations += _adding("annotations", meta.annotations, SLOT_ANNOTATION, assignment.to_annotation())
     if pod.spec.tolerations:
-        operations += [{"op": "add", "path": "/spec/tolerations/-", "value": one} for one in added]
+        operations += [{"op": "add", "path": "/spec/tolerations/-", "value": one} for one in missing]
     else:
         operations.append({"op": "add", "path": "/spec/tolerations", "value": added})
     return operations
@@ -61,11 +70,11 @@ def build_move(pod: Pod, reservation_uid: str) -> Operations:
     return [*_is_pod(pod), test, {"op": "add", "path": path, "value": reservation_uid}]
 
 
-def _labelling(pod: Pod, reservation_uid: str) -> Operations:
-    """Return the operation that labels a pod with its Reservation."""
-    if pod.metadata.labels:
-        return [{"op": "add", "path": _pointer("metadata", "labels", RESERVATION_LABEL), "value": reservation_uid}]
-    return [{"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}}]
+def _adding(field: str, there: Mapping[str, str], key: str, value: str) -> Operations:
+    """Return the operation that puts an entry into a map of the metadata; an empty one is made with it."""
+    if there:
+        return [{"op": "add", "path": _pointer("metadata", field, key), "value": value}]
+    return [{"op": "add", "path": _pointer("metadata", field), "value": {key: value}}]
 
 
 def build_shortening(placeholder: Pod, seconds: int) -> Operations:

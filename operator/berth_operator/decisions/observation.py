@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_core.labels import HANDOVER_GATE
+from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationReason
 from berth_operator.decisions.assignments import Assignment
@@ -138,6 +138,17 @@ def is_on_its_way(pod: Pod) -> bool:
 def holds_other_gates(pod: Pod) -> bool:
     """Tell whether somebody else's scheduling gate is on the pod."""
     return any(gate.name != HANDOVER_GATE for gate in pod.spec.scheduling_gates)
+
+
+def is_at_same_step(known: Pod, found: Pod) -> bool:
+    """Return whether a pod that others may have changed is at the step of its hand-over that it was known at."""
+    return _step(known) == _step(found)
+
+
+def _step(pod: Pod) -> tuple[object, ...]:
+    meta = pod.metadata
+    notes = meta.labels.get(RESERVATION_LABEL), meta.annotations.get(SLOT_ANNOTATION)
+    return meta.uid, *notes, holds_our_gate(pod), pod.spec.node_name, pod.is_terminating, pod.is_terminal
 
 
 def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assignment]]:

@@ -1,0 +1,402 @@
+"""Owns the table of all patches of objects that others write, too, and the other writer that comes in between.
+
+It does not own the API server that they are tried on: it is one in memory, or a real one.
+"""
+# ruff: noqa: ANN401 - each act is one call of a program's own; a raw object is anything
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import berth_descheduler
+import berth_kube
+import berth_operator
+from berth_core.labels import (
+    HANDOVER_GATE,
+    HANDOVER_TAINT,
+    LAST_DEFRAGMENTED_ANNOTATION,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+)
+from berth_core.objects import Pod
+from berth_core.reservations import SlotState
+from berth_descheduler.execution import carrying_out, freed_nodes, operator_watch, source_taints
+from berth_descheduler.settings import FreedNodes
+from berth_kube.client import KubeClient
+from berth_kube.resources import NODES, PODS, Resource
+from berth_operator.acting.allowances import Allowances
+from berth_operator.acting.announcements import Announcer
+from berth_operator.acting.guards import GuardKeeper
+from berth_operator.acting.performer import Crew, Performer
+from berth_operator.acting.priorities import Priorities
+from berth_operator.acting.validation import Validator
+from berth_operator.decisions.actions import (
+    Action,
+    AssignSlot,
+    ExtendHandover,
+    Finish,
+    Nominate,
+    Release,
+    ShortenPlaceholder,
+    Ungate,
+)
+from berth_operator.decisions.assignments import Assignment
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.cluster_rules import ClusterRules
+from berth_operator.settings import HandoverSettings, OperatorSettings
+from builders import NOON, FakeClock
+from handover_builders import PLACE_UID, place, slot
+
+Raw = dict[str, Any]
+
+THEIRS: Final = "example.com/theirs"
+THEIR_GATE: Final = "example.com/wait"
+OTHER_UID: Final = "uid-default-another"
+NODE: Final = "foreign-node"
+GIVEN: Final = Assignment("web", 0, NODE, int((NOON + timedelta(seconds=30)).timestamp()))
+LATER: Final = Assignment("web", 0, NODE, int((NOON + timedelta(seconds=90)).timestamp()))
+_INTERRUPTIONS: Final = 3
+
+
+# --- what is patched
+
+
+def pod_body(*, labelled: bool = True, gated: bool = True, noted: bool = False) -> Raw:
+    """Return a pod that waits behind another's gate; without a note it has no annotations at all."""
+    metadata: Raw = {"name": "web-0", "labels": {RESERVATION_LABEL: PLACE_UID, "app": "web"} if labelled else None}
+    if noted:
+        metadata["annotations"] = {SLOT_ANNOTATION: GIVEN.to_annotation()}
+    gates = [{"name": THEIR_GATE}, *([{"name": HANDOVER_GATE}] if gated else [])]
+    containers = [{"name": "main", "image": "pause"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {key: value for key, value in metadata.items() if value is not None},
+        "spec": {"schedulingGates": gates, "containers": containers},
+    }
+
+
+def node_body(*, guarded: bool = False) -> Raw:
+    taints = [{"key": HANDOVER_TAINT, "value": "1", "effect": "NoSchedule"}] if guarded else None
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": NODE},
+        "spec": {"taints": taints} if taints else {},
+    }
+
+
+# --- the acts
+
+
+def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], None]:
+    """Return an act of the operator on the pod as it was looked at before the other writer came."""
+
+    def act(client: KubeClient, seen: Raw) -> None:
+        meta = seen["metadata"]
+        pod = plain_client(client).get(PODS, meta["name"], namespace=meta["namespace"], type=Pod)
+        settings, rules = OperatorSettings(), ClusterRules()
+        cache = Cache(lambda _key: None)
+        cache.put_reservation(place(slot(SlotState.HELD), name="another", namespace=meta["namespace"], uid=OTHER_UID))
+        priorities = Priorities(client, rules)
+        crew = Crew(
+            client=client,
+            cache=cache,
+            prover=cast("Any", None),
+            priorities=priorities,
+            validator=Validator(client, priorities, Allowances(settings.limits, rules), settings.placeholders),
+            announcer=Announcer(client),
+        )
+        Performer(crew, settings, FakeClock(), lambda: True).perform(place(), [action(pod)])
+
+    return act
+
+
+def _guard(client: KubeClient, _seen: Raw) -> None:
+    GuardKeeper(client, Cache(lambda _key: None), HandoverSettings())._guard(NODE, 5)
+
+
+def _unguard(client: KubeClient, _seen: Raw) -> None:
+    GuardKeeper(client, Cache(lambda _key: None), HandoverSettings())._unguard(NODE)
+
+
+def _ungate_for_the_silent(client: KubeClient, seen: Raw) -> None:
+    operator_watch._ungate(client, seen)
+
+
+def _unguard_for_the_silent(client: KubeClient, _seen: Raw) -> None:
+    operator_watch._unguard(client, NODE)
+
+
+def _mark(client: KubeClient, _seen: Raw) -> None:
+    carries = FreedNodes(taint=True, annotations={"example.com/freed": "yes"})
+    freed_nodes.mark_freed(client, FakeClock(), [NODE], freed_nodes.Freeing("plan", "", carries))
+
+
+def _remember(client: KubeClient, _seen: Raw) -> None:
+    carrying_out._annotate_sources(cast("Any", SimpleNamespace(client=client, clock=FakeClock())), {NODE})
+
+
+# --- the table
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignPatch:
+    """One patch of an object that others write, too."""
+
+    site: str
+    """The function that sends it, as `module.function`."""
+
+    builder: str = ""
+    """Its function of `pod_patches`, if it has one."""
+
+    before: Callable[[], Raw]
+    act: Callable[[KubeClient, Raw], None]
+    done: Callable[[Raw], bool]
+
+    @property
+    def resource(self) -> Resource:
+        return PODS if self.before()["kind"] == "Pod" else NODES
+
+
+def _notes(raw: Raw) -> Mapping[str, str]:
+    return cast("Mapping[str, str]", raw["metadata"].get("annotations") or {})
+
+
+def _labels(raw: Raw) -> Mapping[str, str]:
+    return cast("Mapping[str, str]", raw["metadata"].get("labels") or {})
+
+
+def gates(raw: Raw) -> list[str]:
+    return [gate["name"] for gate in raw["spec"].get("schedulingGates") or ()]
+
+
+def taints(raw: Raw) -> list[str]:
+    return [taint["key"] for taint in raw["spec"].get("taints") or ()]
+
+
+def tolerated(raw: Raw) -> list[str]:
+    return [toleration.get("key", "") for toleration in raw["spec"].get("tolerations") or ()]
+
+
+def _is_assigned(raw: Raw) -> bool:
+    is_noted = _notes(raw).get(SLOT_ANNOTATION) == GIVEN.to_annotation()
+    return is_noted and tolerated(raw).count(HANDOVER_TAINT) == 1 and _labels(raw)[RESERVATION_LABEL] == PLACE_UID
+
+
+_PATCHED: Final = "berth_operator.acting.performer._patched"
+
+FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
+    "a gated pod is given a slot": ForeignPatch(
+        site=_PATCHED,
+        builder="build_assignment",
+        before=pod_body,
+        act=_perform(lambda pod: AssignSlot(pod, GIVEN)),
+        done=_is_assigned,
+    ),
+    "a pod that waited is given a slot": ForeignPatch(
+        site=_PATCHED,
+        builder="build_assignment",
+        before=lambda: pod_body(labelled=False, gated=False),
+        act=_perform(lambda pod: AssignSlot(pod, GIVEN)),
+        done=_is_assigned,
+    ),
+    "a hand-over gets more time": ForeignPatch(
+        site=_PATCHED,
+        builder="build_extension",
+        before=lambda: pod_body(noted=True),
+        act=_perform(lambda pod: ExtendHandover(pod, LATER)),
+        done=lambda raw: _notes(raw).get(SLOT_ANNOTATION) == LATER.to_annotation(),
+    ),
+    "a gated pod is sent to another Reservation": ForeignPatch(
+        site=_PATCHED,
+        builder="build_move",
+        before=pod_body,
+        act=_perform(lambda pod: Release(pod, elsewhere=True)),
+        done=lambda raw: _labels(raw).get(RESERVATION_LABEL) == OTHER_UID,
+    ),
+    "a placeholder is to end sooner": ForeignPatch(
+        site=_PATCHED,
+        builder="build_shortening",
+        before=pod_body,
+        act=_perform(lambda pod: ShortenPlaceholder(pod, 77)),
+        done=lambda raw: raw["spec"].get("activeDeadlineSeconds") == 77,
+    ),
+    "the gate comes off": ForeignPatch(
+        site=_PATCHED,
+        builder="build_ungating",
+        before=lambda: pod_body(noted=True),
+        act=_perform(Ungate),
+        done=lambda raw: HANDOVER_GATE not in gates(raw),
+    ),
+    "label and note come off": ForeignPatch(
+        site=_PATCHED,
+        builder="build_unlabelling",
+        before=lambda: pod_body(noted=True),
+        act=_perform(Finish),
+        done=lambda raw: SLOT_ANNOTATION not in _notes(raw) and RESERVATION_LABEL not in _labels(raw),
+    ),
+    "a pod is let go": ForeignPatch(
+        site=_PATCHED,
+        builder="build_release",
+        before=lambda: pod_body(noted=True),
+        act=_perform(Release),
+        done=lambda raw: not {*_notes(raw), *_labels(raw), *gates(raw)} & {SLOT_ANNOTATION, HANDOVER_GATE},
+    ),
+    "a pod is nominated": ForeignPatch(
+        site="berth_operator.acting.performer._nominate",
+        before=lambda: pod_body(noted=True),
+        act=_perform(lambda pod: Nominate(pod, NODE)),
+        done=lambda raw: raw["status"].get("nominatedNodeName") == NODE,
+    ),
+    "a node is guarded": ForeignPatch(
+        site="berth_operator.acting.guards._guard",
+        before=node_body,
+        act=_guard,
+        done=lambda raw: HANDOVER_TAINT in taints(raw),
+    ),
+    "a guard is taken off": ForeignPatch(
+        site="berth_operator.acting.guards._unguard",
+        before=lambda: node_body(guarded=True),
+        act=_unguard,
+        done=lambda raw: HANDOVER_TAINT not in taints(raw),
+    ),
+    "a gate of a silent operator comes off": ForeignPatch(
+        site="berth_descheduler.execution.operator_watch._ungate",
+        before=lambda: pod_body(noted=True),
+        act=_ungate_for_the_silent,
+        done=lambda raw: HANDOVER_GATE not in gates(raw),
+    ),
+    "a guard of a silent operator is taken off": ForeignPatch(
+        site="berth_descheduler.execution.operator_watch._unguard",
+        before=lambda: node_body(guarded=True),
+        act=_unguard_for_the_silent,
+        done=lambda raw: HANDOVER_TAINT not in taints(raw),
+    ),
+    "a source is drained": ForeignPatch(
+        site="berth_descheduler.execution.source_taints.taint_nodes",
+        before=node_body,
+        act=lambda client, _seen: source_taints.taint_nodes(client, [NODE], "plan"),
+        done=lambda raw: source_taints.DRAINING_TAINT in taints(raw),
+    ),
+    "a source is drained no more": ForeignPatch(
+        site="berth_descheduler.execution.source_taints.untaint_nodes",
+        before=lambda: node_body(guarded=True),
+        act=lambda client, _seen: cast("None", source_taints.untaint_nodes(client, [NODE], HANDOVER_TAINT)),
+        done=lambda raw: HANDOVER_TAINT not in taints(raw),
+    ),
+    "a freed node is marked": ForeignPatch(
+        site="berth_descheduler.execution.freed_nodes._change_node",
+        before=node_body,
+        act=_mark,
+        done=lambda raw: bool(taints(raw)) and _notes(raw).get("example.com/freed") == "yes",
+    ),
+    "a source remembers when it was emptied": ForeignPatch(
+        site="berth_descheduler.execution.carrying_out._annotate_sources",
+        before=node_body,
+        act=_remember,
+        done=lambda raw: LAST_DEFRAGMENTED_ANNOTATION in _notes(raw),
+    ),
+}
+
+WITHIN: Final = frozenset({"berth_kube.taints._change_taints"})
+"""Sends the patches of others in this table."""
+
+OF_OUR_OWN: Final = frozenset(
+    {"DESCHEDULER_POLICIES", "EVENTS", "LEASES", "MIGRATION_PLANS", "MUTATING_WEBHOOKS", "RESERVATIONS", "SECRETS"}
+)
+"""Kinds whose objects, as far as we patch them, one of our programs alone writes, or only as they were read."""
+
+_PATCHES: Final = frozenset({"json_patch", "merge_patch"})
+_TAINTS: Final = frozenset({"put_taint", "remove_taint"})
+
+
+def senders() -> Iterator[str]:
+    """Yield every function of the programs that patches foreign objects, as `module.function`, from their source."""
+    for package in (berth_operator, berth_descheduler, berth_kube):
+        root = Path(cast("str", package.__file__)).parent
+        for path in sorted(root.rglob("*.py")):
+            module = ".".join((package.__name__, *path.relative_to(root).with_suffix("").parts))
+            for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(function, ast.FunctionDef) and any(map(_sends, ast.walk(function))):
+                    yield f"{module}.{function.name}"
+
+
+def _sends(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    kind = getattr(node.args[0], "id", "") if node.args else ""
+    return name in _TAINTS or (name in _PATCHES and kind not in OF_OUR_OWN)
+
+
+# --- the other writer
+
+
+def plain_client(client: KubeClient) -> KubeClient:
+    """Return the client below another writer."""
+    return cast("KubeClient", getattr(client, "below", client))
+
+
+class BesideAnotherWriter:
+    """A client before whose patches of one object another writer changes that, the first few times."""
+
+    def __init__(self, below: KubeClient, resource: Resource) -> None:
+        self.below = below
+        self._resource = resource
+        self.interruptions = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.below, name)
+
+    def json_patch(self, resource: Resource, name: str, operations: Any, **rest: Any) -> Any:
+        self._interrupt(resource, name, rest.get("namespace"))
+        return self.below.json_patch(resource, name, operations, **rest)
+
+    def merge_patch(self, resource: Resource, name: str, body: Any, **rest: Any) -> Any:
+        self._interrupt(resource, name, rest.get("namespace"))
+        return self.below.merge_patch(resource, name, body, **rest)
+
+    def _interrupt(self, resource: Resource, name: str, namespace: str | None) -> None:
+        if resource is not self._resource or self.interruptions == _INTERRUPTIONS:
+            return
+        self.interruptions += 1
+        key = f"{THEIRS}-{self.interruptions}"
+        notes = {"metadata": {"annotations": {key: "x"}, "labels": {key: "x"}}}
+        self.below.merge_patch(resource, name, notes, namespace=namespace)
+        found = self.below.get(resource, name, namespace=namespace)
+        if resource is PODS:
+            change_pod(self.below, found, key)
+        else:
+            added = [*(found["spec"].get("taints") or []), {"key": key, "value": "", "effect": "PreferNoSchedule"}]
+            self.below.merge_patch(resource, name, {"spec": {"taints": added}})
+
+
+def change_pod(client: KubeClient, found: Raw, key: str) -> None:
+    """Add a toleration to a pod, and take the other writer's gate off."""
+    toleration = {"key": key, "operator": "Exists"}
+    held = found["spec"].get("tolerations")
+    operations: list[Raw] = [
+        {"op": "add", "path": "/spec/tolerations/-", "value": toleration}
+        if held
+        else {"op": "add", "path": "/spec/tolerations", "value": [toleration]}
+    ]
+    if THEIR_GATE in gates(found):
+        operations.append({"op": "remove", "path": f"/spec/schedulingGates/{gates(found).index(THEIR_GATE)}"})
+    meta = found["metadata"]
+    client.json_patch(PODS, meta["name"], operations, namespace=meta["namespace"])
+
+
+def lost(raw: Raw, interruptions: int) -> list[str]:
+    """Return what another writer wrote and is not there any more."""
+    keys = [f"{THEIRS}-{number + 1}" for number in range(interruptions)]
+    missing = [f"annotation {key}" for key in keys if key not in _notes(raw)]
+    missing += [f"label {key}" for key in keys if key not in _labels(raw)]
+    listed = tolerated(raw) if raw["kind"] == "Pod" else taints(raw)
+    missing += [f"entry {key}" for key in keys if key not in listed]
+    return missing + [f"gate {THEIR_GATE} is back" for gate in gates(raw) if gate == THEIR_GATE]
