@@ -30,6 +30,7 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.acting.allowances import Allowances
 from berth_operator.acting.announcements import Announcer
+from berth_operator.acting.fences import FenceKeeper
 from berth_operator.acting.guards import GuardKeeper
 from berth_operator.acting.performer import Crew, Performer
 from berth_operator.acting.priorities import Priorities
@@ -47,7 +48,7 @@ from berth_operator.decisions.actions import (
 from berth_operator.decisions.assignments import Assignment
 from berth_operator.picture.cache import Cache
 from berth_operator.picture.cluster_rules import ClusterRules
-from berth_operator.settings import HandoverSettings, OperatorSettings
+from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock
 from handover_builders import PLACE_UID, place, slot
 
@@ -116,12 +117,18 @@ def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], Non
     return act
 
 
+def guard_keeper(client: KubeClient) -> GuardKeeper:
+    cache, settings = Cache(lambda _key: None), OperatorSettings()
+    fences = FenceKeeper(client, cache, Priorities(client, ClusterRules()), settings.placeholders)
+    return GuardKeeper(client, cache, fences, settings.handover)
+
+
 def _guard(client: KubeClient, _seen: Raw) -> None:
-    GuardKeeper(client, Cache(lambda _key: None), HandoverSettings())._guard(NODE, 5)
+    guard_keeper(client)._guard(NODE, 5)
 
 
 def _unguard(client: KubeClient, _seen: Raw) -> None:
-    GuardKeeper(client, Cache(lambda _key: None), HandoverSettings())._unguard(NODE)
+    guard_keeper(client)._unguard(NODE)
 
 
 def _ungate_for_the_silent(client: KubeClient, seen: Raw) -> None:

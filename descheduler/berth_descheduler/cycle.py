@@ -32,7 +32,7 @@ from berth_descheduler.execution.freed_nodes import sweep_freed_nodes
 from berth_descheduler.execution.last_word import LastWord
 from berth_descheduler.execution.leases import run_lease
 from berth_descheduler.execution.leftovers import abort_plan, clear_leftovers
-from berth_descheduler.execution.operator_watch import release_stale_handovers, watch_operator
+from berth_descheduler.execution.operator_watch import watch_operator
 from berth_descheduler.execution.plan_objects import MOST_MOVES
 from berth_descheduler.execution.plan_review import PlanReview
 from berth_descheduler.execution.publishing import conclude_request, publish_plan
@@ -162,14 +162,6 @@ class Cycle:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
-        stale_seconds = self._settings.execution.stale_operator_seconds
-        release_stale_handovers(
-            self._client,
-            self._around.clock,
-            self._settings.namespace,
-            stale_seconds,
-            sleep=self._around.stop.wait,
-        )
         left = clear_leftovers(self._client, self._around.clock, self._settings.adoption_seconds)
         sweep_freed_nodes(self._client, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._around.clock)

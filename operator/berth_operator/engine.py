@@ -28,7 +28,7 @@ from berth_operator.acting.announcements import Announcer
 from berth_operator.acting.fences import FenceKeeper
 from berth_operator.acting.guards import GuardKeeper
 from berth_operator.acting.orphans import OrphanKeeper
-from berth_operator.acting.performer import Crew, Performer
+from berth_operator.acting.performer import Crew, Performer, find_pod
 from berth_operator.acting.priorities import Priorities
 from berth_operator.acting.proofs import Prover
 from berth_operator.acting.seeker import Seeker
@@ -36,12 +36,12 @@ from berth_operator.acting.sweep import Sweep, list_reservations
 from berth_operator.acting.template_refusals import TemplateRefusals
 from berth_operator.acting.validation import Validator
 from berth_operator.acting.webhook_scope import WebhookScope
-from berth_operator.clock_watch import ClockWatch
+from berth_operator.clock_watch import AttendedTime, ClockWatch
 from berth_operator.decisions.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
 from berth_operator.decisions.forged_claims import without_forged_claims
-from berth_operator.decisions.observation import Observation, holds_our_gate
+from berth_operator.decisions.observation import Observation, holds_our_gate, is_at_same_step
 from berth_operator.decisions.reconcile import Decision, decide
-from berth_operator.decisions.statuses import has_just_expired
+from berth_operator.decisions.statuses import has_just_expired, newly_lost
 from berth_operator.handover_shares import HandoverShares, has_share
 from berth_operator.pacing import Pacing, only_starts
 from berth_operator.picture.cache import Cache
@@ -53,6 +53,8 @@ from berth_operator.work_queue import Key, KeyKind, WorkQueue
 
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LONGEST_RETRY_SECONDS: Final = 10.0
+_MOST_DOUBLINGS: Final = 10
+"""What fails for hours makes a number that no float holds."""
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _LEASE_TRY_SECONDS: Final = 1.0
@@ -108,6 +110,8 @@ class Engine:
         self._dropped = threading.Event()
         self._led = False
         self._lease = self._build_lease()
+        self._attended = AttendedTime(clock, lambda: self.leading)
+        cache.count_time_by(self._attended.seconds)
         self._watchers: list[threading.Thread] = []
         self._actors: list[threading.Thread] = []
 
@@ -244,6 +248,7 @@ class Engine:
         last_sweep = last_look = time.monotonic()
         clock_watch = ClockWatch(self._clock)
         while not self._retired.wait(_LEADER_TICK_SECONDS):
+            self._attended.seconds()
             if clock_watch.was_set():
                 self._dropped.set()
             if not self._lease.held():
@@ -335,7 +340,7 @@ class Engine:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         metrics.ACTION_FAILURES.labels(error=type(error).__name__).inc()
-        delay = min(_FIRST_RETRY_SECONDS * 2**failures, _LONGEST_RETRY_SECONDS)
+        delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS), _LONGEST_RETRY_SECONDS)
         self._queue.add(key, delay)
 
     def _reconcile_reservation(self, key: Key) -> None:
@@ -352,6 +357,9 @@ class Engine:
             self._orphans.release(key.name)
             return
         decision = decide(seen, self._clock.now(), self._settings)
+        if self._has_news_of_the_lost(seen, decision):
+            self._queue.add(key)
+            return
         self._shares.note(seen.reservation, decision.status)
         if self._frees_first(key, seen, decision):
             return
@@ -366,6 +374,23 @@ class Engine:
             self._seeker.ask(key.name)
         if decision.wake_seconds is not None:
             self._queue.add(key, decision.wake_seconds)
+
+    def _has_news_of_the_lost(self, seen: Observation, decision: Decision) -> bool:
+        """Read the owners anew whose slots are about to be called lost; return whether one is not as it was known.
+
+        The loss of a slot is told once and for all: it must not be told of a pod that was bound meanwhile.
+        """
+        lost = {slot.owner.uid for slot in newly_lost(seen.reservation.status, decision.status) if slot.owner}
+        return any(self._is_news(pod) for pod in seen.owners if pod.metadata.uid in lost)
+
+    def _is_news(self, pod: Pod) -> bool:
+        """Read a pod and return whether it is at another step of its hand-over than was known."""
+        found = find_pod(self._client, pod)
+        if found is None:
+            self._cache.remove_pod(pod)
+            return True
+        self._cache.put_pod(found)
+        return not is_at_same_step(pod, found)
 
     def _only_starts(self, uid: str) -> bool:
         """Tell whether the placeholders of a Reservation are under way and nothing else is to be done for it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_core.errors import InputError, require_positive
-from berth_core.names import DEFAULT_NAMESPACE, PLACEHOLDER_IMAGE
+from berth_core.names import DEFAULT_NAMESPACE, HANDOVER_SECONDS, PLACEHOLDER_IMAGE, UNTRIED_SECONDS
 from berth_operator.bounds.limits import LimitSettings
 from berth_service.identity import unique_identity
 
@@ -23,12 +23,14 @@ class HandoverSettings:
     """Between guarding a node and deleting the placeholder, and between Running and taking the guard off.
     Schedulers see nodes and pods through separate watches; 0.3 s is the shortest that was measured to be safe."""
 
-    timeout_seconds: float = 60.0
-    """From giving a pod its slot until it runs; after that guard, gate and nomination are taken off."""
+    timeout_seconds: float = HANDOVER_SECONDS
+    """How far ahead the deadline of a hand-over is put, and how long a pod has once a scheduler has found no place for
+    it, or has bound it and it does not run; after that guard and nomination are taken off. Only seconds count during
+    which the operator could act."""
 
-    untried_seconds: float = 900.0
-    """After its creation; until then a pod that no scheduler has tried since its gate was taken off is given more time.
-    Its place stays free under the guard meanwhile, however many others the scheduler tries first."""
+    untried_seconds: float = UNTRIED_SECONDS
+    """How long, in seconds that count, a pod may be kept back, and after that be left to a scheduler that says nothing
+    of it. Its place is kept for it meanwhile, however many others the scheduler tries first."""
 
     at_once: int = 50
     """How many slots change hands at the same time. Each wakes all pods that wait for a place, whom the scheduler then

@@ -1,6 +1,8 @@
 """Owns the queue of keys to reconcile: each at most once in it, never worked on twice at a time, some only later.
 
-It does not know what a key means.
+Guards come first: of the keys that are due, those of nodes are taken before all others, for a hand-over waits for its
+guard, and a place that is free for a moment longer than its guard is gone. Apart from that, it does not know what a key
+means.
 """
 
 import heapq
@@ -42,13 +44,18 @@ STRAYS_KEY = Key(KeyKind.STRAYS)
 WAITING_KEY = Key(KeyKind.WAITING)
 
 
+Heap = list[tuple[float, int, Key]]
+"""Keys by when they are due, and of those by when they were added; one whose time was changed is in it twice."""
+
+
 class WorkQueue:
     """A thread-safe queue of keys; a key added while it is worked on comes back when that is done."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._due: dict[Key, float] = {}
-        self._heap: list[tuple[float, int, Key]] = []
+        self._guards: Heap = []
+        self._others: Heap = []
         self._serial = 0
         self._working: set[Key] = set()
         self._alarms: list[float] = []
@@ -63,21 +70,24 @@ class WorkQueue:
             if self._due.get(key, float("inf")) <= due:
                 return
             self._due[key] = due
-            self._serial += 1
-            heapq.heappush(self._heap, (due, self._serial, key))
+            self._push(key)
             self._call_for_next()
+
+    def _push(self, key: Key) -> None:
+        self._serial += 1
+        heap = self._guards if key.kind is KeyKind.NODE else self._others
+        heapq.heappush(heap, (self._due[key], self._serial, key))
 
     def take(self) -> Key | None:
         """Wait for a key that is due and not worked on, and return it; None once the queue is stopped."""
         with self._condition:
             while not self._stopped:
-                wait = self._seconds_to_next()
-                key = self._pop_due() if wait == 0.0 else None
+                key = self._pop_due()
                 if key is not None:
                     self._working.add(key)
                     self._call_for_next()
                     return key
-                self._wait(wait)
+                self._wait(self._seconds_to_next())
             return None
 
     def _wait(self, seconds: float | None) -> None:
@@ -89,9 +99,10 @@ class WorkQueue:
 
     def _call_for_next(self) -> None:
         """Call one that waits for a key if none of them will look by itself in time for the next one."""
-        if not self._heap or not self._alarms:
+        heads = [heap[0][0] for heap in (self._guards, self._others) if heap]
+        if not heads or not self._alarms:
             return
-        if min(self._alarms) > max(self._heap[0][0], time.monotonic()) + _IN_TIME_SECONDS:
+        if min(self._alarms) > max(min(heads), time.monotonic()) + _IN_TIME_SECONDS:
             self._condition.notify()
 
     def done(self, key: Key) -> None:
@@ -99,8 +110,7 @@ class WorkQueue:
         with self._condition:
             self._working.discard(key)
             if key in self._due:
-                self._serial += 1
-                heapq.heappush(self._heap, (self._due[key], self._serial, key))
+                self._push(key)
             self._call_for_next()
 
     def stop(self) -> None:
@@ -119,17 +129,29 @@ class WorkQueue:
             return len(self._due)
 
     def _seconds_to_next(self) -> float | None:
-        """Return the seconds until a key is due, 0 if one is, None where none can be taken; drops stale entries."""
-        while self._heap:
-            due, _, key = self._heap[0]
-            if self._due.get(key) != due or key in self._working:
-                heapq.heappop(self._heap)
-                continue
-            return max(0.0, due - time.monotonic())
+        """Return the seconds until a key is due, None where none can be taken."""
+        dues = [due for due in map(self._next_due, (self._guards, self._others)) if due is not None]
+        return max(0.0, min(dues) - time.monotonic()) if dues else None
+
+    def _next_due(self, heap: Heap) -> float | None:
+        """Return when the first key of a heap that can be taken is due; drops stale entries."""
+        while heap:
+            due, _, key = heap[0]
+            if self._due.get(key) == due and key not in self._working:
+                return due
+            heapq.heappop(heap)
         return None
 
     def _pop_due(self) -> Key | None:
-        due, _, key = heapq.heappop(self._heap)
-        del self._due[key]
-        self._late_seconds = time.monotonic() - due
-        return key
+        """Take out a key that is due, a node's before any other; None where none is."""
+        now = time.monotonic()
+        for heap in (self._guards, self._others):
+            due = self._next_due(heap)
+            if due is None or due > now:
+                continue
+            _, _, key = heapq.heappop(heap)
+            del self._due[key]
+            if heap is self._others:  # guards are never late, however much else there is to do
+                self._late_seconds = now - due
+            return key
+        return None

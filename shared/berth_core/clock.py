@@ -11,6 +11,9 @@ from typing import Final, Protocol
 
 from berth_core.errors import InputError
 
+LATEST_UNIX_SECONDS: Final = 253_402_300_799
+"""The end of the year 9999, the last that a time can be written of."""
+
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 )

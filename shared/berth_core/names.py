@@ -10,6 +10,10 @@ from typing import Final
 OPERATOR_LEASE: Final = "berth-operator"
 OPERATOR_RENEWALS: Final = 8
 """How often the operator renews its Lease in the Lease's duration: by that it is seen whether it is alive."""
+HANDOVER_SECONDS: Final = 60.0
+"""How long a pod that was let go may take with a scheduler until its place is guarded for it no longer."""
+UNTRIED_SECONDS: Final = 900.0
+"""How long a place is guarded for a pod that was let go and of which no scheduler says anything."""
 DESCHEDULER_LEASE: Final = "berth-descheduler"
 """Whoever holds it carries out a run; held for that long only."""
 

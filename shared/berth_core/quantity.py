@@ -88,3 +88,14 @@ def _scaled(number: int, exponent: int) -> int:
 def _divided(number: int, divisor: int) -> int:
     """Return a quotient rounded away from zero."""
     return -(-number // divisor) if number >= 0 else number // divisor
+
+
+def read_whole_number(text: str, *, most: int) -> int | None:
+    """Return a number that a label, annotation or taint holds; None for one above a limit or any other text.
+
+    Whoever may write such a text may write four hundred nines, which no float holds.
+    """
+    if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)):
+        return None
+    number = int(text)
+    return number if number <= most else None

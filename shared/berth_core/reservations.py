@@ -15,6 +15,8 @@ from berth_core.unreadable import stand_in
 
 API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 KIND: Final = "Reservation"
+HIGHEST_SLOT_INDEX: Final = 999
+"""A Reservation has at most 1,000 slots."""
 
 
 class ReservationPhase(StrEnum):

@@ -283,7 +283,7 @@ def test_what_a_second_controller_writes_on_each_new_pod_before_it_gets_its_slot
 
     stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
     owners = [stage.pod(name) for name in names]
-    assert [pod.metadata.annotations for pod in owners] == [their_note["metadata"]["annotations"]] * 4
+    assert [pod.metadata.annotations.get("example.com/group") for pod in owners] == ["podgroup-1"] * 4
     assert {pod.spec.node_name for pod in owners} == {stage.nodes[0]}
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
-from berth_core.quantity import Quantity, QuantityError, parse_quantity
+from berth_core.quantity import Quantity, QuantityError, parse_quantity, read_whole_number
 
 SUFFIXES = {
     "n": Fraction(1, 10**9),
@@ -88,3 +88,24 @@ def test_quantities_compare_by_their_number() -> None:
     assert parse_quantity("1") == parse_quantity("1000m") == parse_quantity("1e0")
     assert parse_quantity("1k") < parse_quantity("1Ki")
     assert len({parse_quantity("1Gi"), parse_quantity("1024Mi")}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("999", 999),
+        ("1000", None),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        ("1.0", None),
+        (" 1", None),
+        ("\u0665", None),
+        ("9" * 400, None),
+        ("9" * 5000, None),
+    ],
+)
+def test_a_number_of_a_note_is_read_up_to_a_limit(text: str, want: int | None) -> None:
+    assert read_whole_number(text, most=999) == want

@@ -406,7 +406,7 @@ BAD_OPTIONS = {
     ),
     "a count of none": (
         ["--strategy", "make-room", "--shape", "cpu=1,count=0"],
-        "--shape is 'cpu=1,count=0'; expected a count from 1 on",
+        "--shape is 'cpu=1,count=0'; expected a count from 1 to 1000000",
     ),
     "a pod without a namespace": (
         ["--strategy", "make-room", "--pod", "web"],

@@ -1,6 +1,5 @@
 """Guards, orphans, priority classes and the webhook's registration go when nothing needs them any more."""
 
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -72,19 +71,51 @@ def test_a_node_is_guarded_until_the_last_deadline_and_keeps_the_taints_of_other
     assert desk.api.calls == []
 
 
-GUARDS_LEFT = {
-    "nobody needs it": (None, 0),
-    "its hand-over is past its deadline": (owner_pod(given=note()), 31),
-    "its hand-over seems to lie in the future: the clock was set back": (owner_pod(given=note()), -3600),
+OF_NOBODY: dict[str, tuple[Pod | None, SlotState]] = {
+    "nobody needs it": (None, SlotState.HELD),
+    "its slot was lost": (owner_pod(given=note()), SlotState.LOST),
+    "its slot was taken": (owner_pod(given=note()), SlotState.TAKEN),
 }
 
 
-@pytest.mark.parametrize(("owner", "seconds"), GUARDS_LEFT.values(), ids=GUARDS_LEFT.keys())
-def test_a_guard_is_taken_off_when(desk: Desk, owner: Pod | None, seconds: int) -> None:
+@pytest.mark.parametrize(("owner", "state"), OF_NOBODY.values(), ids=OF_NOBODY.keys())
+def test_a_guard_is_taken_off_when(desk: Desk, owner: Pod | None, state: SlotState) -> None:
     keeper = guard_keeper(desk, THEIRS, OURS)
-    desk.know(*([owner] if owner else []), of=place(slot(SlotState.HELD)))
-    keeper.reconcile("node-a", NOON + timedelta(seconds=seconds))
+    desk.know(*([owner] if owner else []), of=place(slot(state)))
+    keeper.reconcile("node-a", NOON)
     assert guarded(desk) == {"example.com/mine": "x"}
+
+
+VALUES = {
+    "its deadline has passed": ("5", DEADLINE),
+    "it is no number": ("soon", DEADLINE),
+    "it is four hundred nines": ("9" * 400, DEADLINE),
+    "it was put on by a clock that was an hour ahead": (str(DEADLINE + 3600), DEADLINE),
+    "a hand-over that is over stood longer": (str(DEADLINE + 60), DEADLINE + 60),
+}
+
+
+@pytest.mark.parametrize(("value", "want"), VALUES.values(), ids=VALUES.keys())
+def test_a_guard_that_is_needed_stands_until_the_deadline_of_its_hand_over_where(
+    desk: Desk, value: str, want: int
+) -> None:
+    keeper = guard_keeper(desk, {**OURS, "value": value})
+    desk.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
+    keeper.reconcile("node-a", NOON)
+    assert guarded(desk) == {HANDOVER_TAINT: str(want)}
+
+
+def test_a_pod_with_an_absurd_note_keeps_no_guard_from_others(desk: Desk) -> None:
+    keeper = guard_keeper(desk)
+    absurd = owner_pod("web-1", given=note(1, deadline=int("9" * 400)))
+    desk.know(
+        owner_pod("web-0", given=note(0)),
+        absurd,
+        of=place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2),
+    )
+    keeper.reconcile("node-a", NOON)
+    assert guarded(desk) == {HANDOVER_TAINT: str(DEADLINE)}
+    assert desk.cache.observe(PLACE_UID) is not None
 
 
 def test_a_node_that_is_gone_needs_no_guard(desk: Desk) -> None:

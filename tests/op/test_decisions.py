@@ -4,20 +4,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from berth_core.labels import HANDOVER_GATE
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.decisions.actions import (
-    AssignSlot,
     Collect,
     DeletePlaceholder,
     ExtendHandover,
     Probe,
-    Release,
 )
+from berth_operator.decisions.node_access import NodeAccess
 from berth_operator.decisions.observation import Guard, Observation, ProbeResult
 from berth_operator.decisions.reconcile import Decision, decide
 from berth_operator.decisions.surveys import Survey
@@ -62,6 +58,9 @@ class Step:
     seconds: float = 0.0
     missing: frozenset[str] = frozenset()
     survey: Survey | None = None
+    stage_age: float = 0.0
+    """Attended seconds that the owner is at its stage."""
+    access: NodeAccess | None = None
     want_state: SlotState = SlotState.HANDING_OVER
     want: list[tuple[str, str]] = field(default_factory=list)
 
@@ -108,49 +107,71 @@ STEPS = {
         guard=guard(deadline=JUST_GIVEN),
         want=[("Nominate", "web-0")],
     ),
+    "with less than half of the time left it gets more before anything is done": Step(
+        owner=GIVEN, placeholder=placeholder(), guard=guard(), seconds=0.1, want=[("ExtendHandover", "web-0")]
+    ),
+    "also before its gate comes off": Step(owner=GIVEN, guard=guard(), seconds=0.1, want=[("ExtendHandover", "web-0")]),
+    "also where its guard is off": Step(owner=GIVEN, seconds=0.1, want=[("ExtendHandover", "web-0")]),
     "one that no scheduler has tried by half of its time gets more, for its place is free": Step(
         owner=with_condition(UNGATED, GATED), guard=guard(), seconds=1, survey=ROOMY, want=[("ExtendHandover", "web-0")]
     ),
     "so does one of which nobody has said anything": Step(
         owner=UNGATED, guard=guard(), seconds=1, survey=ROOMY, want=[("ExtendHandover", "web-0")]
     ),
-    "one that a scheduler has tried gets no more": Step(
-        owner=with_condition(UNGATED, UNSCHEDULABLE), guard=guard(), seconds=1, survey=ROOMY
-    ),
-    "nor does one that nobody has tried for very long": Step(
-        owner=owner_pod(given=note(), gates=(), nominated_node="node-a", created="2026-11-21T11:45:00Z"),
+    "so does one that a scheduler has tried, until it has had a full time with it": Step(
+        owner=with_condition(UNGATED, UNSCHEDULABLE),
         guard=guard(),
         seconds=1,
+        stage_age=59.9,
         survey=ROOMY,
+        want=[("ExtendHandover", "web-0")],
+    ),
+    "then it goes its own way": Step(
+        owner=with_condition(UNGATED, UNSCHEDULABLE),
+        guard=guard(),
+        stage_age=60,
+        survey=ROOMY,
+        want_state=SlotState.LOST,
+        want=[("Release", "web-0")],
+    ),
+    "so does one that nobody has tried for very long": Step(
+        owner=UNGATED,
+        guard=guard(),
+        stage_age=900,
+        survey=ROOMY,
+        want_state=SlotState.LOST,
+        want=[("Release", "web-0")],
     ),
     "of an ungated pod that is not bound soon the node is looked at": Step(
-        owner=UNGATED, guard=guard(), want=[("LookAtNode", "node-a")]
+        owner=UNGATED, guard=guard(), stage_age=5, want=[("LookAtNode", "node-a")]
     ),
     "not again while the last look is fresh": Step(
-        owner=UNGATED, guard=guard(), survey=on_node(resident("web-9", cpu="1"))
+        owner=UNGATED, guard=guard(), stage_age=5, survey=on_node(resident("web-9", cpu="1"))
     ),
     "with room for it the pod is waited for": Step(
-        owner=UNGATED, guard=guard(), survey=on_node(resident("web-9", cpu="3"))
+        owner=UNGATED, guard=guard(), stage_age=5, survey=on_node(resident("web-9", cpu="3"))
     ),
     "without room another pod has taken its place, and it goes its own way": Step(
         owner=UNGATED,
         guard=guard(),
+        stage_age=5,
         survey=on_node(resident("web-9", cpu="4")),
         want_state=SlotState.LOST,
         want=[("Release", "web-0")],
     ),
     "what is terminating has not taken it": Step(
-        owner=UNGATED, guard=guard(), survey=on_node(resident("web-9", cpu="4", deleted=NOON_TEXT))
+        owner=UNGATED, guard=guard(), stage_age=5, survey=on_node(resident("web-9", cpu="4", deleted=NOON_TEXT))
     ),
     "nor has its own placeholder, seen just before it went": Step(
-        owner=UNGATED, guard=guard(), survey=on_node(holder_on_node(cpu="4"))
+        owner=UNGATED, guard=guard(), stage_age=5, survey=on_node(holder_on_node(cpu="4"))
     ),
     "nor the pod itself, seen just after it was bound": Step(
-        owner=UNGATED, guard=guard(), survey=on_node(resident("web-0", cpu="4"))
+        owner=UNGATED, guard=guard(), stage_age=5, survey=on_node(resident("web-0", cpu="4"))
     ),
     "an old look tells nothing": Step(
         owner=UNGATED,
         guard=guard(),
+        stage_age=5,
         survey=on_node(resident("web-9", cpu="4"), age_seconds=3.1),
         want=[("LookAtNode", "node-a")],
     ),
@@ -189,22 +210,37 @@ STEPS = {
     "a pod that the kubelet turned away took nothing": Step(
         owner=TURNED_AWAY, want_state=SlotState.PENDING, want=[("CreatePlaceholder", "0"), ("Release", "web-0")]
     ),
-    "a bound pod keeps its slot past the deadline, however long its images take": Step(
-        owner=BOUND, seconds=LATE, want_state=SlotState.TAKEN, want=[("Release", "web-0")]
+    "a bound pod that does not run yet gets more time, too, for others may not have heard of it": Step(
+        owner=BOUND, guard=guard(), seconds=LATE, stage_age=59.9, want=[("ExtendHandover", "web-0")]
     ),
-    "a pod that was not bound in time goes its own way": Step(
-        owner=UNGATED, seconds=LATE, want_state=SlotState.LOST, want=[("Release", "web-0")]
+    "then it has its slot, however long its images take": Step(
+        owner=BOUND, seconds=LATE, stage_age=60, want_state=SlotState.TAKEN, want=[("Release", "web-0")]
     ),
-    "so does one that is gated still, and the placeholder goes": Step(
+    "past its deadline a pod that no operator attended to is not given up": Step(
+        owner=UNGATED, seconds=300, want=[("ExtendHandover", "web-0")]
+    ),
+    "nor one that is gated still": Step(
+        owner=NOMINATED, placeholder=placeholder(), guard=guard(), seconds=300, want=[("ExtendHandover", "web-0")]
+    ),
+    "one that can be kept back for nothing goes its own way after a quarter of an hour, and the placeholder goes": Step(
         owner=NOMINATED,
         placeholder=placeholder(),
         guard=guard(),
-        seconds=LATE,
+        stage_age=900,
         want_state=SlotState.LOST,
         want=[("Release", "web-0"), ("DeletePlaceholder", "place-web-0")],
     ),
-    "a deadline further ahead than a hand-over may take is over: the clock was set back": Step(
-        owner=NOMINATED, seconds=-3600, want_state=SlotState.LOST, want=[("Release", "web-0")]
+    "after a minute already where its node is not ready, and its placeholder may never go": Step(
+        owner=NOMINATED,
+        placeholder=placeholder(deleted="2026-11-21T12:00:01Z"),
+        guard=guard(),
+        stage_age=60,
+        access=NodeAccess(is_ready=False),
+        want_state=SlotState.LOST,
+        want=[("Release", "web-0")],
+    ),
+    "a deadline further ahead than a hand-over may take is put right: the clock was set back": Step(
+        owner=NOMINATED, seconds=-3600, want=[("ExtendHandover", "web-0")]
     ),
     "a pod whose node is gone is let go at once": Step(
         owner=NOMINATED,
@@ -236,6 +272,8 @@ def test_hand_over(step: Step, reservation: Reservation) -> None:
         running_ages={} if step.ran_for is None else {step.owner.metadata.uid: step.ran_for},
         missing_nodes=step.missing,
         surveys={"node-a": step.survey} if step.survey else {},
+        stage_ages={step.owner.metadata.uid: step.stage_age},
+        accesses={"node-a": step.access} if step.access else {},
         probe=PROVEN,
     )
 
@@ -265,80 +303,6 @@ def test_more_time_is_as_much_as_a_hand_over_has() -> None:
     (extend,) = decide_now(seen, seconds=1).actions
     want = note(deadline=int(NOON.timestamp()) + 1 + int(SETTINGS.handover.timeout_seconds))
     assert extend == ExtendHandover(UNGATED, want)
-
-
-# --- giving slots away
-
-
-def test_a_gated_pod_is_given_a_held_slot_until_a_deadline() -> None:
-    (assign,) = decide_now(observe(HELD, placeholder(), owner_pod(), probe=PROVEN)).actions
-    want = note(deadline=int(NOON.timestamp()) + int(SETTINGS.handover.timeout_seconds))
-    assert assign == AssignSlot(owner_pod(), want)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Giving:
-    pods: tuple[Pod, ...]
-    want: list[tuple[str, str]]
-
-
-GIVINGS = {
-    "the oldest pods are served, the others go their own way": Giving(
-        pods=(owner_pod("web-0"), owner_pod("web-1"), owner_pod("web-2")),
-        want=[("AssignSlot", "web-0"), ("AssignSlot", "web-1"), ("Release", "web-2")],
-    ),
-    "a pod without our gate is not served: it may be bound by now": Giving(
-        pods=(owner_pod(gates=()),), want=[("Release", "web-0")]
-    ),
-    "a pod with another's gate waits, and its slot with it": Giving(
-        pods=(owner_pod("web-0", gates=("example.com/wait", HANDOVER_GATE)), owner_pod("web-1"), owner_pod("web-2")),
-        want=[("AssignSlot", "web-1"), ("Release", "web-2")],
-    ),
-    "a pod that asks for more than is held goes its own way": Giving(
-        pods=(owner_pod(cpu="4"),), want=[("Release", "web-0")]
-    ),
-    "a pod that is no owner goes its own way": Giving(
-        pods=(owner_pod(labels={"app": "db", "berth.volcano.sh/reservation": "uid-default-place"}),),
-        want=[("Release", "web-0")],
-    ),
-    "a pod that is being deleted is left alone": Giving(pods=(owner_pod(deleted="2026-11-21T12:00:01Z"),), want=[]),
-    "a note of a slot that does not exist is no note": Giving(
-        pods=(owner_pod(given=note(7)),), want=[("AssignSlot", "web-0")]
-    ),
-    "a note of a node that is not the slot's is no note": Giving(
-        pods=(owner_pod(given=note(node="node-z")),), want=[("AssignSlot", "web-0")]
-    ),
-    "a note on a stranger is no note": Giving(
-        pods=(owner_pod(given=note(), labels={"app": "db", "berth.volcano.sh/reservation": "uid-default-place"}),),
-        want=[("Release", "web-0")],
-    ),
-    "a note on a larger pod is no note": Giving(pods=(owner_pod(given=note(), cpu="4"),), want=[("Release", "web-0")]),
-    "of two pods with one slot the oldest has it": Giving(
-        pods=(owner_pod("web-0", given=note()), owner_pod("web-1", given=note())), want=[("AssignSlot", "web-1")]
-    ),
-}
-
-
-@pytest.mark.parametrize("case", GIVINGS.values(), ids=GIVINGS.keys())
-def test_giving_slots(case: Giving) -> None:
-    both = place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2)
-    decision = decide_now(observe(both, placeholder(0), placeholder(1), *case.pods, probe=PROVEN))
-    assert [told(action) for action in decision.actions] == case.want
-
-
-@given(pods=st.integers(0, 6), slots=st.integers(1, 6))
-def test_no_slot_is_given_twice_and_no_pod_is_left_between(pods: int, slots: int) -> None:
-    reservation = place(*(slot(SlotState.HELD, number) for number in range(slots)), replicas=slots)
-    holders = [placeholder(number) for number in range(slots)]
-    owners = [owner_pod(f"web-{number}") for number in range(pods)]
-
-    actions = decide_now(observe(reservation, *holders, *owners, probe=PROVEN)).actions
-
-    given_slots = [(a.assignment.task, a.assignment.index) for a in actions if isinstance(a, AssignSlot)]
-    served = [a.pod.metadata.name for a in actions if isinstance(a, AssignSlot)]
-    released = [a.pod.metadata.name for a in actions if isinstance(a, Release)]
-    assert len(set(given_slots)) == len(given_slots) == min(pods, slots)
-    assert sorted(served + released) == sorted(pod.metadata.name for pod in owners)
 
 
 # --- holding
@@ -450,8 +414,8 @@ ENDS = {
             TWO,
             placeholder(0),
             placeholder(1),
-            owner_pod(given=note(1), nominated_node="node-a"),
-            guards={"node-a": guard()},
+            owner_pod(given=note(1, deadline=DEADLINE + 10), nominated_node="node-a"),
+            guards={"node-a": guard(deadline=DEADLINE + 10)},
         ),
         seconds=10,
         want_reason="Expired",

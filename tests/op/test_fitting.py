@@ -33,6 +33,9 @@ class Choice:
 
 CHOICES = {
     "the only one": Choice(tasks=(SMALL,), pod=web(), free={"small": 1}, want="small"),
+    "one whose requests cannot be read gets none": Choice(
+        tasks=(SMALL,), pod=web(memory="-1"), free={"small": 1}, want=None
+    ),
     "none is free": Choice(tasks=(SMALL,), pod=web(), free={"small": 0}, want=None),
     "none is known": Choice(tasks=(SMALL,), pod=web(), free={}, want=None),
     "the smallest that fits": Choice(

@@ -162,7 +162,11 @@ def test_a_reservation_that_waits_says_for_what() -> None:
 
 def test_a_place_that_another_pod_took_is_the_reason_of_the_end() -> None:
     seen = observe(
-        HANDING_OVER, UNGATED, guards={"node-a": guard()}, surveys={"node-a": on_node(resident("web-9", cpu="4"))}
+        HANDING_OVER,
+        UNGATED,
+        guards={"node-a": guard()},
+        surveys={"node-a": on_node(resident("web-9", cpu="4"))},
+        stage_ages={UNGATED.metadata.uid: 5.0},
     )
     state = decide_now(seen).status.state
     assert state is not None

@@ -265,9 +265,9 @@ def test_a_guard_is_observed_with_its_deadline_for_the_nodes_of_the_hand_overs_o
     assert {name: guard.deadline for name, guard in seen.guards.items()} == {"node-a": DEADLINE}
 
 
-def test_the_age_of_a_guard_begins_anew_when_it_was_off(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_of_a_guard_begins_anew_when_it_was_off(cache: Cache) -> None:
     now = 100.0
-    monkeypatch.setattr("berth_operator.picture.cache.time.monotonic", lambda: now)
+    cache.count_time_by(lambda: now)
     cache.put_reservation(place(slot(SlotState.HELD)))
     cache.put_owner(owner_pod(given=note()))
     ages = []

@@ -99,6 +99,9 @@ def test_what_fails_is_tried_again_later_each_time_and_at_once_after_a_success(m
     for _ in range(8):
         engine._retry(PLACE_KEY, error(ServerError))
     assert delays == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    engine._failures[PLACE_KEY] = 5_000  # as after hours
+    engine._retry(PLACE_KEY, error(ServerError))
+    assert delays[-1] == 10.0
     engine._reconcile(PLACE_KEY)
     engine._retry(PLACE_KEY, error(ServerError))
     assert delays[-1] == 0.2

@@ -124,6 +124,7 @@ class Step:
     guard: Guard | None = None
     ran_for: float | None = None
     seconds: float = 0.0
+    stage_age: float = 0.0
     missing: frozenset[str] = frozenset()
     want_state: SlotState = SlotState.HELD
     want: list[tuple[str, str]] = field(default_factory=list)
@@ -156,10 +157,13 @@ STEPS = {
         next_one=RUNS, ran_for=0.3, seconds=LATE, want=[("Finish", "place-web-0-next")]
     ),
     "one that is not bound in time goes, and the old one stays": Step(
-        pods=(OLD,), seconds=LATE, want=[("DeletePlaceholder", "place-web-0-next")]
+        pods=(OLD,), stage_age=900, want=[("DeletePlaceholder", "place-web-0-next")]
+    ),
+    "one that no operator attended to gets more time": Step(
+        guard=guard(), seconds=LATE, want=[("ExtendHandover", "place-web-0-next")]
     ),
     "without the old one the slot is held anew": Step(
-        seconds=LATE,
+        stage_age=900,
         want_state=SlotState.PENDING,
         want=[("DeletePlaceholder", "place-web-0-next"), ("CreatePlaceholder", "0")],
     ),
@@ -181,6 +185,7 @@ def test_one_placeholder_hands_its_place_to_the_next(step: Step) -> None:
         next_one=step.next_one,
         guards={"node-a": step.guard} if step.guard else {},
         running_ages={} if step.ran_for is None else {"uid-successor": step.ran_for},
+        stage_ages={step.next_one.metadata.uid: step.stage_age},
         missing_nodes=step.missing,
     )
     decision = decide_now(seen, seconds=step.seconds)

@@ -34,7 +34,7 @@ LATER = NOON + timedelta(minutes=1)
 
 def status_of(seen: Observation, *, later: bool = False) -> ReservationStatus:
     now = LATER if later else NOON
-    return compute_status(seen, view_slots(seen, now, OperatorSettings().handover), now)
+    return compute_status(seen, view_slots(seen, OperatorSettings().handover), now)
 
 
 def condition(status: ReservationStatus, type_: ConditionType) -> Condition:
@@ -321,7 +321,7 @@ PATIENCES = {
 def test_without_a_place_a_reservation_fails_in_the_scheduler_s_own_words(case: Patience) -> None:
     earlier = written(place(ttl=None), status_of(case.first))
     seen, now = observe(earlier, WAITING), NOON + timedelta(seconds=case.waited_seconds)
-    views = view_slots(seen, now, OperatorSettings().handover)
+    views = view_slots(seen, OperatorSettings().handover)
     state = compute_status(seen, views, now, patience_seconds=case.patience_seconds).state
     assert state is not None
     assert (state.reason, UNSCHEDULABLE.message in state.message) == (case.want, True)

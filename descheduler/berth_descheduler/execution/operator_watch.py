@@ -1,22 +1,28 @@
 """Owns what the descheduler does for an operator that has fallen silent: its gates and guards are taken off.
 
-It does not touch placeholders: they end by their own deadline. An operator whose Lease was renewed within the limit is
-left to its work. Because clocks differ, a Lease that looks old is looked at again after its duration: an operator that
-renews it meanwhile is alive, whatever the clocks say.
+It does not touch placeholders: they end by their own deadline. Silence is watched, not reckoned: an operator is silent
+when its Lease was seen unchanged for its duration and the limit on top, by looks that the API server answered. So an
+operator that was away together with the API server, or with this process, has that time to come back, and clocks need
+not agree.
+
+A gate comes off first: its pod may be waiting for a place that is free already. The guard of that place then stays, as
+under a living operator, until the pod runs or has had a full time with a scheduler: an operator that comes back finds
+either a pod that runs, or one whose place is still kept.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
 import structlog
 
-from berth_core.clock import Clock, parse_timestamp
+from berth_core.clock import LATEST_UNIX_SECONDS, Clock, parse_timestamp
 from berth_core.errors import BerthError
-from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
-from berth_core.names import OPERATOR_LEASE
+from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.names import HANDOVER_SECONDS, OPERATOR_LEASE, UNTRIED_SECONDS
 from berth_core.objects import Node
+from berth_core.quantity import read_whole_number
 from berth_descheduler import log_keys
 from berth_descheduler.execution.plan_objects import build_ungate_operations
 from berth_descheduler.settings import CycleSettings
@@ -29,53 +35,12 @@ from berth_kube.taints import remove_taint
 _LOG = structlog.get_logger(__name__)
 _JOIN_SECONDS: Final = 5.0
 _TRIES: Final = 8
+_LONGEST_STEP_LOOKS: Final = 2
+"""A pause between two looks longer than so many usual ones counts as these: nobody has watched meanwhile."""
 
+_GATED_REASON: Final = "SchedulingGated"
 
-def is_silent(lease: Lease, now: datetime, stale_seconds: float) -> bool:
-    """Tell whether the holder of a Lease has not renewed it for its duration and the limit on top."""
-    if lease.spec.renew_time is None:
-        return True
-    silent_seconds = (now - parse_timestamp(lease.spec.renew_time)).total_seconds()
-    return silent_seconds > (lease.spec.lease_duration_seconds or 0) + stale_seconds
-
-
-def release_stale_handovers(
-    client: KubeClient, clock: Clock, namespace: str, stale_seconds: float, *, sleep: Callable[[float], object]
-) -> int:
-    """Take off the gates and guards of a silent operator and return how many; 0 while it is alive."""
-    if not _operator_is_silent(client, clock, namespace, stale_seconds, sleep):
-        return 0
-    return _ungate_pods(client, clock, stale_seconds) + _unguard_nodes(client, clock, stale_seconds)
-
-
-def _operator_is_silent(
-    client: KubeClient, clock: Clock, namespace: str, stale_seconds: float, sleep: Callable[[float], object]
-) -> bool:
-    """Tell whether there is no operator, or one whose Lease looks old and does not change while one looks on."""
-    lease = _read_lease(client, namespace)
-    if lease is None:
-        return True
-    if not is_silent(lease, clock.now(), stale_seconds):
-        return False
-    sleep(float(lease.spec.lease_duration_seconds or 0))
-    again = _read_lease(client, namespace)
-    return again is None or again.spec.renew_time == lease.spec.renew_time
-
-
-def _read_lease(client: KubeClient, namespace: str) -> Lease | None:
-    try:
-        return client.get(LEASES, OPERATOR_LEASE, namespace=namespace, type=Lease)
-    except NotFoundError:
-        return None
-
-
-def _ungate_pods(client: KubeClient, clock: Clock, stale_seconds: float) -> int:
-    count = 0
-    for pod in client.list(PODS, label_selector=RESERVATION_LABEL).items:
-        age_seconds = (clock.now() - parse_timestamp(pod["metadata"]["creationTimestamp"])).total_seconds()
-        if age_seconds > stale_seconds and build_ungate_operations(pod):
-            count += _ungate(client, pod)
-    return count
+RawPod = dict[str, Any]
 
 
 def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
@@ -101,15 +66,6 @@ def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
     return True
 
 
-def _unguard_nodes(client: KubeClient, clock: Clock, stale_seconds: float) -> int:
-    count = 0
-    for node in client.list(NODES, type=Node).items:
-        guards = [taint.value for taint in node.spec.taints if taint.key == HANDOVER_TAINT]
-        if any(is_past(value, clock.now(), stale_seconds) for value in guards):
-            count += _unguard(client, node.metadata.name)
-    return count
-
-
 def _unguard(client: KubeClient, node: str) -> bool:
     """Take our guard off a node; return whether that was done."""
     try:
@@ -122,8 +78,31 @@ def _unguard(client: KubeClient, node: str) -> bool:
 
 
 def is_past(deadline: str, now: datetime, stale_seconds: float) -> bool:
-    """Tell whether a guard's deadline (unix seconds) is long past; a value that is no number has none left."""
-    return not deadline.isdecimal() or now.timestamp() > int(deadline) + stale_seconds
+    """Tell whether a guard's deadline (unix seconds) is long past; a value that is no such time has none left."""
+    seconds = read_whole_number(deadline, most=LATEST_UNIX_SECONDS)
+    return seconds is None or now.timestamp() > seconds + stale_seconds
+
+
+def _node_of_slot(pod: RawPod) -> str:
+    """Return the node that the note of a pod names, "" where it has none."""
+    note = (pod["metadata"].get("annotations") or {}).get(SLOT_ANNOTATION, "")
+    return note.split("/")[2] if note.count("/") > 1 else ""
+
+
+def _is_waiting(pod: RawPod) -> bool:
+    """Return whether a pod does not run yet, and may."""
+    return pod["metadata"].get("deletionTimestamp") is None and pod.get("status", {}).get("phase") in {None, "Pending"}
+
+
+def _is_tried(pod: RawPod) -> bool:
+    """Return whether a scheduler has said anything of a pod since it was gated."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    said = next((one.get("reason", "") for one in conditions if one["type"] == "PodScheduled"), "")
+    return said not in {"", _GATED_REASON}
+
+
+def _full_time_seconds(*, is_tried: bool) -> float:
+    return HANDOVER_SECONDS if is_tried else UNTRIED_SECONDS
 
 
 class OperatorWatch:
@@ -135,6 +114,11 @@ class OperatorWatch:
         self._namespace = namespace
         self._every_seconds = every
         self._stale_seconds = stale
+        self._looked_at = clock.monotonic()
+        self._lease: Lease | None = None
+        self._silent_seconds = 0.0
+        self._waiting: dict[tuple[str, bool], float] = {}
+        """Uid of a pod that waits, and whether a scheduler has tried it, to the seconds for which it was seen so."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="operator watch", daemon=True)
 
@@ -148,11 +132,52 @@ class OperatorWatch:
     def _run(self) -> None:
         while not self._stop.wait(self._every_seconds):
             try:
-                release_stale_handovers(
-                    self._client, self._clock, self._namespace, self._stale_seconds, sleep=self._stop.wait
-                )
+                self.look()
             except BerthError as error:
                 _LOG.warning(log_keys.WATCHDOG_FAILED, **{log_keys.KEY_ERROR: str(error)})
+
+    def look(self) -> int:
+        """Look at the Lease, and take off what a silent operator left; return how many gates and guards that were."""
+        now = self._clock.monotonic()
+        step, self._looked_at = min(now - self._looked_at, _LONGEST_STEP_LOOKS * self._every_seconds), now
+        known, self._lease = self._lease, self._read_lease()
+        is_unchanged = (known and known.spec.renew_time) == (self._lease and self._lease.spec.renew_time)
+        self._silent_seconds = self._silent_seconds + step if is_unchanged else 0.0
+        duration_seconds = (self._lease.spec.lease_duration_seconds or 0) if self._lease else 0
+        if self._silent_seconds <= duration_seconds + self._stale_seconds:
+            self._waiting.clear()
+            return 0
+        pods = self._client.list(PODS, label_selector=RESERVATION_LABEL).items
+        return self._ungate_pods(pods) + self._unguard_nodes(self._nodes_to_keep(pods, step))
+
+    def _read_lease(self) -> Lease | None:
+        try:
+            return self._client.get(LEASES, OPERATOR_LEASE, namespace=self._namespace, type=Lease)
+        except NotFoundError:
+            return None
+
+    def _ungate_pods(self, pods: Iterable[RawPod]) -> int:
+        now = self._clock.now()
+        gated = [pod for pod in pods if build_ungate_operations(pod)]
+        ages = ((pod, now - parse_timestamp(pod["metadata"]["creationTimestamp"])) for pod in gated)
+        return sum(_ungate(self._client, pod) for pod, age in ages if age.total_seconds() > self._stale_seconds)
+
+    def _nodes_to_keep(self, pods: Iterable[RawPod], step_seconds: float) -> set[str]:
+        """Return the nodes of the slots whose pods have not had a full time with a scheduler yet."""
+        nodes = {(pod["metadata"]["uid"], _is_tried(pod)): _node_of_slot(pod) for pod in pods if _is_waiting(pod)}
+        known, self._waiting = self._waiting, {}
+        for one in nodes:
+            self._waiting[one] = known[one] + step_seconds if one in known else 0.0
+        return {node for one, node in nodes.items() if self._waiting[one] < _full_time_seconds(is_tried=one[1])}
+
+    def _unguard_nodes(self, kept: set[str]) -> int:
+        now, count = self._clock.now(), 0
+        for node in self._client.list(NODES, type=Node).items:
+            guards = [taint.value for taint in node.spec.taints if taint.key == HANDOVER_TAINT]
+            is_left_over = any(is_past(value, now, self._stale_seconds) for value in guards)
+            if is_left_over and node.metadata.name not in kept:
+                count += _unguard(self._client, node.metadata.name)
+        return count
 
 
 def watch_operator(client: KubeClient, clock: Clock, settings: CycleSettings) -> OperatorWatch:

@@ -71,7 +71,7 @@ def cooling_refusal(node: Node, settings: PlannerSettings) -> Refusal | None:
     if now is None or last is None or cool_down <= timedelta(0):
         return None
     try:
-        over = parse_timestamp(last) + cool_down <= now
+        over = now - parse_timestamp(last) >= cool_down  # this way round no time is too late to be added to
     except InputError:
         return Refusal(RefusalReason.COOLING_DOWN, f"{LAST_DEFRAGMENTED_ANNOTATION} is {last!r}, which is no time")
     return None if over else Refusal(RefusalReason.COOLING_DOWN, f"pods were moved off the node at {last}")

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from berth_core.errors import InputError
 from berth_core.objects import LabelSelector
+from berth_core.quantity import read_whole_number
 from berth_core.resources import PODS, ResourceAmounts
 from berth_core.selector_texts import parse_selector
 
 _COUNT: Final = "count"
+_LARGEST_COUNT: Final = 1_000_000
 _SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
 _OWNERS_EXPECTED: Final = "a mapping with namespace and selector, such as {namespace: ml, selector: app=train}"
 _POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
@@ -137,9 +139,10 @@ class RoomRequest:
 def _read_count(text: object, raw: str | None) -> int | None:
     if raw is None:
         return None
-    if not raw.isascii() or not raw.isdigit() or int(raw) < 1:
-        raise InputError("shape", text, "a count from 1 on")
-    return int(raw)
+    count = read_whole_number(raw, most=_LARGEST_COUNT)
+    if not count:
+        raise InputError("shape", text, f"a count from 1 to {_LARGEST_COUNT}")
+    return count
 
 
 def _pod_key(text: object) -> tuple[str, str]:

@@ -7,7 +7,9 @@ from datetime import datetime
 
 import structlog
 
+from berth_core.clock import LATEST_UNIX_SECONDS
 from berth_core.labels import HANDOVER_TAINT
+from berth_core.quantity import read_whole_number
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.taints import put_taint, remove_taint
@@ -30,20 +32,27 @@ class GuardKeeper:
         self._settings = settings
 
     def reconcile(self, node: str, now: datetime) -> None:
-        """Guard the node until the last deadline of its hand-overs, or take off a guard that nothing needs."""
-        users = self._cache.guard_users(node)
-        deadlines = [given.deadline for given in users if given.is_open(now, self._settings.timeout_seconds)]
+        """Guard the node until the last deadline of its hand-overs, or take off a guard that nothing needs.
+
+        A deadline that has passed is no reason to take it off: it is put off as long as the hand-over goes on.
+        """
+        deadline = max((given.deadline for given in self._cache.guard_users(node)), default=None)
         current = self._cache.guard_deadline(node)
         try:
-            if deadlines and (current is None or not current.isdecimal() or int(current) < max(deadlines)):
-                self._fences.put_up(node, max(deadlines), now)
-                self._guard(node, max(deadlines))
-            elif not deadlines:
+            if deadline is None:
                 if current is not None:
                     self._unguard(node)
                 self._fences.take_down(node)
+            elif not self._is_long_enough(current, deadline):
+                self._fences.put_up(node, max(deadline, int(now.timestamp())), now)
+                self._guard(node, deadline)
         except NotFoundError:
             self._fences.take_down(node)  # a node that is gone needs no guard
+
+    def _is_long_enough(self, current: str | None, deadline: int) -> bool:
+        """Return whether a guard stands until a deadline, and by no clock that was set back since for much longer."""
+        stands_until = read_whole_number(current or "", most=LATEST_UNIX_SECONDS)
+        return stands_until is not None and 0 <= stands_until - deadline <= self._settings.timeout_seconds
 
     def _guard(self, node: str, deadline: int) -> None:
         patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=str(deadline), type=GuardableNode)

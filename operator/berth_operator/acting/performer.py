@@ -367,11 +367,15 @@ class Performer:
         step of its hand-over, it is left as it is, and what to do is decided anew.
         """
         try:
-            self._cache.put_pod(self._patched(pod, build))
+            patched = self._patched(pod, build)
         except NotFoundError:
+            patched = None
+        if patched is None:
             self._cache.remove_pod(pod)
+        else:
+            self._cache.put_pod(patched)
 
-    def _patched(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> Pod:
+    def _patched(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> Pod | None:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         as_is = pod
         for tries_left in reversed(range(_TRIES)):
@@ -381,9 +385,12 @@ class Performer:
             try:
                 return self._client.json_patch(PODS, name, operations, namespace=namespace, type=Pod)
             except (ConflictError, InvalidObjectError):
-                known, as_is = as_is, self._client.get(PODS, name, namespace=namespace, type=Pod)
-                if not tries_left or as_is.metadata.resource_version == known.metadata.resource_version:
+                found = find_pod(self._client, as_is)
+                if found is None:
+                    return None
+                if not tries_left or found.metadata.resource_version == as_is.metadata.resource_version:
                     raise  # nobody has changed it: the patch itself is refused
+                as_is = found
             if not is_at_same_step(pod, as_is):
                 break
         return as_is
@@ -411,6 +418,13 @@ class Performer:
 
     def _now(self) -> datetime:
         return self._clock.now()
+
+
+def find_pod(client: KubeClient, pod: Pod) -> Pod | None:
+    """Return a pod as it is by now, None where it is gone; the account may list pods, and not get them one by one."""
+    name, namespace = pod.metadata.name, pod.metadata.namespace
+    listed = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)
+    return next((one for one in listed.items if one.metadata.uid == pod.metadata.uid), None)
 
 
 def _pod_uid(action: Action) -> str:

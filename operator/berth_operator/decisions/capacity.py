@@ -4,13 +4,11 @@ It does not ask (`acting.performer`), nor say what an answer means (`decisions.s
 """
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Final
 
 from berth_core.reservations import SlotState
 from berth_operator.decisions.observation import Observation
 from berth_operator.decisions.slots import SLOW_SECONDS, SlotView, is_on_its_own, is_refused
-from berth_operator.settings import HandoverSettings
 
 _MOST_NODES: Final = 4
 """With more nodes to choose from, no node is chosen."""
@@ -36,28 +34,24 @@ def node_to_come(seen: Observation, view: SlotView) -> str:
     return ""
 
 
-def due_looks(
-    seen: Observation, views: tuple[SlotView, ...], now: datetime, handover: HandoverSettings
-) -> tuple[dict[str, None], float | None]:
+def due_looks(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[str, None], float | None]:
     """Return the nodes to look at now, in order, and in how many seconds the next look is due; None where none is."""
     due: dict[str, None] = {}
     later: list[float] = []
-    for node, seconds in _looks(seen, views, now, handover):
+    for node, seconds in _looks(seen, views):
         if seconds <= 0:
             due[node] = None
         later.append(seconds if seconds > 0 else _BUSY_SECONDS)
     return due, min(later, default=None)
 
 
-def _looks(
-    seen: Observation, views: tuple[SlotView, ...], now: datetime, handover: HandoverSettings
-) -> Iterator[tuple[str, float]]:
+def _looks(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[str, float]]:
     """Yield each node that matters to a slot, and in how many seconds it is to be looked at."""
     for view in views:
         for node in _chosen_nodes(view):
             yield node, _seconds_left(seen, node)
-        if is_on_its_own(view.owner, view.placeholder) and view.assignment is not None:
-            slow = SLOW_SECONDS - view.assignment.seconds_since(now, handover.timeout_seconds)
+        if view.owner is not None and view.assignment is not None and is_on_its_own(view.owner, view.placeholder):
+            slow = SLOW_SECONDS - seen.stage_ages.get(view.owner.metadata.uid, 0.0)
             yield view.assignment.node, max(slow, _seconds_left(seen, view.assignment.node, is_urgent=True))
 
 

@@ -5,6 +5,7 @@ It does not give slots away: `decisions.reconcile` does.
 
 from collections.abc import Collection, Mapping
 
+from berth_core.errors import InputError
 from berth_core.matching import owner_matches, shape_of, template_differences, template_matches
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationTask, Slot
@@ -67,7 +68,11 @@ def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[
 
 
 def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:
-    return template_matches(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
+    """Return whether a pod may take a slot of a task; one whose requests cannot be read may take none."""
+    try:
+        return template_matches(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
+    except InputError:
+        return False
 
 
 def _size(task: ReservationTask) -> tuple[int, int, str]:

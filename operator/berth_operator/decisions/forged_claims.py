@@ -39,7 +39,7 @@ def without_forged_claims(
     doubted = [slot for slot in told if slot.reason != _BEFORE_ITS_PLACEHOLDER]
     if not doubted:
         return seen
-    running = {(v.slot.task, v.slot.index): _running(v) for v in view_slots(_forget_all(seen), now, handover)}
+    running = {(v.slot.task, v.slot.index): _running(v) for v in view_slots(_forget_all(seen), handover)}
     found = ((slot, running.get((slot.task, slot.index))) for slot in doubted)
     denied = [slot for slot, placeholder in found if placeholder is not None and is_there(placeholder)]
     return _forget(seen, denied) if denied else seen
@@ -59,7 +59,7 @@ def _without_end(
         or is_expired(bare.reservation, now)
     ):
         return seen
-    pods = [_running(view) for view in view_slots(bare, now, handover)]
+    pods = [_running(view) for view in view_slots(bare, handover)]
     return bare if pods and all(pod is not None and is_there(pod) for pod in pods) else seen
 
 

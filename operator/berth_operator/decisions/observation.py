@@ -57,7 +57,7 @@ class Guard:
     """Its value, unix seconds; 0 where it is no number."""
 
     age_seconds: float
-    """For how long this process has seen it."""
+    """For how long this process has seen it, in attended seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,9 @@ class Observation:
 
     running_ages: Mapping[str, float] = field(default_factory=dict)
     """Uid of an owner pod or successor to the seconds that this process has seen it started for."""
+
+    stage_ages: Mapping[str, float] = field(default_factory=dict)
+    """Uid of an owner pod or successor with a slot to the attended seconds that it is at its stage of the hand-over."""
 
     verdict: Verdict | None = None
     """Set when validation or creation was refused for good."""

@@ -9,8 +9,8 @@ The hand-over of a slot is a row of facts, each of which leads to one next actio
     3. guarded for the settling time                   -> 3. delete the placeholder
     4. the placeholder is gone                         -> 4. nominate the node, take off the gate
     5. the pod has run for the settling time           -> 5. record it, take off note and label (then the guard goes)
-    ·. near its deadline, and no scheduler has tried it -> more time
-    ·. past its deadline                               -> let the pod go its own way
+    ·. less than half of its time is left              -> more time, before anything else
+    ·. it has had all its time (`handover_time`)       -> let the pod go its own way
 
 The nomination comes last on purpose: kube-scheduler counts a nominated pod as if it were on its node. Nominated while
 its placeholder is still there, it would count twice and turn other pods in a hand-over away from a full node.
@@ -47,10 +47,11 @@ from berth_operator.decisions.assignments import Assignment
 from berth_operator.decisions.capacity import due_looks
 from berth_operator.decisions.deadlines import seconds_to_renewal, seconds_too_long
 from berth_operator.decisions.fitting import choose_task
-from berth_operator.decisions.observation import Observation, has_started, holds_other_gates, holds_our_gate, is_untried
+from berth_operator.decisions.handover_time import deadline_from, extended, is_short_of_time
+from berth_operator.decisions.observation import Observation, has_started, holds_other_gates, holds_our_gate
 from berth_operator.decisions.slots import SlotView, view_slots
 from berth_operator.decisions.statuses import OCCUPIED, compute_status, patience_left
-from berth_operator.settings import HandoverSettings, OperatorSettings
+from berth_operator.settings import OperatorSettings
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
 """How soon a hand-over in progress is looked at even if nothing was heard of it."""
@@ -74,7 +75,7 @@ class Decision:
 
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
     """Return the status and the actions for one Reservation; the status is to be written first."""
-    views = view_slots(seen, now, settings.handover)
+    views = view_slots(seen, settings.handover)
     status = compute_status(seen, views, now, patience_seconds=settings.unschedulable_seconds)
     phase = status.state.phase if status.state else ReservationPhase.PENDING
     if phase.terminal:
@@ -96,7 +97,7 @@ def _carry_on(
     for view in views:
         actions += _tend(seen, view, now, settings)
     actions += _give_slots(seen, views, now, settings)
-    actions += [LookAtNode(node) for node in due_looks(seen, views, now, settings.handover)[0]]
+    actions += [LookAtNode(node) for node in due_looks(seen, views)[0]]
     if _proof_left(seen, views) == 0:
         actions.append(Probe())
     return actions
@@ -156,7 +157,7 @@ def _keep(seen: Observation, view: SlotView, now: datetime, settings: OperatorSe
     left = seconds_to_renewal(seen.reservation, view.placeholder, now, margin)
     if left is None or left > 0:
         return []
-    deadline = int(now.timestamp() + settings.handover.timeout_seconds)
+    deadline = deadline_from(now, settings.handover)
     note = Assignment(task=view.slot.task, index=view.slot.index, node=view.slot.node, deadline=deadline)
     return [SucceedPlaceholder(view.task, view.placeholder, note)]
 
@@ -179,18 +180,23 @@ def _hold(seen: Observation, view: SlotView) -> list[Action]:
 
 
 def _hand_over(seen: Observation, view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:
-    """Return the next step of a hand-over; none where something has to happen first."""
+    """Return the next step of a hand-over; none where something has to happen first.
+
+    With less than half of its time left it gets more before anything is done: a pod that is let go, or whose
+    placeholder is deleted, near the deadline would have its place guarded for a moment only.
+    """
     owner, assignment = view.owner, view.assignment
-    if owner is None or assignment is None or owner.spec.node_name:
+    if owner is None or assignment is None or has_started(owner):
         return []
+    if is_short_of_time(assignment, now, settings.handover):
+        return [ExtendHandover(owner, extended(assignment, now, settings.handover))]
     guard = seen.guards.get(assignment.node)
-    if guard is None or guard.deadline < assignment.deadline:
+    if owner.spec.node_name or guard is None or guard.deadline < assignment.deadline:
         return []  # an earlier hand-over's guard may be taken off at any moment
     if view.placeholder is None:
-        return [*_let_go(owner, assignment.node), *_give_time(owner, assignment, now, settings.handover)]
-    if view.placeholder.is_terminating or guard.age_seconds < settings.handover.settle_seconds:
-        return []
-    return [DeletePlaceholder(view.placeholder, for_owner=True)]
+        return _let_go(owner, assignment.node)
+    has_settled = not view.placeholder.is_terminating and guard.age_seconds >= settings.handover.settle_seconds
+    return [DeletePlaceholder(view.placeholder, for_owner=True)] if has_settled else []
 
 
 def _let_go(owner: Pod, node: str) -> list[Action]:
@@ -198,17 +204,6 @@ def _let_go(owner: Pod, node: str) -> list[Action]:
     if holds_our_gate(owner):
         return [Nominate(owner, node), Ungate(owner)]
     return [] if owner.status.nominated_node_name == node else [Nominate(owner, node)]
-
-
-def _give_time(owner: Pod, assignment: Assignment, now: datetime, handover: HandoverSettings) -> list[Action]:
-    """Return what puts off the end of a hand-over: its place is free, and no scheduler has come to the pod yet."""
-    is_late = assignment.seconds_since(now, handover.timeout_seconds) > handover.timeout_seconds / 2
-    if not is_untried(owner) or not is_late:
-        return []
-    born = parse_timestamp(owner.metadata.creation_timestamp or "")
-    if (now - born).total_seconds() >= handover.untried_seconds:
-        return []
-    return [ExtendHandover(owner, replace(assignment, deadline=int(now.timestamp() + handover.timeout_seconds)))]
 
 
 def _close(seen: Observation, view: SlotView, *, for_nobody: bool = False) -> list[Action]:
@@ -246,7 +241,7 @@ def _give_slots(
     """
     held = [view for view in views if view.slot.state is SlotState.HELD]
     free = Counter(view.task.name for view in held)
-    deadline = int(now.timestamp() + settings.handover.timeout_seconds)
+    deadline = deadline_from(now, settings.handover)
     actions: list[Action] = []
     for pod in (*_unassigned(seen, views), *(seen.waiting if _has_enough(seen, views) else ())):
         is_sent = pod.metadata.labels.get(RESERVATION_LABEL) == seen.reservation.metadata.uid
@@ -328,7 +323,7 @@ def _next_look(
     if proof:
         looks.append(proof)
     if status.state is not None and not status.state.phase.terminal:
-        look = due_looks(seen, views, now, settings.handover)[1]
+        look = due_looks(seen, views)[1]
         looks += [look] if look is not None else []
         looks += _renewals_left(seen, views, now, settings)
     if any(view.slot.state is SlotState.HANDING_OVER or view.renewal is not None for view in views):

@@ -4,7 +4,6 @@ It does not say what to do about it: `decisions.reconcile` does.
 """
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -13,11 +12,11 @@ from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference, ReservationReason, ReservationTask, Slot, SlotState
 from berth_operator.decisions.assignments import Assignment
 from berth_operator.decisions.fitting import slots_by_key
+from berth_operator.decisions.handover_time import HandoverStage, is_given_up, stage_of
 from berth_operator.decisions.observation import (
     Observation,
     assigned_owners,
     has_started,
-    holds_our_gate,
     is_on_its_way,
 )
 from berth_operator.settings import HandoverSettings
@@ -47,13 +46,13 @@ class SlotView:
     """Set while the successor is handed the place of the placeholder, which is held by the guard meanwhile."""
 
 
-def view_slots(seen: Observation, now: datetime, handover: HandoverSettings) -> tuple[SlotView, ...]:
+def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView, ...]:
     """Return all slots in the order of tasks and indices."""
     prior = slots_by_key(seen.reservation)
     given = assigned_owners(seen)
     views = tuple(
         _view_slot_and_successor(
-            seen, _Place(task, index, prior.get((task.name, index))), given.get((task.name, index)), now, handover
+            seen, _Place(task, index, prior.get((task.name, index))), given.get((task.name, index)), handover
         )
         for task in seen.reservation.spec.tasks
         for index in range(task.replicas)
@@ -90,7 +89,6 @@ def _view_slot(
     seen: Observation,
     place: _Place,
     given: tuple[Pod, Assignment] | None,
-    now: datetime,
     handover: HandoverSettings,
 ) -> SlotView:
     """Return one slot; what was taken or lost stays so, an owner on its way counts before a placeholder."""
@@ -100,9 +98,9 @@ def _view_slot(
         return SlotView(prior, task, placeholder, given[0] if given else None)
     if given is not None and not _needs_no_slot(given[0], placeholder):
         owner, assignment = given
-        slot, failure = _slot_in_handover(seen, owner, assignment, now, handover)
+        slot, failure = _slot_in_handover(seen, owner, assignment, placeholder, handover)
         if is_on_its_own(owner, placeholder) and slot.state is SlotState.HANDING_OVER:
-            slot = _unless_taken_by_another(seen, slot, owner, assignment, now, handover)
+            slot = _unless_taken_by_another(seen, slot, owner, assignment)
         return SlotView(slot, task, placeholder, owner, assignment, failure)
     if seen.reservation.phase.terminal:
         return SlotView(Slot(task=task.name, index=place.index, state=SlotState.RELEASED), task, placeholder)
@@ -113,11 +111,10 @@ def _view_slot_and_successor(
     seen: Observation,
     place: _Place,
     given: tuple[Pod, Assignment] | None,
-    now: datetime,
     handover: HandoverSettings,
 ) -> SlotView:
     """Return one slot; it is held while one placeholder hands its place to another."""
-    view = _view_slot(seen, place, given, now, handover)
+    view = _view_slot(seen, place, given, handover)
     successor = seen.successors.get((place.task.name, place.index))
     if successor is None:
         return view
@@ -128,7 +125,7 @@ def _view_slot_and_successor(
         return view
     if is_closed(view):
         return view
-    if not has_started(successor) and not note.is_open(now, handover.timeout_seconds):
+    if not has_started(successor) and is_given_up(seen, successor, note, view.placeholder, handover):
         return view
     holder = view.placeholder or successor
     slot = Slot(
@@ -142,12 +139,13 @@ def _view_slot_and_successor(
 
 
 def _slot_in_handover(
-    seen: Observation, owner: Pod, assignment: Assignment, now: datetime, handover: HandoverSettings
+    seen: Observation, owner: Pod, assignment: Assignment, placeholder: Pod | None, handover: HandoverSettings
 ) -> tuple[Slot, ReservationReason | None]:
     """Return a slot whose owner is on its way, and the failure that this is.
 
-    It is taken once the owner has run for the settling time, or is bound at the deadline: a bound pod has its place,
-    however long its images take. It is lost where the owner is not bound by then, or the node is gone before.
+    It is taken once the owner has run for the settling time, or has been bound for as long as a hand-over takes: a
+    bound pod has its place, however long its images take. It is lost where an owner that is not bound has had its time,
+    or the node is gone before.
     """
     slot = Slot(
         task=assignment.task,
@@ -156,17 +154,17 @@ def _slot_in_handover(
         node=owner.spec.node_name or assignment.node,
         owner=reference_to(owner),
     )
-    is_open = assignment.is_open(now, handover.timeout_seconds)
+    given_up = is_given_up(seen, owner, assignment, placeholder, handover)
     if has_started(owner):
         settled = seen.running_ages.get(owner.metadata.uid, 0.0) >= handover.settle_seconds
         return (_with(slot, SlotState.TAKEN, _landing(owner, assignment)) if settled else slot), None
     if owner.spec.node_name:
         starting = f"pod {owner.key} is bound to node {slot.node} and does not run yet"
-        return (slot if is_open else _with(slot, SlotState.TAKEN, starting)), None
+        return (_with(slot, SlotState.TAKEN, starting) if given_up else slot), None
     if assignment.node in seen.missing_nodes:
         text = f"node {assignment.node} is gone"
         return _with(slot, SlotState.LOST, text, ReservationReason.NODE_LOST), ReservationReason.NODE_LOST
-    if not is_open:
+    if given_up:
         text = f"pod {owner.key} was not bound to node {assignment.node} in time"
         return _with(slot, SlotState.LOST, text, ReservationReason.HANDOVER_TIMEOUT), None
     return slot, None
@@ -179,15 +177,13 @@ def _needs_no_slot(owner: Pod, placeholder: Pod | None) -> bool:
 
 def is_on_its_own(owner: Pod | None, placeholder: Pod | None) -> bool:
     """Tell whether an owner's place is free for it and it is for the scheduler to bind it."""
-    return owner is not None and placeholder is None and not holds_our_gate(owner) and not owner.spec.node_name
+    return owner is not None and stage_of(owner, placeholder) in {HandoverStage.UNTRIED, HandoverStage.TRIED}
 
 
-def _unless_taken_by_another(
-    seen: Observation, slot: Slot, owner: Pod, given: Assignment, now: datetime, handover: HandoverSettings
-) -> Slot:
+def _unless_taken_by_another(seen: Observation, slot: Slot, owner: Pod, given: Assignment) -> Slot:
     """Return the slot as lost where a fresh look at its node shows that others have left its owner no room."""
     survey = seen.surveys.get(given.node)
-    slow = given.seconds_since(now, handover.timeout_seconds) >= SLOW_SECONDS
+    slow = seen.stage_ages.get(owner.metadata.uid, 0.0) >= SLOW_SECONDS
     if survey is None or not slow or survey.age_seconds > _FRESH_SECONDS:
         return slot
     takers = survey.takers(owner)

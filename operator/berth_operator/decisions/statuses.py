@@ -285,6 +285,12 @@ def has_just_expired(reservation: Reservation, status: ReservationStatus) -> boo
     return not reservation.phase.terminal and state is not None and state.reason == ReservationReason.EXPIRED
 
 
+def newly_lost(prior: ReservationStatus, status: ReservationStatus) -> list[Slot]:
+    """Return the slots that a status is the first to call lost."""
+    known = {(slot.task, slot.index) for slot in prior.slots if slot.state is SlotState.LOST}
+    return [slot for slot in status.slots if slot.state is SlotState.LOST and (slot.task, slot.index) not in known]
+
+
 def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:
     """Return (type, reason, message) of the event for a change of phase, None where the phase is as before.
 

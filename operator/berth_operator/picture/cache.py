@@ -33,6 +33,8 @@ from berth_operator.picture.readable import keep_what_was_computed, why_unreadab
 from berth_operator.picture.versions import Graves, is_newer, version_number, version_of
 from berth_operator.work_queue import SCOPE_KEY, Key, KeyKind
 
+_SETTLED = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
+
 
 class Cache:
     """A thread-safe picture of the cluster; every change queues the keys that it concerns.
@@ -44,6 +46,7 @@ class Cache:
     def __init__(self, enqueue: Callable[[Key], None]) -> None:
         self._lock = threading.RLock()
         self._enqueue = enqueue
+        self._seconds: Callable[[], float] = time.monotonic
         self._reservations: dict[str, Reservation] = {}
         self._live = LiveReservations()
         self._placeholders = PodShelf(lambda pod: pod.metadata.name)
@@ -60,6 +63,10 @@ class Cache:
         self._graves = Graves()
         self._tell_version: Callable[[Reservation], None] = _tell_nobody
         self._tell_end: Callable[[str], None] = _tell_nobody
+
+    def count_time_by(self, seconds: Callable[[], float]) -> None:
+        """Have what takes part in hand-overs age by the time that was attended to them."""
+        self._seconds = self._nodes.seconds = seconds
 
     def on_reservation(self, version: Callable[[Reservation], None], end: Callable[[str], None]) -> None:
         """Have somebody told of each version of a Reservation, in order, and by uid of each one that is gone."""
@@ -220,7 +227,7 @@ class Cache:
             self._placeholders.put(pod)
             self._targets.replace(known, pod)
             if has_started(pod) and SLOT_ANNOTATION in pod.metadata.annotations:
-                self._started_since.setdefault(pod.metadata.uid, time.monotonic())
+                self._started_since.setdefault(pod.metadata.uid, self._seconds())
         self._announce_pod(pod, known)
 
     def remove_placeholder(self, pod: Pod) -> None:
@@ -274,7 +281,7 @@ class Cache:
             self._owners.put(pod)
             self._targets.replace(known, pod)
             if has_started(pod):
-                self._started_since.setdefault(pod.metadata.uid, time.monotonic())
+                self._started_since.setdefault(pod.metadata.uid, self._seconds())
         self._announce_pod(pod, known)
 
     def remove_owner(self, pod: Pod, *, for_good: bool = True) -> None:
@@ -375,7 +382,7 @@ class Cache:
             self._enqueue(_reservation_key(pod))
 
     def guard_users(self, node: str) -> tuple[Assignment, ...]:
-        """Return the slots on a node that living owner pods were given and are on the way to."""
+        """Return the slots on a node that living owner pods were given and are on the way to still."""
         with self._lock:
             pods = self._targets.on(node)
             known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
@@ -385,10 +392,9 @@ class Cache:
             if reservation is None or pod.is_terminating or pod.spec.node_name not in {"", node}:
                 continue
             ours = PLACEHOLDER_LABEL in pod.metadata.labels
-            given = (
-                Assignment.from_pod(pod) if ours else trusted_assignment(reservation, pod, slots_by_key(reservation))
-            )
-            if given is not None:
+            slots = slots_by_key(reservation)
+            given = Assignment.from_pod(pod) if ours else trusted_assignment(reservation, pod, slots)
+            if given is not None and (ours or slots[given.task, given.index].state not in _SETTLED):
                 found.append(given)
         return tuple(found)
 
@@ -476,14 +482,15 @@ class Cache:
 
     def observe(self, uid: str) -> Observation | None:
         """Return what is seen of one Reservation, None where it is unknown; costs as much as it has pods."""
-        now = time.monotonic()
+        now = self._seconds()
         with self._lock:
             reservation = self._reservations.get(uid)
             if reservation is None:
                 return None
             placeholders, owners = self.belongings(uid)
             on_the_way = (*owners, *placeholders)
-            targets = {given.node for given in map(Assignment.from_pod, on_the_way) if given is not None}
+            notes = [(pod, given) for pod in on_the_way if (given := Assignment.from_pod(pod)) is not None]
+            targets = {given.node for _, given in notes}
             holders, successors = by_slot(placeholders)
             held = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
             concerned = (targets | held | {pod.spec.node_name for pod in placeholders}) - {""}
@@ -500,12 +507,16 @@ class Cache:
                     for pod in on_the_way
                     if pod.metadata.uid in self._started_since
                 },
+                stage_ages={
+                    pod.metadata.uid: self._targets.stage_age(pod, holders.get((given.task, given.index)), now)
+                    for pod, given in notes
+                },
                 verdict=self._verdicts.get(uid) or _verdict_on(reservation),
                 validated=uid in self._validated,
                 surveys=self._findings.surveys(targets | _pins(reservation)),
                 waiting=tuple(p for p in self._findings.waiting(uid) if self._owners.get(p.metadata.uid) is None),
                 searched=self._findings.searched(uid),
-                probe=self._proofs.aged_proof_of(reservation, now),
+                probe=self._proofs.aged_proof_of(reservation, time.monotonic()),
             )
 
     def belongings(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from berth_core.labels import INDEX_ANNOTATION, SLOT_ANNOTATION, TASK_ANNOTATION
 from berth_core.objects import Pod
+from berth_core.quantity import read_whole_number
+from berth_core.reservations import HIGHEST_SLOT_INDEX
 
 BySlot = dict[tuple[str, int], Pod]
 
@@ -17,7 +19,8 @@ def by_slot(placeholders: Iterable[Pod]) -> tuple[BySlot, BySlot]:
     successors: BySlot = {}
     for pod in placeholders:
         notes = pod.metadata.annotations
-        if notes.get(INDEX_ANNOTATION, "").isdecimal():
+        index = read_whole_number(notes.get(INDEX_ANNOTATION, ""), most=HIGHEST_SLOT_INDEX)
+        if index is not None:
             found = successors if SLOT_ANNOTATION in notes else holders
-            found[notes.get(TASK_ANNOTATION, ""), int(notes[INDEX_ANNOTATION])] = pod
+            found[notes.get(TASK_ANNOTATION, ""), index] = pod
     return holders, successors

@@ -4,15 +4,16 @@ It is not thread-safe by itself (`picture.cache` guards it), and tells nobody of
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import msgspec
 
+from berth_core.clock import LATEST_UNIX_SECONDS
 from berth_core.labels import CONTROL_PLANE_KEYS, HANDOVER_TAINT
 from berth_core.objects import NodeSpec, ObjectMeta
-from berth_core.quantity import QuantityError
+from berth_core.quantity import QuantityError, read_whole_number
 from berth_core.resources import PODS, ResourceAmounts
 from berth_operator.decisions.node_access import NodeAccess
 from berth_operator.decisions.observation import Guard
@@ -60,8 +61,9 @@ class NodeNews:
 
 @dataclass(slots=True)
 class NodeBook:
-    """Nodes by name."""
+    """Nodes by name; `seconds` tells the attended time, by which guards age."""
 
+    seconds: Callable[[], float] = time.monotonic
     _nodes: dict[str, GuardableNode] = field(default_factory=dict)
     _guarded_since: dict[str, float] = field(default_factory=dict)
     _of_control_plane: dict[str, bool] = field(default_factory=dict)
@@ -95,7 +97,7 @@ class NodeBook:
         if deadline is None:
             self._guarded_since.pop(name, None)
         else:
-            self._guarded_since.setdefault(name, time.monotonic())
+            self._guarded_since.setdefault(name, self.seconds())
         if known is None:
             return NodeNews(of_guard=deadline is not None, of_access=node.access != NodeAccess())
         return NodeNews(of_guard=deadline != known.guard_deadline, of_access=node.access != known.access)
@@ -124,7 +126,7 @@ class NodeBook:
 
     def guards(self, names: AbstractSet[str]) -> dict[str, Guard]:
         """Return our guards on some nodes, by name."""
-        now = time.monotonic()
+        now = self.seconds()
         return {name: self._guard(name, now) for name in names & self._guarded_since.keys()}
 
     def accesses(self, names: AbstractSet[str]) -> dict[str, NodeAccess]:
@@ -134,4 +136,4 @@ class NodeBook:
 
     def _guard(self, name: str, now: float) -> Guard:
         value = self._nodes[name].guard_deadline or ""
-        return Guard(int(value) if value.isdecimal() else 0, now - self._guarded_since[name])
+        return Guard(read_whole_number(value, most=LATEST_UNIX_SECONDS) or 0, now - self._guarded_since[name])

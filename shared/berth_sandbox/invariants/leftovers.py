@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
-from berth_core.clock import parse_timestamp
+from berth_core.clock import LATEST_UNIX_SECONDS, parse_timestamp
 from berth_core.errors import InputError
 from berth_core.labels import (
     COOLING_LABEL,
@@ -30,6 +30,7 @@ from berth_core.labels import (
 from berth_core.migration_plans import PlanPhase
 from berth_core.names import WEBHOOK_CONFIGURATION, is_room_taint_of
 from berth_core.objects import Pod
+from berth_core.quantity import read_whole_number
 from berth_core.reservations import Reservation, Slot, SlotState
 from berth_sandbox.invariants.state import ClusterState
 from berth_sandbox.invariants.violations import Invariant, Violation
@@ -97,8 +98,9 @@ def _label_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation
 
 def _late_hand_over(pod: Pod, now: datetime) -> Iterator[Violation]:
     """Yield a pod that is gated though the time that it was given for its slot is over."""
-    deadline = pod.metadata.annotations.get(SLOT_ANNOTATION, "").rpartition("/")[2]
-    if _is_gated(pod) and not pod.is_terminating and deadline.isdecimal() and int(deadline) < now.timestamp():
+    noted = pod.metadata.annotations.get(SLOT_ANNOTATION, "").rpartition("/")[2]
+    deadline = read_whole_number(noted, most=LATEST_UNIX_SECONDS)
+    if _is_gated(pod) and not pod.is_terminating and deadline is not None and deadline < now.timestamp():
         yield Violation(Invariant.GATE_LEFT, f"pod {pod.key}", "its hand-over should be over")
 
 
@@ -147,7 +149,8 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
             if taint.key != HANDOVER_TAINT:
                 continue
             target = f"node {node.metadata.name}"
-            if not taint.value.isdecimal() or int(taint.value) < now.timestamp():
+            deadline = read_whole_number(taint.value, most=LATEST_UNIX_SECONDS)
+            if deadline is None or deadline < now.timestamp():
                 yield Violation(Invariant.GUARD_LEFT, target, f"its deadline {taint.value!r} has passed")
             elif node.metadata.name not in changing_hands:
                 yield Violation(Invariant.GUARD_LEFT, target, "no slot there is being handed over")

@@ -1,0 +1,332 @@
+"""Owns a small world in which one hand-over is played step by step: no threads, no waiting, one clock for all.
+
+The operator in it is the real one, but for its watches and its queue: after each step it hears of everything and looks
+at everything. The schedulers are as unkind as they may be: the hungry pod is older than the owner and is tried first,
+by one that sees either nodes or pods a step late. What is wrong shows in `World.faults`.
+"""
+# ruff: noqa: A002, ANN401 - the client's own names; a raw object is anything
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.clock import format_precise_timestamp
+from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.names import OPERATOR_LEASE
+from berth_core.objects import Pod
+from berth_core.reservations import API_VERSION, KIND, Reservation, SlotState
+from berth_descheduler.execution.operator_watch import OperatorWatch
+from berth_kube.errors import Call, Failure, UnreachableError
+from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
+from berth_operator.acting.webhook_scope import WebhookScope
+from berth_operator.engine import Engine
+from berth_operator.picture.cache import Cache
+from berth_operator.picture.node_book import GuardableNode
+from berth_operator.settings import OperatorSettings
+from berth_operator.work_queue import WAITING_KEY, Key, KeyKind, WorkQueue
+from builders import FakeClock, as_api
+from fake_api import FakeApi
+from handover_builders import GATED, PLACE_UID, PROVEN, owner_pod, place, placeholder, slot, with_condition
+
+Raw = dict[str, Any]
+
+NODE: Final = "node-a"
+GUARD_KEY: Final = Key(KeyKind.NODE, NODE)
+PLACE_KEY: Final = Key(KeyKind.RESERVATION, PLACE_UID)
+ROOM: Final = {"cpu": "4", "memory": "16Gi", "pods": "1"}
+STEP_SECONDS: Final = 0.25
+_GAP_STEP_SECONDS: Final = 2.5
+_LEASE_SECONDS: Final = 6
+_BELIEF_SECONDS: Final = 4.0
+_WATCHDOG_SECONDS: Final = 10.0
+_STALE_SECONDS: Final = 30.0
+_MOST_STEPS: Final = 600
+_START_SECONDS: Final = 0.5
+_GRACE_SECONDS: Final = 1.0
+
+
+class Actor(Enum):
+    """Who may be away."""
+
+    OPERATOR = "operator"
+    API_SERVER = "API server"
+    SCHEDULERS = "schedulers"
+    KUBELET = "kubelet"
+    DESCHEDULER = "descheduler"
+
+
+class KilledError(BaseException):
+    """The operator is killed in the middle of a call."""
+
+
+@dataclass
+class FallibleApi(FakeApi):
+    """An API server that may be away; `after` is told of each write that was carried out."""
+
+    is_up: bool = True
+    after: Callable[[str], None] = lambda _call: None
+
+    def _tell(self, verb: str, resource: Resource, name: str) -> None:
+        if not self.is_up:
+            call, failure = Call(verb, f"{resource.plural} {name}"), Failure(message="away")
+            raise UnreachableError(call, failure, url="https://127.0.0.1:1", acted=False)
+        super()._tell(verb, resource, name)
+
+    def list(self, resource: Resource, *, field_selector: str = "", type: Any = dict, **rest: Any) -> Any:
+        """Return of the pods those of the node that is asked for, "" for those without one."""
+        listed = super().list(resource, field_selector=field_selector, **rest)
+        _, asks, node = field_selector.partition("spec.nodeName=")
+        found = [raw for raw in listed.items if not asks or raw["spec"].get("nodeName", "") == node]
+        return replace(listed, items=tuple(self._decoded(raw, type) for raw in found))
+
+    def merge_patch(self, resource: Resource, name: str, body: Any, **rest: Any) -> Any:
+        answer = super().merge_patch(resource, name, body, **rest)
+        self.after(f"merge {resource.plural}")
+        return answer
+
+    def json_patch(self, resource: Resource, name: str, operations: Any, **rest: Any) -> Any:
+        answer = super().json_patch(resource, name, operations, **rest)
+        self.after(f"patch {resource.plural}")
+        return answer
+
+    def delete(self, resource: Resource, name: str, *, namespace: str | None = None, **rest: Any) -> None:
+        """Delete at once what no kubelet has to end."""
+        self._tell("delete", resource, name)
+        body = self._find(resource, name, namespace)
+        if resource is PODS and body["spec"].get("nodeName") and rest.get("grace_seconds") != 0:
+            body["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+            self.put(resource, body)
+        else:
+            del self.objects[self._key(resource, name, namespace)]
+        self.after(f"delete {resource.plural}")
+
+
+@dataclass
+class World:
+    """A node for one pod: a placeholder holds it, its owner has just been created, a hungry pod waits for it."""
+
+    late_view: Resource = NODES
+    """What the schedulers see a step late."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    api: FallibleApi = field(default_factory=FallibleApi)
+    away: set[Actor] = field(default_factory=set)
+    faults: list[str] = field(default_factory=list)
+    on_write: Callable[[str], None] = lambda _call: None
+    """Told of each write of the operator."""
+
+    def __post_init__(self) -> None:
+        self.api.put(
+            NODES, {"metadata": {"name": NODE, "uid": "uid-node-a"}, "spec": {}, "status": {"allocatable": ROOM}}
+        )
+        held = place(slot(SlotState.HELD, node=NODE), ttl="2h")
+        self.api.put(RESERVATIONS, as_api(held, api_version=API_VERSION, kind=KIND))
+        self.api.put(PODS, as_api(placeholder(node=NODE)))
+        self.api.put(PODS, as_api(with_condition(owner_pod("web-0"), GATED)))
+        hungry = owner_pod("hungry", labels={}, gates=(), created="2026-11-21T11:00:00Z")
+        self.api.put(PODS, as_api(hungry))
+        self.lease = self.clock.monotonic()
+        self._since: dict[tuple[str, str], float] = {}
+        self._seen: dict[Resource, list[Raw]] = {}
+        self._see()
+        self._returns_at = 0.0
+        self._watch = OperatorWatch(
+            self.api.as_client(), self.clock, "berth-system", every=_WATCHDOG_SECONDS, stale=_STALE_SECONDS
+        )
+        self._looked_at = self.clock.monotonic()
+        self._is_operating = False
+        self.api.after = lambda call: self.on_write(call) if self._is_operating else None
+        self.start_operator()
+
+    # --- the operator
+
+    def start_operator(self) -> None:
+        """Start the operator, with nothing in its memory."""
+        queue = WorkQueue()
+        self.cache = Cache(queue.add)
+        scope = WebhookScope(
+            self.api.as_client(),
+            client_config=dict,
+            live_namespaces=self.cache.live_namespaces,
+            own_namespace="berth-system",
+            timeout_seconds=2,
+        )
+        self.engine = Engine(self.api.as_client(), self.cache, queue, scope, OperatorSettings(workers=1), self.clock)
+        self.engine._lease.held = self._holds_lease  # type: ignore[method-assign]
+
+    def _holds_lease(self) -> bool:
+        return self.clock.monotonic() - self.lease < _BELIEF_SECONDS
+
+    def _operate(self) -> None:
+        """Renew the lease, hear of everything, and look at everything; guards first."""
+        self.engine._attended.seconds()
+        if not self.api.is_up:
+            return
+        if not self._holds_lease():
+            self.cache.begin_anew()
+        self.lease = self.clock.monotonic()
+        renewed = format_precise_timestamp(self.clock.now())
+        spec = {"holderIdentity": "op", "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": renewed}
+        self.api.put(LEASES, {"metadata": {"name": OPERATOR_LEASE, "namespace": "berth-system"}, "spec": spec})
+        self._is_operating = True
+        try:
+            for key in (GUARD_KEY, PLACE_KEY, WAITING_KEY, PLACE_KEY, GUARD_KEY):
+                self._hear()
+                if self._holds_lease() and self.api.is_up:
+                    self.engine._reconcile(key)
+        finally:
+            self._is_operating = False
+
+    def _hear(self) -> None:
+        version = str(self.api.version)
+        pods = [msgspec.convert(raw, Pod) for raw in self._list(PODS)]
+        sent = [pod for pod in pods if RESERVATION_LABEL in pod.metadata.labels]
+        self.cache.replace_placeholders([pod for pod in sent if PLACEHOLDER_LABEL in pod.metadata.labels], version)
+        self.cache.replace_owners([pod for pod in sent if PLACEHOLDER_LABEL not in pod.metadata.labels], version)
+        self.cache.replace_nodes([msgspec.convert(raw, GuardableNode) for raw in self._list(NODES)], version)
+        self.cache.replace_reservations([self.reservation()], version)
+        self.cache.put_probe(PLACE_UID, PROVEN)
+
+    # --- the others
+
+    def _end_and_start_pods(self) -> None:
+        """Do what a kubelet does: end pods that were deleted, start pods that were bound, each a moment later."""
+        now = self.clock.monotonic()
+        for raw in self._list(PODS):
+            meta = raw["metadata"]
+            step = "ends" if meta.get("deletionTimestamp") else "starts" if raw["spec"].get("nodeName") else ""
+            if not step or (step == "starts" and raw["status"]["phase"] != "Pending"):
+                continue
+            age = now - self._since.setdefault((meta["uid"], step), now)
+            if step == "ends" and age >= _GRACE_SECONDS:
+                del self.api.objects["pods", meta["namespace"], meta["name"]]
+            elif step == "starts" and age >= _START_SECONDS:
+                raw["status"]["phase"] = "Running"
+                self.api.put(PODS, raw)
+
+    def _schedule(self) -> None:
+        """Bind what seems to fit, the oldest first, by what is seen of nodes and pods."""
+        seen = {NODES: self._list(NODES), PODS: self._list(PODS)} | {self.late_view: self._seen[self.late_view]}
+        (node,) = seen[NODES]
+        is_guarded = any(taint["key"] == HANDOVER_TAINT for taint in node["spec"].get("taints") or ())
+        is_full = any(raw["spec"].get("nodeName") for raw in seen[PODS])
+        for pod in sorted(seen[PODS], key=lambda raw: raw["metadata"]["creationTimestamp"]):
+            raw = self.api.objects.get(("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]))
+            is_pending = not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
+            if raw is None or raw["spec"].get("nodeName") or not is_pending:
+                continue
+            tolerates = any(one.get("key") == HANDOVER_TAINT for one in pod["spec"].get("tolerations") or ())
+            fits = not is_full and (tolerates or not is_guarded)
+            is_full = is_full or fits
+            self.api.put(PODS, _bound(raw) if fits else _refused(raw))
+        self._see()
+
+    def _see(self) -> None:
+        """Have the schedulers hear of everything; also one that was stopped hears what it missed before it goes on."""
+        self._seen = {NODES: self._list(NODES), PODS: self._list(PODS)}
+
+    def _look_after_the_operator(self) -> None:
+        if self.clock.monotonic() - self._looked_at >= _WATCHDOG_SECONDS:
+            self._looked_at = self.clock.monotonic()
+            with suppress(UnreachableError):
+                self._watch.look()
+
+    # --- time
+
+    def step(self, seconds: float = STEP_SECONDS) -> None:
+        """Let everybody who is there do what there is to do, the unkind first, and time pass."""
+        acts: dict[Actor, Callable[[], None]] = {
+            Actor.SCHEDULERS: self._schedule,
+            Actor.KUBELET: self._end_and_start_pods,
+            Actor.DESCHEDULER: self._look_after_the_operator,
+            Actor.OPERATOR: self._operate,
+        }
+        for actor, act in acts.items():
+            reaches = self.api.is_up or actor in {Actor.OPERATOR, Actor.DESCHEDULER}
+            if actor not in self.away and reaches:
+                act()
+                self._judge()
+        self.clock.advance(seconds)
+        self._let_return()
+
+    def interrupt(self, away: frozenset[Actor], seconds: float) -> None:
+        """Have some be away from now on; the operator, if it is one of them, is stopped where it is, in a call."""
+        self.away |= away
+        self._returns_at = self.clock.monotonic() + seconds
+        self._let_return()
+        if Actor.OPERATOR not in away:
+            return
+        self._is_operating = False
+        while self.away:
+            self.step(_GAP_STEP_SECONDS)
+        self._is_operating = True
+
+    def _let_return(self) -> None:
+        """Have those who were away act again once their time is over."""
+        if self.clock.monotonic() >= self._returns_at:
+            if Actor.SCHEDULERS in self.away:
+                self._see()
+            self.away.clear()
+        self.api.is_up = Actor.API_SERVER not in self.away
+
+    def play(self) -> None:
+        """Go on until the hand-over is over and nothing of it is left."""
+        steps = 0
+        while steps < _MOST_STEPS:
+            if self.is_over():
+                return
+            steps += not self.away
+            self.step(_GAP_STEP_SECONDS if self.away else STEP_SECONDS)
+        self.faults.append(f"not over: {self.slot()}, guards {self.guards()}")
+
+    # --- what is true
+
+    def is_over(self) -> bool:
+        return self.reservation().phase.terminal and not self.guards() and not self._notes()
+
+    def reservation(self) -> Reservation:
+        (raw,) = self._list(RESERVATIONS)
+        return msgspec.convert(raw, Reservation)
+
+    def slot(self) -> Any:
+        return next(iter(self.reservation().status.slots), None)
+
+    def guards(self) -> list[str]:
+        (node,) = self._list(NODES)
+        return [taint["value"] for taint in node["spec"].get("taints") or () if taint["key"] == HANDOVER_TAINT]
+
+    def pod(self, name: str) -> Pod:
+        return msgspec.convert(self.api.objects["pods", "default", name], Pod)
+
+    def _notes(self) -> dict[str, str]:
+        return self.pod("web-0").metadata.annotations
+
+    def _judge(self) -> None:
+        """Note what must never be."""
+        on_node = [raw["metadata"]["name"] for raw in self._list(PODS) if raw["spec"].get("nodeName")]
+        wrong = []
+        if len(on_node) > 1:
+            wrong.append(f"over-booked: {on_node}")
+        if "hungry" in on_node and self.pod("web-0").spec.node_name == "":
+            wrong.append("stolen")
+        if self.slot() is not None and self.slot().state is SlotState.LOST:
+            wrong.append(f"called lost: {self.slot().message}")
+        self.faults += [fault for fault in wrong if fault not in self.faults]
+
+    def _list(self, resource: Resource) -> list[Raw]:
+        found = [body for (plural, _, _), body in self.api.objects.items() if plural == resource.plural]
+        return [msgspec.json.decode(msgspec.json.encode(body)) for body in found]
+
+
+def _bound(raw: Raw) -> Raw:
+    status = {**raw["status"], "conditions": [{"type": "PodScheduled", "status": "True"}]}
+    return {**raw, "spec": {**raw["spec"], "nodeName": NODE}, "status": status}
+
+
+def _refused(raw: Raw) -> Raw:
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    return {**raw, "status": {**raw["status"], "conditions": conditions, "nominatedNodeName": ""}}

@@ -1,0 +1,91 @@
+"""Whoever is away, at whichever call of a hand-over and for however long: the owner gets its place, and nobody else.
+
+`BERTH_LONGER_OUTAGES` has more lengths tried, as seconds with commas.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from berth_core.reservations import ReservationPhase, SlotState
+from berth_kube.resources import NODES, PODS, Resource
+from handover_world import Actor, KilledError, World
+
+LENGTHS: Final = (5.0, 70.0, 300.0)
+MORE_LENGTHS: Final = tuple(float(text) for text in os.environ.get("BERTH_LONGER_OUTAGES", "").split(",") if text)
+
+OUTAGES: Final[dict[str, frozenset[Actor]]] = {
+    "the operator is stopped": frozenset({Actor.OPERATOR}),
+    "the API server is away": frozenset({Actor.API_SERVER}),
+    "the schedulers are stopped": frozenset({Actor.SCHEDULERS}),
+    "the kubelet is stopped": frozenset({Actor.KUBELET}),
+    "operator and schedulers are stopped": frozenset({Actor.OPERATOR, Actor.SCHEDULERS}),
+    "operator and descheduler are stopped": frozenset({Actor.OPERATOR, Actor.DESCHEDULER}),
+    "all are stopped": frozenset(Actor),
+}
+
+
+def count_writes() -> int:
+    """Return how many writes the operator makes in a hand-over that nothing disturbs."""
+    world = World()
+    writes: list[str] = []
+    world.on_write = writes.append
+    world.play()
+    assert world.faults == []
+    return len(writes)
+
+
+WRITES: Final = count_writes()
+
+
+def play(view: Resource, at: int, interrupt: Callable[[World], None]) -> World:
+    """Play a hand-over that is interrupted right after one of the operator's writes."""
+    world = World(late_view=view)
+    made: list[str] = []
+
+    def note(write: str) -> None:
+        made.append(write)
+        if len(made) == at:
+            interrupt(world)
+
+    world.on_write = note
+    try:
+        world.play()
+    except KilledError:
+        world.start_operator()
+        world.play()
+    assert len(made) >= at
+    return world
+
+
+def require_kept(world: World, case: str) -> None:
+    assert world.faults == [], case
+    assert world.reservation().phase is ReservationPhase.SUCCEEDED, case
+    assert world.slot().state is SlotState.TAKEN, case
+    assert world.pod("web-0").spec.node_name == "node-a", case
+    assert world.pod("hungry").spec.node_name == "", case
+
+
+def require_kept_after_each_write(interrupt: Callable[[World], None]) -> None:
+    for at in range(1, WRITES + 1):
+        for view in (NODES, PODS):
+            require_kept(play(view, at, interrupt), f"after write {at}, {view.plural} seen late")
+
+
+@pytest.mark.parametrize("seconds", LENGTHS + MORE_LENGTHS)
+@pytest.mark.parametrize("away", OUTAGES.values(), ids=OUTAGES.keys())
+def test_the_place_goes_to_its_owner_though_after_any_write_of_the_operator(
+    away: frozenset[Actor], seconds: float
+) -> None:
+    require_kept_after_each_write(lambda world: world.interrupt(away, seconds))
+
+
+@pytest.mark.parametrize("seconds", LENGTHS + MORE_LENGTHS)
+def test_the_place_goes_to_its_owner_though_the_operator_is_killed_after_any_of_its_writes(seconds: float) -> None:
+    def kill(world: World) -> None:
+        world.interrupt(frozenset({Actor.OPERATOR}), seconds)
+        raise KilledError
+
+    require_kept_after_each_write(kill)
