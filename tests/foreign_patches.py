@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import berth_descheduler
 import berth_kube
 import berth_operator
 from berth_core.labels import (
+    COOLING_LABEL,
+    FREED_TAINT,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     LAST_DEFRAGMENTED_ANNOTATION,
@@ -24,17 +25,15 @@ from berth_core.labels import (
 )
 from berth_core.objects import Pod
 from berth_core.reservations import SlotState
-from berth_descheduler.execution import carrying_out, freed_nodes, operator_watch, source_taints
+from berth_descheduler.execution import cooling_nodes, freed_nodes, operator_watch, source_taints
 from berth_descheduler.settings import FreedNodes
 from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, Resource
-from berth_operator.acting.allowances import Allowances
 from berth_operator.acting.announcements import Announcer
 from berth_operator.acting.fences import FenceKeeper
 from berth_operator.acting.guards import GuardKeeper
 from berth_operator.acting.performer import Crew, Performer
 from berth_operator.acting.priorities import Priorities
-from berth_operator.acting.validation import Validator
 from berth_operator.decisions.actions import (
     Action,
     AssignSlot,
@@ -81,14 +80,11 @@ def pod_body(*, labelled: bool = True, gated: bool = True, noted: bool = False) 
     }
 
 
-def node_body(*, guarded: bool = False) -> Raw:
-    taints = [{"key": HANDOVER_TAINT, "value": "1", "effect": "NoSchedule"}] if guarded else None
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": NODE},
-        "spec": {"taints": taints} if taints else {},
-    }
+def node_body(*, guarded: bool = False, freed: bool = False, labels: Mapping[str, str] | None = None) -> Raw:
+    keys = [*([HANDOVER_TAINT] if guarded else []), *([FREED_TAINT] if freed else [])]
+    taints = [{"key": key, "value": "1", "effect": "NoSchedule"} for key in keys]
+    metadata: Raw = {"name": NODE, **({"labels": dict(labels)} if labels else {})}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": taints} if taints else {}}
 
 
 # --- the acts
@@ -100,16 +96,16 @@ def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], Non
     def act(client: KubeClient, seen: Raw) -> None:
         meta = seen["metadata"]
         pod = plain_client(client).get(PODS, meta["name"], namespace=meta["namespace"], type=Pod)
-        settings, rules = OperatorSettings(), ClusterRules()
+        settings = OperatorSettings()
         cache = Cache(lambda _key: None)
         cache.put_reservation(place(slot(SlotState.HELD), name="another", namespace=meta["namespace"], uid=OTHER_UID))
-        priorities = Priorities(client, rules)
+        has_no_part: Any = None
         crew = Crew(
             client=client,
             cache=cache,
-            prover=cast("Any", None),
-            priorities=priorities,
-            validator=Validator(client, priorities, Allowances(settings.limits, rules), settings.placeholders),
+            prover=has_no_part,
+            priorities=has_no_part,
+            validator=has_no_part,
             announcer=Announcer(client),
         )
         Performer(crew, settings, FakeClock(), lambda: True).perform(place(), [action(pod)])
@@ -139,13 +135,18 @@ def _unguard_for_the_silent(client: KubeClient, _seen: Raw) -> None:
     operator_watch._unguard(client, NODE)
 
 
-def _mark(client: KubeClient, _seen: Raw) -> None:
+def _mark_freed(client: KubeClient, _seen: Raw) -> None:
     carries = FreedNodes(taint=True, annotations={"example.com/freed": "yes"})
     freed_nodes.mark_freed(client, FakeClock(), [NODE], freed_nodes.Freeing("plan", "", carries))
 
 
-def _remember(client: KubeClient, _seen: Raw) -> None:
-    carrying_out._annotate_sources(cast("Any", SimpleNamespace(client=client, clock=FakeClock())), {NODE})
+def _mark_moved(client: KubeClient, _seen: Raw) -> None:
+    cool_down = timedelta(minutes=5)
+    cooling_nodes.mark_moved(client, FakeClock(), sources=[NODE], targets=[], cool_down=cool_down)
+
+
+def _sweep_cooling(client: KubeClient, _seen: Raw) -> None:
+    cooling_nodes.sweep_cooling_nodes(client, FakeClock())
 
 
 # --- the table
@@ -297,21 +298,33 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: HANDOVER_TAINT not in taints(raw),
     ),
     "a freed node is marked": ForeignPatch(
-        site="berth_descheduler.execution.freed_nodes._change_node",
+        site="berth_descheduler.execution.freed_nodes.mark_freed",
         before=node_body,
-        act=_mark,
+        act=_mark_freed,
         done=lambda raw: bool(taints(raw)) and _notes(raw).get("example.com/freed") == "yes",
     ),
-    "a source remembers when it was emptied": ForeignPatch(
-        site="berth_descheduler.execution.carrying_out._annotate_sources",
+    "a freed node is marked no more": ForeignPatch(
+        site="berth_descheduler.execution.freed_nodes._sweep_one",
+        before=lambda: node_body(freed=True),
+        act=lambda client, _seen: cast("None", freed_nodes._sweep_one(client, NODE, FreedNodes())),
+        done=lambda raw: FREED_TAINT not in taints(raw),
+    ),
+    "a node that pods were moved off rests": ForeignPatch(
+        site="berth_descheduler.execution.cooling_nodes.mark_moved",
         before=node_body,
-        act=_remember,
-        done=lambda raw: LAST_DEFRAGMENTED_ANNOTATION in _notes(raw),
+        act=_mark_moved,
+        done=lambda raw: LAST_DEFRAGMENTED_ANNOTATION in _notes(raw) and COOLING_LABEL in _labels(raw),
+    ),
+    "a node has rested": ForeignPatch(
+        site="berth_descheduler.execution.cooling_nodes.sweep_cooling_nodes",
+        before=lambda: node_body(labels={COOLING_LABEL: "true"}),
+        act=_sweep_cooling,
+        done=lambda raw: COOLING_LABEL not in _labels(raw),
     ),
 }
 
-WITHIN: Final = frozenset({"berth_kube.taints._change_taints"})
-"""Sends the patches of others in this table."""
+WITHIN: Final = frozenset({"berth_descheduler.execution.freed_nodes.change_node", "berth_kube.taints._change_taints"})
+"""Send the patches of others in this table."""
 
 OF_OUR_OWN: Final = frozenset(
     {"DESCHEDULER_POLICIES", "EVENTS", "LEASES", "MIGRATION_PLANS", "MUTATING_WEBHOOKS", "RESERVATIONS", "SECRETS"}
@@ -319,7 +332,7 @@ OF_OUR_OWN: Final = frozenset(
 """Kinds whose objects, as far as we patch them, one of our programs alone writes, or only as they were read."""
 
 _PATCHES: Final = frozenset({"json_patch", "merge_patch"})
-_TAINTS: Final = frozenset({"put_taint", "remove_taint"})
+_OF_NODES: Final = frozenset({"change_node", "put_taint", "remove_taint"})
 
 
 def senders() -> Iterator[str]:
@@ -339,7 +352,7 @@ def _sends(node: ast.AST) -> bool:
     called = node.func
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     kind = getattr(node.args[0], "id", "") if node.args else ""
-    return name in _TAINTS or (name in _PATCHES and kind not in OF_OUR_OWN)
+    return name in _OF_NODES or (name in _PATCHES and kind not in OF_OUR_OWN)
 
 
 # --- the other writer
