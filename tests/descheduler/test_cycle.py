@@ -196,7 +196,7 @@ def test_of_a_grace_period_no_more_counts_than_pods_are_moved_with(cluster: Fake
             cluster.land_at_once(raw)
 
     cluster.land = linger
-    execution = replace(impatient("land_seconds", "gap_seconds").execution, max_grace=timedelta(seconds=0.5))
+    execution = replace(impatient("land_seconds", seconds=3).execution, max_grace=timedelta(seconds=0.5))
     patient = replace(PLANNER, max_grace=timedelta(days=10_000))
     outcome = run(cluster, replace(SETTINGS, execution=execution), planner=patient)
     assert states(outcome)["api-1"] == ("Failed", "ReplacementTimeout")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core.labels import RESERVATION_LABEL
@@ -67,6 +68,11 @@ def new_pod(name: str = "web-0", **rest: Any) -> Pod:
     return pod(name, **{"labels": WEB, "created": JUST_NOW, **rest})
 
 
+def unreadable(one: Pod) -> Pod:
+    meta = msgspec.structs.replace(one.metadata, unreadable="nested too deeply")
+    return msgspec.structs.replace(one, metadata=meta)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     reservations: Sequence[Reservation] = (holding(),)
@@ -110,6 +116,8 @@ CASES = {
     "a pod that has a place": Case(pod=new_pod(labels={**WEB, RESERVATION_LABEL: "x"}, node_selector=ZONED)),
     "a pod that is going": Case(pod=new_pod(deleted=JUST_NOW, node_selector=ZONED)),
     "a pod that has ended": Case(pod=new_pod(phase="Succeeded", node_selector=ZONED)),
+    "a pod whose amounts cannot be read": Case(pod=new_pod(cpu="plenty", node_selector=ZONED)),
+    "a pod that cannot be read": Case(pod=unreadable(new_pod(node_selector=ZONED))),
     "a Reservation without a place to give": Case(reservations=[place(slot(SlotState.TAKEN), created=BEFORE)]),
     "a Reservation that is over": Case(reservations=[holding(phase=ReservationPhase.FAILED)]),
     "a task whose places are given": Case(

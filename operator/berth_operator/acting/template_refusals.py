@@ -8,6 +8,7 @@ times a minute: whoever may create pods cannot have events written at will.
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, NamedTuple
@@ -85,19 +86,19 @@ class TemplateRefusals:
         owner = self._next_due()
         if owner is None:
             return
+        oldest = self._clock.now() - _YOUNG
         try:
             found = self._client.list(PODS, namespace=owner.namespace, label_selector=owner.selector, type=Pod).items
+            self.consider([pod for pod in found if _was_created_after(pod, oldest)])
         except BerthError as error:
             log.warning(log_keys.ACTION_FAILED, **{log_keys.KEY_ACTION: "refused pods", log_keys.KEY_ERROR: str(error)})
-            return
-        oldest = self._clock.now() - _YOUNG
-        self.consider([pod for pod in found if _was_created_after(pod, oldest)])
 
     def consider(self, pods: Iterable[Pod]) -> None:
         """Tell those of some pods that a Reservation with a place to give is for and that do not fit its template."""
         pairs = ((reservation, pod) for pod in pods if _may_be_told(pod) for reservation in self._cache.candidates(pod))
         for reservation, pod in islice(pairs, _MOST_COMPARED):
-            self._compare(reservation, pod)
+            with suppress(InputError):  # an odd quantity or time: there is nothing sure to say
+                self._compare(reservation, pod)
 
     def _next_due(self) -> _Owner | None:
         now = self._clock.monotonic()
@@ -122,10 +123,7 @@ class TemplateRefusals:
     def _why_refused(self, reservation: Reservation, pod: Pod) -> str:
         slots = self._cache.told_status(reservation).slots
         held = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
-        try:
-            return why_not_fitting(reservation, pod, held)
-        except InputError as error:
-            return str(error)
+        return why_not_fitting(reservation, pod, held)
 
     def _may_tell(self, namespace: str) -> bool:
         """Count an event of a namespace, or return False where it has had its share of the last minute."""
@@ -153,7 +151,8 @@ class TemplateRefusals:
 
 
 def _may_be_told(pod: Pod) -> bool:
-    return not pod.is_terminating and not pod.is_terminal and RESERVATION_LABEL not in pod.metadata.labels
+    meta = pod.metadata
+    return not (pod.is_terminating or pod.is_terminal or meta.unreadable or RESERVATION_LABEL in meta.labels)
 
 
 def _was_created_after(pod: Pod, moment: datetime) -> bool:
