@@ -49,6 +49,7 @@ class ReviewingCluster(FakeCluster):
         self.rights["admin"] |= {("list", NODES.plural), ("list", PODS.plural)}
         self.audiences: list[str] | None = None
         self.delayed = 0
+        self.guesses: tuple[threading.Event, float] | None = None
 
     def create(self, resource: Resource, body: Mapping[str, Any], *, type: Any = dict, **rest: Any) -> Any:
         if resource in (TOKEN_REVIEWS, SUBJECT_ACCESS_REVIEWS):
@@ -75,12 +76,20 @@ class ReviewingCluster(FakeCluster):
 
         self.before = before
 
+    def delay_guesses(self, until: threading.Event, seconds: float = 60) -> None:
+        """Say of tokens whose they are only when told to, of those alone that are nobody's."""
+        self.guesses = (until, seconds)
+
     def reviews(self) -> int:
         """Return how often somebody's token was reviewed."""
         return sum(plural == TOKEN_REVIEWS.plural for _, plural, _ in self.calls)
 
     def _whose(self, spec: Raw) -> Raw:
         user = self.users.get(spec["token"])
+        if user is None and self.guesses is not None:
+            with self.lock:
+                self.delayed += 1
+            self.guesses[0].wait(self.guesses[1])
         if user is None:
             return {"authenticated": False, "error": f"invalid bearer token {spec['token']}"}
         audiences = {} if self.audiences is None else {"audiences": self.audiences}

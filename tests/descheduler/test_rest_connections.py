@@ -51,9 +51,9 @@ def impatient() -> Iterator[str]:
         yield address
 
 
-def connected(url: str) -> socket.socket:
+def connected(url: str, *, source: str = "127.0.0.1") -> socket.socket:
     host, port = url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=TOO_LONG)
+    return socket.create_connection((host, int(port)), timeout=TOO_LONG, source_address=(source, 0))
 
 
 def told(connection: socket.socket) -> tuple[int, dict[str, Any]]:
@@ -273,15 +273,106 @@ def test_who_asks_too_often_is_slowed_down_and_nobody_else(cluster: ReviewingClu
         soon("the next is let through", lambda: ask("GET", f"{url}/v1/plans", token=READER).ok)
 
 
-def test_more_connections_than_there_may_be_are_told_so(cluster: ReviewingCluster) -> None:
-    with serving(cluster, quick(connections=4)) as url:
-        held = [connected(url) for _ in range(4)]
+@pytest.mark.parametrize("limit", ["connections", "connections_per_peer"])
+def test_of_too_many_connections_the_one_that_has_asked_nothing_for_longest_is_told_so(
+    cluster: ReviewingCluster, limit: str
+) -> None:
+    with serving(cluster, quick(**{limit: 4})) as url:
+        held = [connected(url) for _ in range(5)]
+        status, problem = told(held[0])
+        assert (status, problem["type"]) == (503, "urn:berth:problem:overloaded")
+        assert "4 connections" in problem["detail"]
+        assert ask("GET", f"{url}/v1/plans").ok
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.parametrize("limit", ["connections", "connections_per_peer"])
+def test_connections_that_are_worked_on_make_no_room(cluster: ReviewingCluster, limit: str) -> None:
+    release = threading.Event()
+    cluster.delay("list", MIGRATION_PLANS, until=release)
+    with serving(cluster, quick(**{limit: 3})) as url:
+        waiting = [_in_background(lambda: ask("GET", f"{url}/v1/plans")) for _ in range(3)]
+        soon("all three wait", lambda: cluster.delayed == 3)
         with closing(connected(url)) as connection:
             status, problem = told(connection)
         assert (status, problem["type"]) == (503, "urn:berth:problem:overloaded")
-        for connection in held:
+        release.set()
+        assert [one().status_code for one in waiting] == [200] * 3
+
+
+def test_one_address_does_not_take_the_connections_of_another(cluster: ReviewingCluster) -> None:
+    with serving(cluster, quick(connections=8, connections_per_peer=6)) as url:
+        caller = HTTPConnection(url.removeprefix("http://"), timeout=TOO_LONG)
+        with closing(caller):
+            caller.connect()
+            crowd = [connected(url, source="127.0.0.2") for _ in range(60)]
+            caller.auto_open = 0
+            caller.request("GET", "/v1/plans", headers={"Authorization": f"Bearer {ADMIN}"})
+            assert caller.getresponse().status == 200
+        for connection in crowd:
             connection.close()
-        soon("there is room again", lambda: _is_let_in(url))
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"], ids=["the same address", "another address"])
+def test_tokens_of_nobody_keep_no_caller_waiting(cluster: ReviewingCluster, source: str) -> None:
+    release = threading.Event()
+    with serving(cluster, quick(requests=4, workers=3, strangers=2, strangers_per_peer=1)) as url:
+        assert ask("GET", f"{url}/v1/plans").ok
+        cluster.delay("create", TOKEN_REVIEWS, until=release)
+        crowd = [connected(url, source=source) for _ in range(48)]
+        for index, connection in enumerate(crowd):
+            guess = f"Authorization: Bearer guess-{index}\r\n".encode()
+            connection.sendall(b"GET /v1/plans HTTP/1.1\r\nHost: x\r\n" + guess + b"\r\n")
+        soon("one of them is asked about", lambda: cluster.delayed == 1)
+        for _ in range(10):
+            assert ask("GET", f"{url}/v1/policies").ok
+        assert cluster.delayed == 1
+        release.set()
+        assert {connection.recv(13) for connection in crowd} == {b"HTTP/1.1 401 "}
+        for connection in crowd:
+            connection.close()
+
+
+def test_a_new_caller_waits_for_its_own_address_alone(cluster: ReviewingCluster) -> None:
+    release = threading.Event()
+    cluster.delay_guesses(release)
+    with serving(cluster, quick(workers=4, strangers=3, strangers_per_peer=2)) as url:
+        crowd = [connected(url, source="127.0.0.2") for _ in range(20)]
+        for index, connection in enumerate(crowd):
+            guess = f"Authorization: Bearer guess-{index}\r\n".encode()
+            connection.sendall(b"GET /v1/plans HTTP/1.1\r\nHost: x\r\n" + guess + b"\r\n")
+        soon("two of them are asked about", lambda: cluster.delayed == 2)
+        assert ask("GET", f"{url}/v1/plans").ok
+        release.set()
+        for connection in crowd:
+            assert connection.recv(13) == b"HTTP/1.1 401 "
+            connection.close()
+
+
+def test_who_waits_too_long_to_be_known_is_told_to_come_again(cluster: ReviewingCluster) -> None:
+    release = threading.Event()
+    cluster.delay("create", TOKEN_REVIEWS, until=release)
+    settings = hurried(quick(strangers_per_peer=1), stranger_wait_seconds=0.5)
+    with serving(cluster, settings) as url:
+        first = _in_background(lambda: ask("GET", f"{url}/v1/plans"))
+        soon("the first is asked about", lambda: cluster.delayed == 1)
+        refused = ask("GET", f"{url}/v1/plans", token=READER)
+        assert (refused.status_code, refused.json()["type"]) == (429, "urn:berth:problem:too-many-requests")
+        assert int(refused.headers["Retry-After"]) >= 1
+        release.set()
+        assert first().status_code == 200
+
+
+def test_a_body_of_two_lengths_is_refused_and_the_connection_closed(calm: str) -> None:
+    with closing(connected(calm)) as connection:
+        lines = b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + TOKEN
+        both = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+        smuggled = b"0\r\n\r\nGET /v1/plans HTTP/1.1\r\nHost: x\r\n" + TOKEN + b"\r\n"
+        connection.sendall(lines + both + smuggled)
+        status, problem = told(connection)  # up to the connection's end: there is one answer
+    assert (status, problem["type"]) == (400, "urn:berth:problem:malformed-request")
+    assert problem["detail"] == "there are both Content-Length and Transfer-Encoding; expected one of them"
 
 
 def test_strangers_with_many_tokens_are_not_all_remembered(cluster: ReviewingCluster) -> None:

@@ -3,14 +3,16 @@
 It does not own what they ask for.
 """
 
+import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from berth_core.clock import Clock
 from berth_descheduler.api.problems import overloaded, too_many
-from berth_descheduler.api.settings import RestLimits
+from berth_descheduler.api.settings import RestLimits, RestTimes
 
 _STREAM_RETRY_SECONDS: Final = 10
 
@@ -48,6 +50,57 @@ class _Places:
                 del self._taken[caller]
 
 
+@dataclass(slots=True)
+class _Line:
+    """Where the requests of one peer wait in turn."""
+
+    places: asyncio.Semaphore
+    length: int = 0
+
+
+class _Strangers:
+    """Places of requests whose callers are not known yet: few at once, so that these leave the others their room.
+
+    A peer with many of them waits for itself alone, as long as there are places for others.
+    """
+
+    def __init__(self, limits: RestLimits, wait_seconds: float) -> None:
+        self._all = asyncio.Semaphore(limits.strangers)
+        self._per_peer = limits.strangers_per_peer
+        self._wait_seconds = wait_seconds
+        self._lines: dict[str, _Line] = {}
+
+    @asynccontextmanager
+    async def place(self, peer: str) -> AsyncIterator[None]:
+        """Hold a place for one request of a peer; raises `ProblemError` where none becomes free in time."""
+        line = self._lines.setdefault(peer, _Line(asyncio.Semaphore(self._per_peer)))
+        line.length += 1
+        try:
+            await self._wait(line)
+            try:
+                yield
+            finally:
+                self._all.release()
+                line.places.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[peer]
+
+    async def _wait(self, line: _Line) -> None:
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await line.places.acquire()
+                try:
+                    await self._all.acquire()
+                except BaseException:
+                    line.places.release()
+                    raise
+        except TimeoutError as error:
+            text = f"too many requests of unknown callers came before this one, for more than {self._wait_seconds:g} s"
+            raise too_many(text) from error
+
+
 class _Pace:
     """A bucket of permits for each caller, which fills up with time."""
 
@@ -74,7 +127,8 @@ class _Pace:
 class Admission:
     """Lets requests and streams in; for one event loop."""
 
-    def __init__(self, clock: Clock, limits: RestLimits) -> None:
+    def __init__(self, clock: Clock, limits: RestLimits, times: RestTimes | None = None) -> None:
+        self._strangers = _Strangers(limits, (times or RestTimes()).stranger_wait_seconds)
         self._requests = _Places("requests", limits.requests, limits.requests_per_caller, 1)
         self._streams = _Places("streams", limits.streams, limits.streams_per_caller, _STREAM_RETRY_SECONDS)
         self._pace = _Pace(clock, limits)
@@ -88,6 +142,10 @@ class Admission:
     def open_streams(self) -> int:
         """Return how many streams are open."""
         return self._streams.open
+
+    def stranger(self, peer: str) -> AbstractAsyncContextManager[None]:
+        """Hold a place for a request of which it is not known yet whose it is; raises `ProblemError`."""
+        return self._strangers.place(peer)
 
     @contextmanager
     def request(self) -> Iterator["Visit"]:

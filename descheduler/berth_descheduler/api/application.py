@@ -43,7 +43,7 @@ class Application:
         hurried = client.within(settings.times.call_seconds)
         authority = Authority(hurried, clock, self._workers, settings)
         desk = Desk(hurried, clock, self._workers, authority, self._capacity, self._feeds, settings)
-        admission = Admission(clock, settings.limits)
+        admission = Admission(clock, settings.limits, settings.times)
         numbers = RequestMetrics(registry)
         numbers.watch(admission)
         self.paths = build_paths(desk)

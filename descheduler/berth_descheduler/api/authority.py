@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -47,21 +48,40 @@ class Authority:
         self._times = settings.times
         self._secret = secrets.token_bytes(32)
         self._subjects: ShortMemory[bytes, _Answer] = ShortMemory(clock, settings.limits.remembered)
+        self._callers: OrderedDict[bytes, None] = OrderedDict()
+        """Tokens that were somebody's when they were reviewed last; what is allowed to them is asked all the same."""
+        self._remembered = settings.limits.remembered
         self._rights: ShortMemory[tuple[Subject, Access], _Answer] = ShortMemory(clock, settings.limits.remembered)
+
+    def is_caller(self, headers: Sequence[str]) -> bool:
+        """Return whether these Authorization headers hold a token that was somebody's lately; raises `ProblemError`."""
+        return self._digest(_read_token(headers)) in self._callers
 
     async def identify(self, headers: Sequence[str]) -> Subject:
         """Return who sends a request with these Authorization headers; raises `ProblemError`."""
         token = _read_token(headers)
-        digest = hmac.digest(self._secret, token.encode(), hashlib.sha256)
+        digest = self._digest(token)
 
         def review() -> _Answer:
             found = review_token(self._client, token, self._audiences)
             return _Answer(good=found is not None, subject=found)
 
         answer = await self._subjects.answer(digest, self._asking(review), self._seconds)
+        self._note(digest, known=answer.subject is not None)
         if answer.subject is None:
             raise _unauthenticated("the cluster does not know this token for this service, or it has expired")
         return answer.subject
+
+    def _digest(self, token: str) -> bytes:
+        return hmac.digest(self._secret, token.encode(), hashlib.sha256)
+
+    def _note(self, digest: bytes, *, known: bool) -> None:
+        """Remember the tokens of callers apart from the many that anybody may make up."""
+        self._callers.pop(digest, None)
+        if known:
+            self._callers[digest] = None
+        if len(self._callers) > self._remembered:
+            self._callers.popitem(last=False)
 
     async def require(self, subject: Subject, access: Access) -> None:
         """Raise `ProblemError` unless somebody may do something."""

@@ -5,6 +5,7 @@ and in that what is no HTTP is answered with a problem as well.
 """
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 import h11
@@ -59,14 +60,54 @@ class PatientProtocol(H11Protocol):
         self._asking: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
         self._ending = False
+        self._idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request; a connection too many is told so."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
-            self._refuse(overloaded(f"{self.limits.connections} connections are open, which is the most"))
-            return
         self._expect_request()
+        crowd, text = self._crowd()
+        if crowd:
+            waiting = [one for one in crowd if one is not self and not one.is_working]
+            yielding = min(waiting, key=lambda one: one.idle_since, default=self)
+            yielding.make_room(text)
+
+    @property
+    def idle_since(self) -> float:
+        """Return when the peer was last given something, by the loop's clock."""
+        return self._idle_since
+
+    @property
+    def is_working(self) -> bool:
+        """Return whether a request is being worked on."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def make_room(self, text: str) -> None:
+        """End the connection, because there are too many."""
+        self._refuse(overloaded(text))
+
+    def _crowd(self) -> tuple[list["PatientProtocol"], str]:
+        """Return the connections that are too many together, and a sentence; those of one peer come first."""
+        others = [
+            one for one in self.connections if isinstance(one, PatientProtocol) and not one.transport.is_closing()
+        ]
+        peers = Counter(one.peer for one in others)
+        if peers[self.peer] > self.limits.connections_per_peer:
+            text = f"{self.limits.connections_per_peer} connections of {self.peer} are open, which is the most"
+            return [one for one in others if one.peer == self.peer], text
+        if len(others) <= self.limits.connections:
+            return [], ""
+        (most, _), *_ = peers.most_common(1)
+        text = f"{self.limits.connections} connections are open, which is the most"
+        of_most = [one for one in others if one.peer == most]
+        # The newcomer asks nothing yet; where all of the most work, any other that asks nothing makes room.
+        return (of_most if any(not one.is_working for one in of_most if one is not self) else others), text
+
+    @property
+    def peer(self) -> str:
+        """Return the address at the other end."""
+        return self.client[0] if self.client else ""
 
     def data_received(self, data: bytes) -> None:
         """Take what came; once the headers are complete, the rest of the request has its own time."""
@@ -76,6 +117,7 @@ class PatientProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Begin to wait for the next request, or the rest of this one."""
         super().on_response_complete()
+        self._idle_since = self.loop.time()
         self._look()
         if self._ending:
             self._hurry()
@@ -108,10 +150,8 @@ class PatientProtocol(H11Protocol):
 
     def _look(self) -> None:
         """Wait for a request, if none is being worked on; idle connections are uvicorn's to end."""
-        cycle: RequestResponseCycle | None = self.cycle
-        working = cycle is not None and not cycle.response_complete
         between = self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self._has_begun
-        if working or between or self.transport.is_closing():
+        if self.is_working or between or self.transport.is_closing():
             self._stop_asking()
         else:
             self._expect_request()

@@ -76,13 +76,26 @@ class Gate:
 
     async def _pass(self, scope: Scope, receive: "_Intake", send: Send) -> None:
         require_modest(scope, self._limits)
+        require_one_length(scope)
+        if not scope["path"].startswith(PROTECTED):
+            async with self._admission.stranger(peer_of(scope)):
+                await self._work(scope, receive, send, ())
+            return
+        authorization = header_values(scope, b"authorization")
+        if not self._authority.is_caller(authorization):
+            # Whoever sends tokens that are nobody's gets no place among the requests of those who are known.
+            async with self._admission.stranger(peer_of(scope)), asyncio.timeout(self._times.request_seconds):
+                await self._authority.identify(authorization)
+        await self._work(scope, receive, send, authorization)
+
+    async def _work(self, scope: Scope, receive: "_Intake", send: Send, authorization: Sequence[str]) -> None:
+        """Have a request answered, in a place of its own; one without authorization is nobody's."""
         with self._admission.request() as visit:
             async with asyncio.timeout(self._times.request_seconds) as deadline:
-                passage = Passage(visit, deadline)
+                passage = Passage(visit, deadline, authorization=authorization)
                 scope["state"]["passage"] = passage
-                if scope["path"].startswith(PROTECTED):
-                    passage.authorization = header_values(scope, b"authorization")
-                    passage.subject = await self._authority.identify(passage.authorization)
+                if authorization:
+                    passage.subject = await self._authority.identify(authorization)
                     visit.name(passage.subject.user)
                 body = await self._read_body(scope, receive)
                 await self._app(scope, _replayed(body, receive), send)
@@ -142,6 +155,24 @@ def require_modest(scope: Scope, limits: RestLimits) -> None:
         )
     if (announced := _announced_bytes(scope)) > limits.body_bytes:
         raise _too_large(limits.body_bytes, f"{announced} bytes")
+
+
+def require_one_length(scope: Scope) -> None:
+    """Raise `ProblemError` where two headers say how long a body is: a proxy before may have believed the other one."""
+    if header_values(scope, b"transfer-encoding") and header_values(scope, b"content-length"):
+        text = "there are both Content-Length and Transfer-Encoding; expected one of them"
+        raise ProblemError(
+            ProblemKind.MALFORMED,
+            text,
+            faults=[fault("header.Content-Length", None, "nothing beside Transfer-Encoding")],
+            headers={"Connection": "close"},
+        )
+
+
+def peer_of(scope: Scope) -> str:
+    """Return the address from which a request comes."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def require_json(scope: Scope) -> None:

@@ -30,7 +30,16 @@ class RestLimits:
     """Path and query of a request; the longest that mean something have a little more than half of it."""
 
     connections: int = 256
-    """Open connections; further ones are closed."""
+    """Open connections; a further one takes the place of one that asks nothing, or is closed."""
+
+    connections_per_peer: int = 64
+    """The same for one address."""
+
+    strangers: int = 6
+    """Requests at once of which it is not known yet whose they are, fewer than `workers`; the others wait in turn."""
+
+    strangers_per_peer: int = 4
+    """The same for one address."""
 
     requests: int = 32
     """Requests that are worked on at once, streams not counted."""
@@ -86,6 +95,9 @@ class RestTimes:
 
     call_seconds: float = 10.0
     """For one call to the API server, its repetitions included."""
+
+    stranger_wait_seconds: float = 10.0
+    """How long a request may wait until it is asked whose it is."""
 
     identity_seconds: float = 10.0
     """How long it is remembered whose token it is, and what they may do."""
