@@ -346,7 +346,7 @@ HOLDINGS = {
     "a placeholder that is going is waited for": Holding(
         seen=observe(NEW, placeholder(phase="Failed", deleted="2026-11-21T12:00:01Z")),
         want=[],
-        want_reason="AwaitingNode",
+        want_reason="CreatingPlaceholders",
     ),
     "a held slot is proven": Holding(
         seen=observe(NEW, placeholder()),

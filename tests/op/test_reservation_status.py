@@ -177,6 +177,26 @@ SENTENCES = {
         seen=observe(place(), placeholder(node="", deleted=NOON_TEXT)),
         want=(P.PENDING, R.CREATING_PLACEHOLDERS, "0 of 1 slots are held"),
     ),
+    "a place was lost with its node, and another one starts": Told(
+        seen=observe(
+            place(*(slot(SlotState.HELD, number) for number in range(3)), replicas=3, min_available=2),
+            placeholder(0),
+            placeholder(1, phase="Pending"),
+            placeholder(2, node="node-z"),
+            missing_nodes=frozenset({"node-z"}),
+        ),
+        want=(P.PENDING, R.AWAITING_NODE, "1 of 3 slots are held; 1 more has a node and did not start yet"),
+    ),
+    "places were lost with their nodes": Told(
+        seen=observe(
+            place(*(slot(SlotState.HELD, number) for number in range(3)), replicas=3, min_available=1),
+            placeholder(0, phase="Failed", node="node-z"),
+            placeholder(1, node="node-z"),
+            placeholder(2, node=""),
+            missing_nodes=frozenset({"node-z"}),
+        ),
+        want=(P.PENDING, R.CREATING_PLACEHOLDERS, "0 of 3 slots are held"),
+    ),
     "all are held": Told(
         seen=observe(place(), placeholder()), want=(P.AVAILABLE, R.SLOTS_HELD, "1 of 1 slots are held")
     ),

@@ -257,8 +257,9 @@ def why_pending(placeholder: Pod) -> str:
 
 def is_refused(view: SlotView) -> bool:
     """Tell whether a scheduler has said why it finds no place."""
-    said = bool(view.slot.message) and not is_closed(view)
-    return said and view.placeholder is not None and not view.placeholder.is_terminating
+    if view.placeholder is None or view.placeholder.is_terminating or view.placeholder.spec.node_name:
+        return False  # what is said of a placeholder on a node is no scheduler's word
+    return bool(view.slot.message)
 
 
 def is_closed(view: SlotView) -> bool:

@@ -160,11 +160,13 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     if closed:
         text = f"{begun}; {_reasons_text(view.slot.message for view in closed)}, so no pod could take its slot there"
         return _State(ReservationPhase.PENDING, ReservationReason.NODE_CLOSED, text)
-    starting = sum(view.placeholder is not None and bool(view.placeholder.spec.node_name) for view in waiting)
+    bound = [view for view in waiting if view.placeholder is not None and view.placeholder.spec.node_name]
+    starting = sum(not view.slot.message for view in bound)
     if starting:
         text = f"{begun}; {starting} more {'has' if starting == 1 else 'have'} a node and did not start yet"
         return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
-    if all(view.placeholder is not None and view.placeholder.is_terminating for view in waiting):
+    going = sum(view.placeholder is not None and view.placeholder.is_terminating for view in waiting)
+    if bound or going == len(waiting):
         return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
     scheduler = scheduler_of(seen.reservation, waiting[0].task.template.spec)
     text = f'{begun}; no scheduler named "{scheduler}" has looked at the placeholders yet'
