@@ -20,7 +20,7 @@ from typing import Final
 from berth_core.reservations import Reservation, ReservationStatus, SlotState
 
 _LONGEST_PAUSE_SECONDS: Final = 300.0
-_LONGEST_NODE_PAUSE_SECONDS: Final = 1800.0
+_LONGEST_NODE_PAUSE_SECONDS: Final = 1200.0
 _NODE_PAUSE_PER_GUARD: Final = 3.0
 _REMEMBERED_SECONDS: Final = 900.0
 """After the end of its last pause a namespace's past counts for so long."""
