@@ -40,12 +40,13 @@ def sandbox() -> Iterator[Sandbox]:
     with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as started:
         refuse_other_contexts(started.context)
         yield started
-        assert not refused_by_policies(started), "the admission policies let Berth's programs do what they do"
+        refused = refused_by_policies(started)
+        assert not refused, "\n".join(refused)
 
 
 def refused_by_policies(sandbox: Sandbox) -> list[str]:
-    """Return what admission policies said to Berth's own programs, which a test's clients are not named like."""
+    """Return what Berth's own policies said to its programs, which a test's clients are not named like."""
     whole, _, _ = sandbox.audit_log.read_text(encoding="utf-8").rpartition("\n")
-    named = (line for line in whole.splitlines() if "ValidatingAdmissionPolicy" in line)
+    named = (line for line in whole.splitlines() if "ValidatingAdmissionPolicy 'berth-" in line)
     entries = [json.loads(line) for line in named]
     return [entry["responseStatus"]["message"] for entry in entries if entry["userAgent"].startswith("berth-")]
