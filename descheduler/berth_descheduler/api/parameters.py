@@ -20,8 +20,19 @@ LONGEST_SHAPE: Final = 300
 
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _RESOURCE: Final = r"(?:[a-z0-9](?:[-a-z0-9.]{0,60}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,60}[A-Za-z0-9])?"
-_QUANTITY: Final = r"(?:[1-9][0-9]{0,8}(?:\.[0-9]{1,3})?|0\.[0-9]{0,2}[1-9])(?:m|k|M|G|T|Ki|Mi|Gi|Ti)?"
-_AMOUNT: Final = rf"(?!(?:pods|count)=){_RESOURCE}={_QUANTITY}"
+_SMALL: Final = r"0\.[0-9]{0,2}[1-9]"
+
+
+def _number(digits: int) -> str:
+    """Return the pattern of a number above zero with at most so many digits before the point."""
+    return rf"(?:[1-9][0-9]{{0,{digits - 1}}}(?:\.[0-9]{{1,3}})?|{_SMALL})"
+
+
+# No larger than what can be planned with (`berth_core.resources.MOST_AMOUNT`), which counts cores in thousandths.
+_CORES: Final = rf"(?:{_number(9)}m?|{_number(8)}(?:k|Ki)|{_number(5)}Mi?|{_number(2)}Gi?)"
+_TERA: Final = rf"(?:(?:[1-9][0-9]?|[1-4][0-9]{{2}})(?:\.[0-9]{{1,3}})?|{_SMALL})"
+_QUANTITY: Final = rf"(?:{_number(9)}(?:m|k|Ki)?|{_number(8)}Mi?|{_number(5)}Gi?|{_TERA}Ti?)"
+_AMOUNT: Final = rf"(?:cpu={_CORES}|(?!(?:pods|count|cpu)=){_RESOURCE}={_QUANTITY})"
 SHAPE_PATTERN: Final = rf"^(?!(?:.*,)?([^,=]+)=[^,]*,(?:.*,)?\1=){_AMOUNT}(?:,{_AMOUNT}){{0,7}}$"
 """Amounts of different resources; pod slots are counted without being asked for."""
 
