@@ -36,8 +36,12 @@ def mark_moved(
     left, reached = frozenset(sources), frozenset(targets)
     noted = []
     for node in sorted(left | reached):
+        note = partial(_moved, now=clock.now(), cool_down=cool_down, is_source=node in left)
         try:
-            change_node(client, node, partial(_moved, now=clock.now(), cool_down=cool_down, is_source=node in left))
+            if cool_down:
+                change_node(client, node, note)
+            else:  # nothing on the node counts for what is written
+                client.merge_patch(NODES, node, note({}))
         except BerthError as error:
             _LOG.warning(log_keys.CALL_FAILED, **{log_keys.KEY_NODE: node, log_keys.KEY_ERROR: str(error)})
             continue
