@@ -170,7 +170,7 @@ class Cycle:
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
         """Carry on the plans of interrupted runs, each by the settings of its own policy.
 
-        One that somebody deletes meanwhile is no plan any more; one that cannot be carried on is Failed, and the others
+        One that is deleted meanwhile is no plan any more; one that cannot be carried on is Failed, and the others
         are carried on all the same.
         """
         for one in left:

@@ -27,7 +27,7 @@ _LISTED_PLACES: Final = 6
 def describe_quality(plan: Plan) -> dict[str, Any]:
     """Return bound, gap and proof of a plan in builtins; null where the strategy does not say."""
     found = plan.quality
-    known = None if found is None or found.on_a_guess else found
+    known = None if found is None or found.is_snapshot_incomplete else found
     return {
         "reached": found.reached if found else None,
         "upper_bound": known.upper_bound if known else None,
@@ -97,7 +97,7 @@ def judge_plan(plan: Plan) -> str:
 
 def judge(quality: Quality, *, what: str) -> str:
     """Return in a sentence how good a plan is; `what` is counted."""
-    if quality.on_a_guess:
+    if quality.is_snapshot_incomplete:
         return "How far it is from the best is not known: the snapshot lacks kinds of objects."
     by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
     if quality.proven_optimal and quality.proven_fewest_moves:
@@ -142,9 +142,9 @@ def room_table(plan: Plan) -> Table:
     return table
 
 
-def rivals_in_words(plan: Plan) -> str:
+def competing_pods_in_words(plan: Plan) -> str:
     """Return which pods may take the room of others, in a sentence."""
-    named = first_few(list(plan.rivals), _LISTED_PLACES)
+    named = first_few(list(plan.competing_pods), _LISTED_PLACES)
     return f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named}."
 
 

@@ -38,7 +38,7 @@ class AttendedTime:
     """Counts the seconds during which this process could act: it ran, and it held its Lease; thread-safe.
 
     The Lease is held only while the API server answers. Of an interruption, at most a second and what the Lease is
-    believed in without a renewal are counted. Somebody has to look at least once a second.
+    believed in without a renewal are counted. `seconds` has to be read at least once a second.
     """
 
     def __init__(self, clock: Clock, can_act: Callable[[], bool]) -> None:

@@ -23,7 +23,7 @@ _LONGEST_PAUSE_SECONDS: Final = 300.0
 _LONGEST_NODE_PAUSE_SECONDS: Final = 1200.0
 _NODE_PAUSE_PER_GUARD: Final = 3.0
 _REMEMBERED_SECONDS: Final = 900.0
-"""After the end of its last pause a namespace's past counts for so long."""
+"""How long a namespace's past counts after the end of its last pause."""
 _MOST_DOUBLINGS: Final = 10
 _ONE_BY_ONE_SECONDS: Final = 1.0
 """How soon to look again at a node on which one of those hand-overs goes on."""

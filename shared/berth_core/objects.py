@@ -28,6 +28,11 @@ class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 # --- metadata and label selectors ---------------------------------------------------------------------------------
 
 
+def api_group(api_version: str) -> str:
+    """Return the API group of an `apiVersion`; the core group is ""."""
+    return api_version.rpartition("/")[0]
+
+
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     """The object that owns another; `controller` on the one that makes it again."""
 

@@ -7,7 +7,7 @@ enabled) and before that the pod groups within the Workload of `spec.workloadRef
 from collections.abc import Mapping
 from typing import Any, Final
 
-from berth_core.objects import ApiStruct, ObjectMeta
+from berth_core.objects import ApiStruct, ObjectMeta, api_group
 
 VOLCANO_JOB_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 VOLCANO_JOB_KIND: Final = "Job"
@@ -96,7 +96,7 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
     @property
     def api_group(self) -> str:
         """Return the API group."""
-        return self.api_version.partition("/")[0]
+        return api_group(self.api_version)
 
     @property
     def minimum(self) -> int:

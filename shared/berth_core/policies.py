@@ -103,7 +103,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     max_failed_share: float = 0.2
     pod_cool_down: str = "1h"
     node_cool_down: str = "0s"
-    """So long nodes that pods were moved off or onto are neither source nor target."""
+    """How long nodes that pods were moved off or onto are neither source nor target."""
     min_freed_nodes: int = 1
     """A plan that frees fewer nodes is not begun."""
     max_duration: str = ""

@@ -65,7 +65,7 @@ class Snapshot:
     pod_groups: tuple[PodGroup, ...] = ()
     pod_group_workloads: tuple[PodGroupWorkload, ...] = ()
     missing: tuple[SnapshotKind, ...] = ()
-    """Kinds that plans for these pods depend on and that nobody looked at."""
+    """Kinds that plans for these pods depend on and that were not read."""
 
     def __post_init__(self) -> None:
         """Put every tuple in order."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL
-from berth_core.objects import Pod
+from berth_core.objects import Pod, api_group
 from berth_core.pod_groups import GROUP_NAME_ANNOTATIONS
 
 EVERYTHING: Final = "all"
@@ -55,11 +55,6 @@ class _Need:
     kind: str
     is_for: Callable[[Pod], bool]
     assumed: str
-
-
-def api_group(api_version: str) -> str:
-    """Return the API group of an `apiVersion`; the core group is ""."""
-    return api_version.rpartition("/")[0]
 
 
 def _any_pod(_pod: Pod) -> bool:

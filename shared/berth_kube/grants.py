@@ -1,4 +1,4 @@
-"""Memory of what the API server allowed, to tell a right that is missing from one that it has not read yet.
+"""Memory of what the API server allowed, to distinguish a missing right from one that it has not read yet.
 
 Just after its start an API server answers 403 for a moment, as it has not read the roles. So a 403 is doubted where the
 same was allowed before, or where the connection was lost a moment ago; a right that never was is no reason to wait.
@@ -21,7 +21,7 @@ from berth_kube.errors import (
 )
 
 AFTER_A_LOSS_SECONDS: Final = 30.0
-"""For so long after a lost connection every missing right is doubted."""
+"""How long after a lost connection every missing right is doubted."""
 
 _PAUSE_SECONDS: Final = 0.5
 

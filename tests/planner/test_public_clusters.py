@@ -49,7 +49,9 @@ def test_nothing_is_proven_of_a_cluster_whose_budgets_and_controllers_are_not_kn
     assert made.missing_kinds == (SnapshotKind.DISRUPTION_BUDGETS, SnapshotKind.REPLICA_SETS)
     assert made.quality is not None
     assert not made.quality.proven_optimal
-    assert plan(replace(snapshot, missing=()), consolidating()).quality == replace(made.quality, on_a_guess=False)
+    assert plan(replace(snapshot, missing=()), consolidating()).quality == replace(
+        made.quality, is_snapshot_incomplete=False
+    )
 
 
 def test_a_cluster_that_is_full_is_left_alone() -> None:

@@ -10,7 +10,7 @@ from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Pod, Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.quality import RoomMade, WaitingPod
-from berth_descheduler.planner.waiting_pods import nodes_for_waiting_pods, rivals_for_room, starved_pods
+from berth_descheduler.planner.waiting_pods import nodes_for_waiting_pods, pods_competing_for_room, starved_pods
 from builders import node, owner, pod
 
 MOVE = PlannedMove(namespace="default", pod="web-1", source="source", target="target")
@@ -110,10 +110,10 @@ RIVALS = {
 
 @pytest.mark.parametrize(("waiting", "want"), RIVALS.values(), ids=RIVALS)
 def test_who_may_take_the_room_that_is_made_for_others(waiting: tuple[Pod, ...], want: tuple[str, ...]) -> None:
-    found = rivals_for_room(cluster(*waiting), [MOVE], [ROOM])
+    found = pods_competing_for_room(cluster(*waiting), [MOVE], [ROOM])
     assert tuple(one.metadata.name for one in found) == want
 
 
 def test_no_room_has_no_rivals() -> None:
-    assert rivals_for_room(cluster(waits(tolerations=ANY)), [MOVE], []) == ()
-    assert rivals_for_room(cluster(waits(tolerations=ANY)), [], [ROOM]) == ()
+    assert pods_competing_for_room(cluster(waits(tolerations=ANY)), [MOVE], []) == ()
+    assert pods_competing_for_room(cluster(waits(tolerations=ANY)), [], [ROOM]) == ()

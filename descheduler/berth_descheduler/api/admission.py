@@ -58,8 +58,8 @@ class _Line:
     length: int = 0
 
 
-class _Strangers:
-    """Places of requests whose callers are not known yet: few at once, so that these leave the others their room.
+class _UnauthenticatedRequests:
+    """Places of requests that are not authenticated yet: few at once, so that the others keep theirs.
 
     A peer with many of them waits for itself alone, as long as there are places for others.
     """
@@ -128,7 +128,7 @@ class Admission:
     """Lets requests and streams in; for one event loop."""
 
     def __init__(self, clock: Clock, limits: RestLimits, times: RestTimes | None = None) -> None:
-        self._strangers = _Strangers(limits, (times or RestTimes()).stranger_wait_seconds)
+        self._strangers = _UnauthenticatedRequests(limits, (times or RestTimes()).stranger_wait_seconds)
         self._requests = _Places("requests", limits.requests, limits.requests_per_caller, 1)
         self._streams = _Places("streams", limits.streams, limits.streams_per_caller, _STREAM_RETRY_SECONDS)
         self._pace = _Pace(clock, limits)
@@ -144,7 +144,7 @@ class Admission:
         return self._streams.open
 
     def stranger(self, peer: str) -> AbstractAsyncContextManager[None]:
-        """Hold a place for a request of which it is not known yet whose it is; raises `ProblemError`."""
+        """Hold a place for a request that is not authenticated yet; raises `ProblemError`."""
         return self._strangers.place(peer)
 
     @contextmanager

@@ -49,12 +49,12 @@ class Authority:
         self._secret = secrets.token_bytes(32)
         self._subjects: ShortMemory[bytes, _Answer] = ShortMemory(clock, settings.limits.remembered)
         self._callers: OrderedDict[bytes, None] = OrderedDict()
-        """Tokens that were somebody's when they were reviewed last; what is allowed to them is asked all the same."""
+        """Tokens that the last review accepted; what their callers may do is asked all the same."""
         self._remembered = settings.limits.remembered
         self._rights: ShortMemory[tuple[Subject, Access], _Answer] = ShortMemory(clock, settings.limits.remembered)
 
     def is_caller(self, headers: Sequence[str]) -> bool:
-        """Return whether these Authorization headers hold a token that was somebody's lately; raises `ProblemError`."""
+        """Return whether these Authorization headers hold a token that was accepted lately; raises `ProblemError`."""
         return self._digest(_read_token(headers)) in self._callers
 
     async def identify(self, headers: Sequence[str]) -> Subject:
@@ -76,7 +76,7 @@ class Authority:
         return hmac.digest(self._secret, token.encode(), hashlib.sha256)
 
     def _note(self, digest: bytes, *, known: bool) -> None:
-        """Remember the tokens of callers apart from the many that anybody may make up."""
+        """Remember the tokens of callers apart from the many that anyone may make up."""
         self._callers.pop(digest, None)
         if known:
             self._callers[digest] = None

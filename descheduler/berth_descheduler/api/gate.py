@@ -83,13 +83,13 @@ class Gate:
             return
         authorization = header_values(scope, b"authorization")
         if not self._authority.is_caller(authorization):
-            # Whoever sends tokens that are nobody's gets no place among the requests of those who are known.
+            # A caller with invalid tokens gets no place among the requests of known callers.
             async with self._admission.stranger(peer_of(scope)), asyncio.timeout(self._times.request_seconds):
                 await self._authority.identify(authorization)
         await self._work(scope, receive, send, authorization)
 
     async def _work(self, scope: Scope, receive: "_Intake", send: Send, authorization: Sequence[str]) -> None:
-        """Have a request answered, in a place of its own; one without authorization is nobody's."""
+        """Have a request answered, in its own place; one without authorization has no caller."""
         with self._admission.request() as visit:
             async with asyncio.timeout(self._times.request_seconds) as deadline:
                 passage = Passage(visit, deadline, authorization=authorization)

@@ -36,7 +36,7 @@ class RestLimits:
     """The same for one address."""
 
     strangers: int = 6
-    """Requests at once of which it is not known yet whose they are, fewer than `workers`; the others wait in turn."""
+    """Requests at once that are not authenticated yet, fewer than `workers`; the others wait in turn."""
 
     strangers_per_peer: int = 4
     """The same for one address."""
@@ -97,7 +97,7 @@ class RestTimes:
     """For one call to the API server, its repetitions included."""
 
     stranger_wait_seconds: float = 10.0
-    """How long a request may wait until it is asked whose it is."""
+    """How long a request may wait to be authenticated."""
 
     identity_seconds: float = 10.0
     """How long it is remembered whose token it is, and what they may do."""

@@ -19,7 +19,13 @@ from berth_descheduler.display.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.display.plan_figures import compare_states, compare_unused, group_refusals, name_refused
 from berth_descheduler.display.report import summarise_plan
 from berth_descheduler.display.terminal import Terminal
-from berth_descheduler.plan_quality import cost_in_words, judge_plan, missing_in_words, rivals_in_words, room_table
+from berth_descheduler.plan_quality import (
+    competing_pods_in_words,
+    cost_in_words,
+    judge_plan,
+    missing_in_words,
+    room_table,
+)
 from berth_descheduler.planner import Plan
 from berth_descheduler.refusals import Refused
 from berth_descheduler.wording import ALL_IN_JSON, count, first_few
@@ -63,8 +69,8 @@ def render_plan(plan: Plan) -> RenderableType:
     ]
     if plan.room:
         parts += [Text(), room_table(plan)]
-    if plan.rivals:
-        parts += [Text(rivals_in_words(plan), style="yellow")]
+    if plan.competing_pods:
+        parts += [Text(competing_pods_in_words(plan), style="yellow")]
     if plan.moves:
         parts += [Text(), _moves_table(plan.moves)]
     if plan.refused:

@@ -49,7 +49,7 @@ def describe_plan(plan: Plan, staying: Sequence[Refused] | None = None) -> dict[
         "moves": [_describe_move(move) for move in plan.moves],
         "freed_nodes": list(plan.freed_nodes),
         "room": [describe_room(room) for room in plan.room],
-        "may_take_the_room": list(plan.rivals),
+        "may_take_the_room": list(plan.competing_pods),
         "shapes": describe_shapes(plan),
         "before": _describe_fragmentation(plan.before),
         "after": _describe_fragmentation(plan.after),

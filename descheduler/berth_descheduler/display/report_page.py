@@ -269,7 +269,7 @@ def _wanted(room: Sequence[RoomMade]) -> str:
 
 def _quality_figures(plan: Plan) -> Iterator[Figure]:
     quality = plan.quality
-    if quality is None or quality.on_a_guess or not judge_plan(plan):
+    if quality is None or quality.is_snapshot_incomplete or not judge_plan(plan):
         return
     yield Figure("upper bound", str(quality.upper_bound), f"{counted_by(plan)}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"

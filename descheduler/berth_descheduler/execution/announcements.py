@@ -17,7 +17,7 @@ from berth_kube.client import KubeClient
 from berth_kube.events import record_event
 
 _PATIENCE_SECONDS: Final = 5.0
-"""For so long each event of an eviction may keep a thread."""
+"""How long each event of an eviction may keep a thread."""
 
 
 def announce(
@@ -44,10 +44,10 @@ def announce(
 def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: PlannedMove) -> None:
     """Record on an evicted pod and on its controller from where to where it goes, and for which plan."""
     pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
-    told = [(pod, "evicted")]
+    regarded = [(pod, "evicted")]
     if move.owner is not None:
-        told.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
-    for regarding, what in told:
+        regarded.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
+    for regarding, what in regarded:
         record_event(
             client.within(_PATIENCE_SECONDS),
             regarding=regarding,

@@ -32,7 +32,7 @@ _TRUE = "true"
 def mark_moved(
     client: KubeClient, clock: Clock, *, sources: Iterable[str], targets: Iterable[str], cool_down: timedelta
 ) -> tuple[str, ...]:
-    """Note on nodes that pods were moved off or onto them, and return those noted; failures are only told."""
+    """Note on nodes that pods were moved off or onto them, and return those noted; failures are only logged."""
     left, reached = frozenset(sources), frozenset(targets)
     noted = []
     for node in sorted(left | reached):

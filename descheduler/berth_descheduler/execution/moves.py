@@ -52,7 +52,7 @@ class Eviction(Enum):
     BLOCKED = auto()
     """Refused for now: a disruption budget allows none."""
     INTERCEPTED = auto()
-    """An admission webhook answered: somebody else moves the pod, or does not let it go now."""
+    """An admission webhook answered: another controller moves the pod, or does not let it go now."""
     REFUSED = auto()
     """Refused for good."""
     UNANSWERED = auto()

@@ -1,7 +1,7 @@
 """Owns what the descheduler does for an operator that has fallen silent: its gates and guards are taken off.
 
 It does not touch placeholders: they end by their own deadline. Silence is watched, not reckoned: an operator is silent
-when its Lease was seen unchanged for its duration and the limit on top, by looks that the API server answered. So an
+when its Lease was seen unchanged for its duration and the limit on top, while the API server answered. So an
 operator that was away together with the API server, or with this process, has that time to come back, and clocks need
 not agree.
 
@@ -36,7 +36,7 @@ _LOG = structlog.get_logger(__name__)
 _JOIN_SECONDS: Final = 5.0
 _TRIES: Final = 8
 _LONGEST_STEP_LOOKS: Final = 2
-"""A pause between two looks longer than so many usual ones counts as these: nobody has watched meanwhile."""
+"""A longer pause between two looks counts as this many usual ones: the Lease was not watched meanwhile."""
 
 _GATED_REASON: Final = "SchedulingGated"
 
@@ -58,7 +58,7 @@ def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
             except (ConflictError, InvalidObjectError):
                 known, pod = pod, client.get(PODS, name, namespace=namespace)
                 if not tries_left or pod["metadata"]["resourceVersion"] == known["metadata"]["resourceVersion"]:
-                    raise  # nobody has changed it: the patch itself is refused
+                    raise  # the pod has not changed: the patch itself is refused
     except BerthError as error:
         _LOG.warning(log_keys.CALL_FAILED, **keys, **{log_keys.KEY_ERROR: str(error)})
         return False
@@ -78,7 +78,7 @@ def _unguard(client: KubeClient, node: str) -> bool:
 
 
 def is_past(deadline: str, now: datetime, stale_seconds: float) -> bool:
-    """Tell whether a guard's deadline (unix seconds) is long past; a value that is no such time has none left."""
+    """Return whether a guard's deadline (unix seconds) is long past; a value that is no such time has none left."""
     seconds = read_whole_number(deadline, most=LATEST_UNIX_SECONDS)
     return seconds is None or now.timestamp() > seconds + stale_seconds
 

@@ -44,7 +44,7 @@ def run_options(command: F) -> F:
             "--max-duration",
             default=format_duration(timedelta(seconds=ExecutionSettings().max_seconds or 0)),
             **duration,
-            help="Begin nothing new when a plan has taken so long; so long its taints may stand.",
+            help="Begin nothing new once a plan has taken this long; it bounds how long its taints stand.",
         ),
         click.option("--reservation-ttl", default="10m", **duration, help="Least TTL of a Reservation."),
         click.option(

@@ -191,5 +191,5 @@ class _Run:
             fewest_moves=min(least, moves),
             prover=Prover.EXACT if proven else Prover.BOUND,
             out_of_time=self._out_of_time,
-            on_a_guess=bool(self._problem.cluster.snapshot.missing),
+            is_snapshot_incomplete=bool(self._problem.cluster.snapshot.missing),
         )

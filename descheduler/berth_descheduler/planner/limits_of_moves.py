@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.wording import count
 
 Limited: TypeAlias = tuple[MoveReason, str]
 """What is limited, and of which node, namespace, wave, or controller in a wave."""
@@ -44,11 +45,11 @@ class MoveLimits:
     def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
         """Count moves, each with its controller, that are of use together only; return the limit that they break."""
         wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
-        for (reason, what), count in wanted.items():
+        for (reason, what), number in wanted.items():
             most = self._most(reason)
-            if most is not None and self._counts[reason, what] + count > most:
+            if most is not None and self._counts[reason, what] + number > most:
                 text = _WHAT[reason].format(what.partition("/")[0])
-                return OverLimit(reason, f"the policy allows {most} {_moves(most)} {text}, and others come first")
+                return OverLimit(reason, f"the policy allows {count(most, 'move')} {text}, and others come first")
         self._counts.update(wanted)
         return None
 
@@ -76,7 +77,3 @@ def _limited(move: PlannedMove, controller: str) -> Iterator[Limited]:
     yield MoveReason.WAVE_LIMIT, str(move.wave)
     if controller:
         yield MoveReason.CONTROLLER_LIMIT, f"{move.wave}/{controller}"
-
-
-def _moves(count: int) -> str:
-    return "move" if count == 1 else "moves"

@@ -53,7 +53,7 @@ class MakeRoom:
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return the fewest moves that let it fit, and why not more does."""
         if problem.cluster.waiting_node is None:
-            return Proposal((), (), Quality(0, 0, 0, 0, on_a_guess=bool(problem.cluster.snapshot.missing)))
+            return Proposal((), (), Quality(0, 0, 0, 0, is_snapshot_incomplete=bool(problem.cluster.snapshot.missing)))
         return _Run(problem, state, self._request, self._deadline).propose()
 
 
@@ -279,5 +279,5 @@ class _Run:
             fewest_moves=min(least, moves),
             prover=prover,
             out_of_time=self._out_of_time or (exact is not None and exact.out_of_time),
-            on_a_guess=bool(self._problem.cluster.snapshot.missing),
+            is_snapshot_incomplete=bool(self._problem.cluster.snapshot.missing),
         )

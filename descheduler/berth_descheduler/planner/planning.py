@@ -26,7 +26,7 @@ from berth_descheduler.planner.quality import Quality, RoomMade
 from berth_descheduler.planner.room_seekers import is_pending
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.state import State, Step
-from berth_descheduler.planner.waiting_pods import rivals_for_room
+from berth_descheduler.planner.waiting_pods import pods_competing_for_room
 from berth_descheduler.planner.waves import assign_waves
 from berth_descheduler.refusals import Refusal, RefusalReason, Refused
 
@@ -58,7 +58,7 @@ class Plan:
     cost: PlanCost = PlanCost(0, 0, ())
     missing_kinds: tuple[SnapshotKind, ...] = ()
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
-    rivals: tuple[str, ...] = ()
+    competing_pods: tuple[str, ...] = ()
     """Waiting pods that tolerate every taint and may take the room that is made for others, by namespace and name."""
 
     @property
@@ -113,7 +113,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         room=proposal.room,
         cost=_cost(problem, proposal.steps),
         missing_kinds=snapshot.missing,
-        rivals=tuple(pod.key for pod in rivals_for_room(snapshot, moves, proposal.room)),
+        competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
     )
 
 

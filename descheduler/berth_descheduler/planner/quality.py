@@ -79,7 +79,7 @@ class Quality:
     out_of_time: bool = False
     """The time limit ended the search; without it the plan might be better, and might differ."""
 
-    on_a_guess: bool = False
+    is_snapshot_incomplete: bool = False
     """The snapshot lacks kinds of objects: what is known of other plans holds for what it has, and proves nothing."""
 
     @property
@@ -90,9 +90,9 @@ class Quality:
     @property
     def proven_optimal(self) -> bool:
         """Tell whether no plan reaches more."""
-        return self.gap == 0 and not self.on_a_guess
+        return self.gap == 0 and not self.is_snapshot_incomplete
 
     @property
     def proven_fewest_moves(self) -> bool:
         """Tell whether no plan reaches as much with fewer moves."""
-        return self.moves == self.fewest_moves and not self.on_a_guess
+        return self.moves == self.fewest_moves and not self.is_snapshot_incomplete

@@ -55,7 +55,7 @@ class PlannerSettings:
     """The most moves of pods of one namespace; None: no limit."""
 
     max_grace: timedelta = LONGEST_GRACE
-    """Pods with a longer grace period are not moved: the source would be kept waiting for so long."""
+    """Pods with a longer grace period are not moved: the source would have to wait for it."""
 
     plugins: PluginSet = field(default_factory=PluginSet)
     """What names single pods, what chooses moves for the cluster as a whole, and what keeps pods where they are."""

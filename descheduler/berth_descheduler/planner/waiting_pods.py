@@ -53,7 +53,9 @@ def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozense
     return frozenset(cluster.node_name(node) for node in named if placing.filled(node))
 
 
-def rivals_for_room(snapshot: Snapshot, moves: Sequence[PlannedMove], room: Sequence[RoomMade]) -> tuple[Pod, ...]:
+def pods_competing_for_room(
+    snapshot: Snapshot, moves: Sequence[PlannedMove], room: Sequence[RoomMade]
+) -> tuple[Pod, ...]:
     """Return the waiting pods that no taint keeps off the room that moves make, in their order."""
     if not moves or not room:
         return ()

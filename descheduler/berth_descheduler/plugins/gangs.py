@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from berth_core.objects import Pod
+from berth_core.objects import Pod, api_group
 from berth_core.pod_groups import (
     GROUP_NAME_ANNOTATIONS,
     TASK_ANNOTATION,
@@ -31,7 +31,7 @@ VOLCANO_JOB_KIND: Final = ("batch.volcano.sh", "Job")
 _EVENTS: Final = ("PodEvicted", "PodFailed")
 _ANY_EVENT: Final = "*"
 _OF_THE_POD_ALONE: Final = frozenset({"RestartPod", "SyncJob"})
-_VOLCANO_GROUP: Final = VOLCANO_POD_GROUP_API_VERSION.partition("/")[0]
+_VOLCANO_GROUP: Final = api_group(VOLCANO_POD_GROUP_API_VERSION)
 
 
 class GangKind(Enum):
@@ -137,7 +137,7 @@ def gangs_of(pod: Pod) -> tuple[Gang, ...]:
     annotations, namespace = pod.metadata.annotations, pod.metadata.namespace
     found: tuple[Gang, ...] = ()
     owner = pod.controller
-    if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) == VOLCANO_JOB_KIND:
+    if owner is not None and (api_group(owner.api_version), owner.kind) == VOLCANO_JOB_KIND:
         found = (Gang(GangKind.VOLCANO_JOB, namespace, owner.name),)
     if annotations and (name := next((annotations[key] for key in GROUP_NAME_ANNOTATIONS if key in annotations), "")):
         found = (*found, Gang(GangKind.VOLCANO_POD_GROUP, namespace, name))

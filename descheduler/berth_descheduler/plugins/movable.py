@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from berth_core.durations import format_duration
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import OwnerReference, Pod, Volume
+from berth_core.objects import OwnerReference, Pod, Volume, api_group
 from berth_core.policies import LONGEST_GRACE
 from berth_core.snapshot import Snapshot
 from berth_core.workloads import Workload
@@ -59,7 +59,7 @@ class Movable:
         self._max_grace = max_grace
         self._budgets = DisruptionBudgets(snapshot.disruption_budgets)
         self._workloads = {_workload_key(workload): workload for workload in snapshot.workloads}
-        self._known_kinds = {(_group(one.api_version), one.kind) for one in snapshot.workloads}
+        self._known_kinds = {(api_group(one.api_version), one.kind) for one in snapshot.workloads}
         self._active = Counter(_maker_uid(pod) for pod in snapshot.pods if _is_active(pod))
         self._checks: tuple[Callable[[Pod], Refusals], ...] = (
             _kind_refusals,
@@ -97,7 +97,7 @@ class Movable:
         owner = pod.controller
         if owner is None:
             return _unmade_refusals(pod, None)
-        kind = (_group(owner.api_version), owner.kind)
+        kind = (api_group(owner.api_version), owner.kind)
         if kind not in _MAKERS:
             return _unmade_refusals(pod, owner)
         workload = self._workloads.get((*kind, pod.metadata.namespace, owner.name))
@@ -240,9 +240,4 @@ def _maker_uid(pod: Pod) -> tuple[str, str, str]:
 
 
 def _workload_key(workload: Workload) -> tuple[str, str, str, str]:
-    return (_group(workload.api_version), workload.kind, workload.metadata.namespace, workload.metadata.name)
-
-
-def _group(api_version: str) -> str:
-    """Return the API group of an `apiVersion`; the core group is ""."""
-    return api_version.rpartition("/")[0]
+    return (api_group(workload.api_version), workload.kind, workload.metadata.namespace, workload.metadata.name)

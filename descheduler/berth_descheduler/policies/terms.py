@@ -1,4 +1,4 @@
-"""By which settings a plan is carried out that is in the cluster: those of the policy that it names, as it is now."""
+"""The settings by which a plan in the cluster is carried out: those of its policy, as the policy is now."""
 
 from collections.abc import Callable
 from contextlib import suppress

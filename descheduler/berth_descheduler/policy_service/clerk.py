@@ -96,7 +96,7 @@ class Clerk:
             abort_plan(self._office.client, ending.plan, self._office.clock, ending.message, ending.phase)
 
     def _fail(self, plan: MigrationPlan) -> None:
-        """Say on a plan that nobody can read that it failed, and release what it may have held."""
+        """Record on a plan that cannot be read that it failed, and release what it may have held."""
         release_reservations(self._office.client, plan.metadata.name)
         message = f"invalid: {plan.metadata.unreadable}"
         end_plan(self._office.client, self._office.clock, plan, PlanPhase.FAILED, message)

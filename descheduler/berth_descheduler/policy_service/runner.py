@@ -72,7 +72,7 @@ class Assignment:
 
     @property
     def uid(self) -> str:
-        """Return the uid of what it is for, by which its setbacks are known."""
+        """Return the uid of what it is for, by which its failures are known."""
         if self.plan is not None:
             return self.plan.metadata.uid
         return self.policy.metadata.uid if self.policy else ""
@@ -244,7 +244,7 @@ class Runner:
         self._office.tell(assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean)
 
     def _take_setback(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
-        """Let the others go first; say what failed, and end a plan with which trying again brings the same."""
+        """Let the others go first; report what failed, and end a plan that would fail again in the same way."""
         final = self._setbacks.note(assignment.uid, error, self._office.clock.now())
         if final and assignment.plan is not None:
             plan = self._read_plan(assignment.plan)
@@ -284,7 +284,7 @@ class Runner:
         self._swept_at = now
 
     def _sweep(self) -> None:
-        """Take off nodes what no run needs any more: taints of plans that are over, marks that nobody wants."""
+        """Take off nodes what no run needs any more: taints of plans that are over, marks that no run needs."""
         running = {plan.metadata.name for plan in self._book.plans() if plan.phase is PlanPhase.RUNNING}
         stray = left_over_nodes(self._office.client, running)
         if (stray or self._swept_at is None) and self._lease.acquire(0):

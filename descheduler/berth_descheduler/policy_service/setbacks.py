@@ -1,4 +1,4 @@
-"""Plans and policies whose work failed: when each is tried again, and when trying again is of no use.
+"""Plans and policies whose work failed: when each is tried again, and when no longer.
 
 It is kept in memory alone: after a restart everything is tried anew.
 """
@@ -14,9 +14,9 @@ _FIRST_PAUSE: Final = timedelta(seconds=2)
 _LONGEST_PAUSE: Final = timedelta(minutes=5)
 _LONGEST_DOUBLING: Final = 10
 _REMEMBERED: Final = timedelta(hours=1)
-"""So long after its next try was due, a setback says nothing any more."""
+"""How long after its next try was due a failure is forgotten."""
 _MOST_PERMANENT: Final = 5
-"""After so many permanent errors in a row, even different ones, nothing better is hoped for."""
+"""After this many permanent errors in a row, even different ones, the work is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Setbacks:
         self._known = {key: one for key, one in self._known.items() if one.again_at > now - _REMEMBERED}
         before, text = self._known.get(uid), f"{type(error).__name__}: {error}"
         times = 1 if before is None else before.times + 1
-        # 401 and 403 tell of the program's rights, which somebody may mend, not of the plan.
+        # 401 and 403 are about the program's rights, which an administrator may mend, not about the plan.
         passing = isinstance(error, RetryableError | ForbiddenError | UnauthorizedError)
         permanent = 0 if passing else 1 + (before.permanent if before else 0)
         pause = min(_FIRST_PAUSE * 2 ** min(times - 1, _LONGEST_DOUBLING), _LONGEST_PAUSE)

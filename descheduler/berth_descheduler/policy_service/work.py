@@ -66,7 +66,7 @@ Work: TypeAlias = CarryOn | Fill | Run
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A plan that is to be ended without being begun, how and why."""
+    """A plan that ends without being begun, how and why."""
 
     plan: MigrationPlan
     message: str
@@ -103,7 +103,7 @@ def may_begin(plan: MigrationPlan) -> bool:
 
 
 def may_be_filled(plan: MigrationPlan) -> bool:
-    """Return whether the moves of a plan that somebody asked for are to be found."""
+    """Return whether a plan that was asked for still needs its moves found."""
     return plan.phase is PlanPhase.REQUESTED and plan.fault is None and not plan.spec.aborted
 
 

@@ -30,17 +30,17 @@ from berth_operator.settings import PlaceholderSettings
 
 _PERIOD_SECONDS: Final = 120
 _MARGIN_SECONDS: Final = 60
-"""A fence outlives its period by so much: the next one has settled by then."""
+"""How long a fence outlives its period: the next one has settled by then."""
 _SPARE_SLOTS: Final = 2
 """A node with fewer pod slots left gets no fence: one is for it, one for a pod that comes meanwhile."""
 _TRIES: Final = 3
-"""After so many failures in a row a node is guarded without a fence: a second guard may not stop a hand-over."""
+"""After this many failures in a row a node is guarded without a fence: a second guard may not stop a hand-over."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Occupant(msgspec.Struct, frozen=True):
-    """Of a pod only what tells whether it uses one of its node's slots."""
+    """The part of a pod that shows whether it uses one of its node's slots."""
 
     status: PodStatus = PodStatus()
 

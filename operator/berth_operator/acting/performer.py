@@ -72,7 +72,7 @@ from berth_operator.settings import OperatorSettings
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server takes no longer activeDeadlineSeconds: 68 years."""
 _TRIES: Final = 8
-"""So often a patch is built anew because another writer came in between; then the hand-over is looked at again."""
+"""How often a patch is built anew after another writer came in between; then the hand-over is looked at again."""
 _QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
 
 log = structlog.get_logger(__name__)
@@ -389,7 +389,7 @@ class Performer:
                 if found is None:
                     return None
                 if not tries_left or found.metadata.resource_version == as_is.metadata.resource_version:
-                    raise  # nobody has changed it: the patch itself is refused
+                    raise  # the pod has not changed: the patch itself is refused
                 as_is = found
             if not is_at_same_step(pod, as_is):
                 break

@@ -32,7 +32,7 @@ _WAITS_SECONDS: Final = (2.0, 10.0)
 """When the pods of an owner are looked for after one was let go: it may take a moment until they are stored."""
 _TICK_SECONDS: Final = 0.5
 _MOST_OWNERS: Final = 200
-"""Owners whose pods are looked for at once; pods of more are not told."""
+"""Owners whose pods are looked for at once; pods of more get no event."""
 _MOST_COMPARED: Final = 1000
 """Pairs of pod and Reservation that one look compares."""
 _MOST_TOLD: Final = 10_000
@@ -53,7 +53,7 @@ class _Owner(NamedTuple):
 
 
 class TemplateRefusals:
-    """Tells pods why they do not get a place that is held for their owner; thread-safe."""
+    """Records on pods why they do not get a place that is held for their owner; thread-safe."""
 
     def __init__(self, client: KubeClient, cache: Cache, announcer: Announcer, clock: Clock) -> None:
         self._client = client
@@ -94,7 +94,7 @@ class TemplateRefusals:
             log.warning(log_keys.ACTION_FAILED, **{log_keys.KEY_ACTION: "refused pods", log_keys.KEY_ERROR: str(error)})
 
     def consider(self, pods: Iterable[Pod]) -> None:
-        """Tell those of some pods that a Reservation with a place to give is for and that do not fit its template."""
+        """Record an event on each pod that a Reservation with a free place names and its template refuses."""
         pairs = ((reservation, pod) for pod in pods if _may_be_told(pod) for reservation in self._cache.candidates(pod))
         for reservation, pod in islice(pairs, _MOST_COMPARED):
             with suppress(InputError):  # an odd quantity or time: there is nothing sure to say

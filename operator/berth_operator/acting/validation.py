@@ -27,7 +27,7 @@ from berth_operator.settings import OperatorSettings
 _REMEMBERED: Final = 10_000
 _UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
 _ASKED_SECONDS: Final = 30.0
-"""For so long an answer of a namespace's admission is taken for others of the same templates."""
+"""How long an answer of a namespace's admission counts for others of the same templates."""
 _OF_AMOUNTS: Final = ("exceeded quota", "failed quota", "insufficient quota", " usage per ", "limit to request ratio")
 """In the words of quotas and limit ranges, which are judged with what other Reservations hold."""
 _NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking up service account")
@@ -195,7 +195,7 @@ def _refused_there(task: ReservationTask, namespace: str, words: str) -> Verdict
 
 
 def _in_its_words(error: KubeError, body: manifests.Body) -> str:
-    """Return a refusal without the name of a pod that nobody knows."""
+    """Return a refusal without the name of the dry-run pod."""
     name = body["metadata"]["name"]
     return error.message.removeprefix(f'Pod "{name}" is invalid: ').removeprefix(f'pods "{name}" is forbidden: ')
 

@@ -1,7 +1,7 @@
 """Decides on the time of a hand-over: until when it is noted, when it gets more, and when it is given up.
 
 Two clocks, for two questions. The deadline in the note on the owner pod, which the guard of the node repeats, is a time
-of day: until then everybody else leaves pod and node alone. It is put off, note first and guard after it, whenever
+of day: until then all others leave pod and node alone. It is extended, note first and guard after it, whenever
 less than half of the time is left, so that nothing that cannot be undone happens close to it. A hand-over is given up
 by the seconds for which an operator has attended to its stage (`clock_watch.AttendedTime`), and never by the time of
 day: while no operator acts, or no API server answers, no time passes for a pod that is on its way.
@@ -24,7 +24,7 @@ class HandoverStage(Enum):
     """Whom a pod with a slot, which does not run yet, is waiting for."""
 
     HELD_BACK = "operator"
-    """Our gate is on, or the placeholder is there: nobody could take the place."""
+    """Our gate is on, or the placeholder is there: no pod could take the place."""
 
     UNTRIED = "scheduler"
     """The place is free for it, and no scheduler has said anything of it since."""

@@ -61,7 +61,7 @@ class NodeNews:
 
 @dataclass(slots=True)
 class NodeBook:
-    """Nodes by name; `seconds` tells the attended time, by which guards age."""
+    """Nodes by name; `seconds` returns the attended time, by which guards age."""
 
     seconds: Callable[[], float] = time.monotonic
     _nodes: dict[str, GuardableNode] = field(default_factory=dict)
