@@ -95,7 +95,12 @@ def count_calls() -> int:
 def landing_late(cluster: FakeCluster) -> None:
     """Let an evicted pod take its time, and its replacement as well."""
     at_once = cluster.land_at_once
-    cluster.land = lambda pod: threading.Timer(0.03, at_once, [pod]).start()
+
+    def land(pod: dict[str, Any]) -> None:
+        cluster.terminate(pod)  # as the API server answers an eviction: a pod on its way out is not evicted again
+        threading.Timer(0.03, at_once, [pod]).start()
+
+    cluster.land = land
 
 
 BOTH_FREED = {"low-1": [FREED_TAINT], "low-2": [FREED_TAINT]}
