@@ -66,17 +66,23 @@ _INTERRUPTIONS: Final = 3
 
 
 def pod_body(*, labelled: bool = True, gated: bool = True, noted: bool = False) -> Raw:
-    """Return a pod that waits behind another's gate; without a note it has no annotations at all."""
+    """Return a pod that waits behind another's gate; without a note it has no annotations at all.
+
+    One that is not gated by us selects a node that is not there: a scheduler would bind it as soon as the other writer
+    has taken that gate off.
+    """
     metadata: Raw = {"name": "web-0", "labels": {RESERVATION_LABEL: PLACE_UID, "app": "web"} if labelled else None}
     if noted:
         metadata["annotations"] = {SLOT_ANNOTATION: GIVEN.to_annotation()}
     gates = [{"name": THEIR_GATE}, *([{"name": HANDOVER_GATE}] if gated else [])]
-    containers = [{"name": "main", "image": "pause"}]
+    spec: Raw = {"schedulingGates": gates, "containers": [{"name": "main", "image": "pause"}]}
+    if not gated:
+        spec["nodeSelector"] = {THEIRS: "nowhere"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {key: value for key, value in metadata.items() if value is not None},
-        "spec": {"schedulingGates": gates, "containers": containers},
+        "spec": spec,
     }
 
 

@@ -22,9 +22,7 @@ from account_acts import (
     secret,
     tenants_pod,
 )
-from berth_core.names import (
-    DEFAULT_NAMESPACE,
-)
+from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError
 from berth_kube.resources import (
@@ -45,7 +43,30 @@ from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.cluster
+
+MADE = (
+    (PODS, tenants_pod(), NAMESPACE),
+    (PODS, bystander(), DEFAULT_NAMESPACE),
+    (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
+    (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),
+    (PODS, placeholder("held"), DEFAULT_NAMESPACE),
+    (RESERVATIONS, build_reservation("theirs", cpu="1", owners=label_owner(app="any")), NAMESPACE),
+    (RESERVATIONS, changed(plans_reservation("of-a-plan"), "metadata.ownerReferences", []), NAMESPACE),
+)
+"""What the accounts act upon, in an order in which it can be made."""
+
+
+def make_all(admin: KubeClient) -> None:
+    for resource, body, namespace in MADE:
+        admin.create(resource, body, namespace=namespace)
+
+
+def remove_all(admin: KubeClient) -> None:
+    for resource, body, namespace in reversed(MADE):
+        with suppress(NotFoundError):
+            grace = 0 if resource is PODS else None
+            admin.delete(resource, body["metadata"]["name"], namespace=namespace, grace_seconds=grace)
 
 
 @pytest.fixture(scope="module")
@@ -60,26 +81,13 @@ def ground(sandbox: Sandbox) -> Iterator[Ground]:
         make_namespace(admin, NAMESPACE)
         (node,) = sandbox.add_nodes(1, prefix="policies-node-")
         admin.merge_patch(NODES, node, {"spec": {"taints": [THEIR_TAINT]}})
-        made = [
-            (PODS, tenants_pod(), NAMESPACE),
-            (PODS, bystander(), DEFAULT_NAMESPACE),
-            (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
-            (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),
-            (PODS, placeholder("held"), DEFAULT_NAMESPACE),
-            (RESERVATIONS, build_reservation("theirs", cpu="1", owners=label_owner(app="any")), NAMESPACE),
-            (RESERVATIONS, changed(plans_reservation("of-a-plan"), "metadata.ownerReferences", []), NAMESPACE),
-        ]
-        for resource, body, namespace in made:
-            admin.create(resource, body, namespace=namespace)
+        make_all(admin)
         stack.enter_context(without_pod_security(admin))
         ground = Ground(node, accounts)
         # The last one of the file: the API server takes policies up in the order of their making.
         eventually("the policies are in force", lambda: is_refused(ground, "an event of another reporter"), seconds=60)
         yield ground
-        for resource, body, namespace in reversed(made):
-            with suppress(NotFoundError):
-                grace = 0 if resource is PODS else None
-                admin.delete(resource, body["metadata"]["name"], namespace=namespace, grace_seconds=grace)
+        remove_all(admin)
         admin.delete(NODES, node)
 
 
@@ -115,10 +123,19 @@ def test_the_policies_refuse(ground: Ground, case: str) -> None:
     assert told in str(refusal.value)
 
 
-def test_the_policies_let_both_accounts_do_what_they_need(ground: Ground) -> None:
+@pytest.fixture
+def used_up(ground: Ground, sandbox: Sandbox) -> Iterator[Ground]:
+    """Yield the ground for a test that uses up what is there; it is there again for the others, whichever come next."""
+    yield ground
+    with sandbox.connect() as admin:
+        remove_all(admin)
+        make_all(admin)
+
+
+def test_the_policies_let_both_accounts_do_what_they_need(used_up: Ground) -> None:
     for case, act in ALLOWED.items():
         try:
-            act(ground)
+            act(used_up)
         except KubeError as error:
             raise AssertionError(f"{case}: {error}") from error
 

@@ -50,10 +50,11 @@ def client(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """Yield a client of a sandbox with a large node and an operator that grants a namespace six slots."""
     refuse_other_contexts(sandbox.context)
     with sandbox.connect() as connected:
-        sandbox.add_nodes(1, NodeShape(cpu="64", memory="256Gi"), prefix="limits-node-")
+        (node,) = sandbox.add_nodes(1, NodeShape(cpu="64", memory="256Gi"), prefix="limits-node-")
         folder = tmp_path_factory.mktemp("limits")
         with running_operator(sandbox, folder, f"--limit=slots={MOST_SLOTS},share=none", "--sweep-seconds=60"):
             yield connected
+        connected.delete(NODES, node)
 
 
 @pytest.fixture
