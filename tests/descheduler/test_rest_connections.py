@@ -317,7 +317,7 @@ def test_one_address_does_not_take_the_connections_of_another(cluster: Reviewing
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"], ids=["the same address", "another address"])
 def test_tokens_of_nobody_keep_no_caller_waiting(cluster: ReviewingCluster, source: str) -> None:
     release = threading.Event()
-    with serving(cluster, quick(requests=4, workers=3, strangers=2, strangers_per_peer=1)) as url:
+    with serving(cluster, quick(requests=4, workers=3, unauthenticated_requests=2, unauthenticated_per_peer=1)) as url:
         assert ask("GET", f"{url}/v1/plans").ok
         cluster.delay("create", TOKEN_REVIEWS, until=release)
         crowd = [connected(url, source=source) for _ in range(48)]
@@ -337,7 +337,7 @@ def test_tokens_of_nobody_keep_no_caller_waiting(cluster: ReviewingCluster, sour
 def test_a_new_caller_waits_for_its_own_address_alone(cluster: ReviewingCluster) -> None:
     release = threading.Event()
     cluster.delay_guesses(release)
-    with serving(cluster, quick(workers=4, strangers=3, strangers_per_peer=2)) as url:
+    with serving(cluster, quick(workers=4, unauthenticated_requests=3, unauthenticated_per_peer=2)) as url:
         crowd = [connected(url, source="127.0.0.2") for _ in range(20)]
         for index, connection in enumerate(crowd):
             guess = f"Authorization: Bearer guess-{index}\r\n".encode()
@@ -353,7 +353,7 @@ def test_a_new_caller_waits_for_its_own_address_alone(cluster: ReviewingCluster)
 def test_who_waits_too_long_to_be_known_is_told_to_come_again(cluster: ReviewingCluster) -> None:
     release = threading.Event()
     cluster.delay("create", TOKEN_REVIEWS, until=release)
-    settings = hurried(quick(strangers_per_peer=1), stranger_wait_seconds=0.5)
+    settings = hurried(quick(unauthenticated_per_peer=1), authentication_wait_seconds=0.5)
     with serving(cluster, settings) as url:
         first = _in_background(lambda: ask("GET", f"{url}/v1/plans"))
         soon("the first is asked about", lambda: cluster.delayed == 1)

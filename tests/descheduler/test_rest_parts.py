@@ -15,7 +15,7 @@ from berth_descheduler.api.parameters import NAME_PATTERN, SHAPE_PATTERN, read_s
 from berth_descheduler.api.plan_events import events_between
 from berth_descheduler.api.problems import ProblemError, from_error, from_validation
 from berth_descheduler.api.remembering import ShortMemory
-from berth_descheduler.api.settings import RestLimits
+from berth_descheduler.api.settings import RestLimits, RestTimes
 from berth_descheduler.plan_requests import PlanStateError
 from berth_descheduler.planner.asked_shapes import read_shape
 from berth_kube.errors import (
@@ -112,7 +112,9 @@ def refused(status: int, enter: object) -> ProblemError:
 
 
 def test_places_are_given_back_whatever_happens() -> None:
-    admission = Admission(FakeClock(), RestLimits(requests=1, requests_per_caller=1, streams=1, streams_per_caller=1))
+    admission = Admission(
+        FakeClock(), RestLimits(requests=1, requests_per_caller=1, streams=1, streams_per_caller=1), RestTimes()
+    )
     for _ in range(3):
         with admission.request() as visit:
             visit.name("ann")
@@ -127,7 +129,7 @@ def test_places_are_given_back_whatever_happens() -> None:
 
 
 def test_one_callers_places_are_not_anothers() -> None:
-    admission = Admission(FakeClock(), RestLimits(requests_per_caller=1, streams_per_caller=1))
+    admission = Admission(FakeClock(), RestLimits(requests_per_caller=1, streams_per_caller=1), RestTimes())
     with admission.request() as first, admission.request() as second, admission.request() as third:
         first.name("ann")
         refused(429, lambda: second.name("ann"))
@@ -141,7 +143,7 @@ def test_one_callers_places_are_not_anothers() -> None:
 
 def test_a_caller_has_a_burst_and_then_a_pace() -> None:
     clock = FakeClock()
-    admission = Admission(clock, RestLimits(rate_per_second=2, burst=3))
+    admission = Admission(clock, RestLimits(rate_per_second=2, burst=3), RestTimes())
 
     def ask(caller: str = "ann") -> None:
         with admission.request() as visit:

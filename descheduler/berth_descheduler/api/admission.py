@@ -65,8 +65,8 @@ class _UnauthenticatedRequests:
     """
 
     def __init__(self, limits: RestLimits, wait_seconds: float) -> None:
-        self._all = asyncio.Semaphore(limits.strangers)
-        self._per_peer = limits.strangers_per_peer
+        self._all = asyncio.Semaphore(limits.unauthenticated_requests)
+        self._per_peer = limits.unauthenticated_per_peer
         self._wait_seconds = wait_seconds
         self._lines: dict[str, _Line] = {}
 
@@ -127,8 +127,8 @@ class _Pace:
 class Admission:
     """Lets requests and streams in; for one event loop."""
 
-    def __init__(self, clock: Clock, limits: RestLimits, times: RestTimes | None = None) -> None:
-        self._strangers = _UnauthenticatedRequests(limits, (times or RestTimes()).stranger_wait_seconds)
+    def __init__(self, clock: Clock, limits: RestLimits, times: RestTimes) -> None:
+        self._unauthenticated = _UnauthenticatedRequests(limits, times.authentication_wait_seconds)
         self._requests = _Places("requests", limits.requests, limits.requests_per_caller, 1)
         self._streams = _Places("streams", limits.streams, limits.streams_per_caller, _STREAM_RETRY_SECONDS)
         self._pace = _Pace(clock, limits)
@@ -143,9 +143,9 @@ class Admission:
         """Return how many streams are open."""
         return self._streams.open
 
-    def stranger(self, peer: str) -> AbstractAsyncContextManager[None]:
+    def unauthenticated_request(self, peer: str) -> AbstractAsyncContextManager[None]:
         """Hold a place for a request that is not authenticated yet; raises `ProblemError`."""
-        return self._strangers.place(peer)
+        return self._unauthenticated.place(peer)
 
     @contextmanager
     def request(self) -> Iterator["Visit"]:

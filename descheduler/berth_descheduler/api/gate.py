@@ -78,13 +78,16 @@ class Gate:
         require_modest(scope, self._limits)
         require_one_length(scope)
         if not scope["path"].startswith(PROTECTED):
-            async with self._admission.stranger(peer_of(scope)):
+            async with self._admission.unauthenticated_request(peer_of(scope)):
                 await self._work(scope, receive, send, ())
             return
         authorization = header_values(scope, b"authorization")
         if not self._authority.is_caller(authorization):
             # A caller with invalid tokens gets no place among the requests of known callers.
-            async with self._admission.stranger(peer_of(scope)), asyncio.timeout(self._times.request_seconds):
+            async with (
+                self._admission.unauthenticated_request(peer_of(scope)),
+                asyncio.timeout(self._times.request_seconds),
+            ):
                 await self._authority.identify(authorization)
         await self._work(scope, receive, send, authorization)
 

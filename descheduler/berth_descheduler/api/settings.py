@@ -35,10 +35,10 @@ class RestLimits:
     connections_per_peer: int = 64
     """The same for one address."""
 
-    strangers: int = 6
+    unauthenticated_requests: int = 6
     """Requests at once that are not authenticated yet, fewer than `workers`; the others wait in turn."""
 
-    strangers_per_peer: int = 4
+    unauthenticated_per_peer: int = 4
     """The same for one address."""
 
     requests: int = 32
@@ -96,7 +96,7 @@ class RestTimes:
     call_seconds: float = 10.0
     """For one call to the API server, its repetitions included."""
 
-    stranger_wait_seconds: float = 10.0
+    authentication_wait_seconds: float = 10.0
     """How long a request may wait to be authenticated."""
 
     identity_seconds: float = 10.0

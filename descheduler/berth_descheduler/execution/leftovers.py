@@ -61,7 +61,7 @@ def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> F
     One that is aborted in its middle is continued, too: its end is to bring home the pods that it has evicted.
 
     A plan with a mode that has not been begun is the service's (`policy_service`), whoever looks here. One without is
-    begun by the run that made it, which waits for its approval itself: anybody could have written it.
+    begun by the run that made it, which waits for its approval itself: any user could have written it.
     """
     if plan.phase.terminal:
         return Fate.LEAVE

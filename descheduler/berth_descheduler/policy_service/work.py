@@ -158,7 +158,7 @@ def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) 
 
 
 def find_endings(known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime) -> tuple[Ending, ...]:
-    """Return the plans of policies that are to be ended.
+    """Return the plans of policies to end without being begun.
 
     Those that can never be carried out have Failed; those that were aborted, were not approved in time, or are of no
     valid policy, are Aborted.
