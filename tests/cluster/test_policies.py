@@ -356,9 +356,10 @@ def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_w
         done = read_plan(client, good)
         used = {move.node for move in done.status.moves} | {move.source for move in done.spec.moves}
         assert cooling(client) == used
-        over = {"metadata": {"annotations": {COOLING_UNTIL_ANNOTATION: "2020-01-01T00:00:00Z"}}}
-        for node in used:
-            client.merge_patch(NODES, node, over)
+    over = {"metadata": {"annotations": {COOLING_UNTIL_ANNOTATION: "2020-01-01T00:00:00Z"}}}
+    for node in used:
+        client.merge_patch(NODES, node, over)
+    with serving(ground[0], tmp_path, "--lease-seconds=3"):  # sweeps at its start, and then every half a minute
         eventually("nodes that have rested say so", lambda: not cooling(client), seconds=120)
     stray = read_plan(client, "a-stray").status
     assert [(move.state, move.reason) for move in stray.moves] == [(MoveState.SKIPPED, MoveReason.INVALID_NAME)]
