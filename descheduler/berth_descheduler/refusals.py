@@ -62,6 +62,7 @@ class RefusalReason(StrEnum):
     NODE_DATA_ODD = "NodeDataOdd"
     NODE_DRAINING = "NodeDraining"
     NODE_NOT_SELECTED = "NodeNotSelected"
+    CONTROL_PLANE_NODE = "ControlPlaneNode"
     SAME_NODE = "SameNode"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     UNTOLERATED_TAINT = "UntoleratedTaint"

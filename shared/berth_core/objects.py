@@ -12,6 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from berth_core.labels import CONTROL_PLANE_KEYS
+
 RawQuantity: TypeAlias = str | int | float
 """A quantity as written; the API server writes text, people also write bare numbers."""
 
@@ -384,6 +386,21 @@ class NodeSpec(ApiStruct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     provider_id: str = msgspec.field(name="providerID", default="")
+
+
+def has_control_plane_label(metadata: ObjectMeta) -> bool:
+    """Return whether a label shows that a node runs the cluster itself."""
+    return any(key in metadata.labels for key in CONTROL_PLANE_KEYS)
+
+
+def has_control_plane_taint(spec: NodeSpec) -> bool:
+    """Return whether a taint shows that a node runs the cluster itself."""
+    return any(taint.key in CONTROL_PLANE_KEYS for taint in spec.taints)
+
+
+def is_control_plane_node(metadata: ObjectMeta, spec: NodeSpec) -> bool:
+    """Return whether a label or a taint shows that a node runs the cluster itself."""
+    return has_control_plane_label(metadata) or has_control_plane_taint(spec)
 
 
 class NodeCondition(ApiStruct, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "options": {
             "timeLimit": "none",
             "noExact": True,
+            "controlPlaneNodes": True,
             "seed": -1,
             "reserveTimeout": "61s",
             "evictTimeout": "121s",

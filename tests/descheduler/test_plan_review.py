@@ -1,5 +1,6 @@
 """The look before a wave sees what others did to the cluster, and looks through what the plan itself put there."""
 
+from dataclasses import replace as configured
 from typing import Any
 
 from msgspec.structs import replace
@@ -80,6 +81,17 @@ def test_a_place_of_a_move_whose_pod_is_gone_is_taken() -> None:
     assert look(holder(0), reservations=(place(0),), ahead=ahead) == Review()
     found = look(holder(0), reservations=(place(0),), ahead=ahead, target_cpu="3")
     assert found.invalid[1].reason is MoveReason.TARGET_UNFIT
+
+
+def test_a_target_that_is_now_of_the_control_plane_is_left_alone_unless_the_settings_allow_it() -> None:
+    target = node("target", cpu="4", labels={"node-role.kubernetes.io/control-plane": ""})
+    snapshot = Snapshot(nodes=(drained(), target), pods=tuple(placed(move.pod, "source") for move in MOVES))
+    kept = PlanReview(PLAN, UNPROTECTED, lambda: snapshot).review(AHEAD, [0])
+    told = configured(UNPROTECTED, control_plane_nodes=True)
+
+    assert kept.invalid[0].reason is MoveReason.TARGET_UNFIT
+    assert "control-plane node" in kept.invalid[0].message
+    assert PlanReview(PLAN, told, lambda: snapshot).review(AHEAD, [0]) == Review()
 
 
 def test_a_later_move_that_does_not_hold_keeps_the_node_whole() -> None:

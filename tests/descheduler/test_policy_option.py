@@ -1,6 +1,7 @@
 """`--policy FILE`: planning by a policy in a file, and what is said of files, fields and options beside it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,18 @@ def test_the_policys_nodes_and_limits_count(capsys: Captured, tmp_path: Path, sn
 def test_options_of_the_search_may_stand_beside_it(capsys: Captured, tmp_path: Path, snapshot: str) -> None:
     found = planned(capsys, "--snapshot", snapshot, "--policy", policy(tmp_path), "--seed", "7", "--no-exact")
     assert (found["settings"]["seed"], found["settings"]["exact"]) == (7, False)
+
+
+def test_whether_control_plane_nodes_take_pods_is_no_matter_of_a_policy(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "control-plane.json"
+    labelled = (NODES[0], node("low", cpu="10", labels={"node-role.kubernetes.io/control-plane": ""}))
+    path.write_bytes(replace(SNAPSHOT, nodes=labelled).to_json())
+    for how in (("--strategy", "consolidate"), ("--policy", policy(tmp_path))):
+        kept = planned(capsys, "--snapshot", str(path), *how)
+        allowed = planned(capsys, "--snapshot", str(path), *how, "--control-plane-nodes")
+
+        assert (kept["freed_nodes"], allowed["freed_nodes"]) == (["low"], ["high"])
+        assert (kept["settings"]["controlPlaneNodes"], allowed["settings"]["controlPlaneNodes"]) == (False, True)
 
 
 BESIDE = {

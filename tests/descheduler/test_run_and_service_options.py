@@ -27,7 +27,8 @@ from berth_descheduler.commands.cli import run
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.observers import Unobserved
-from berth_descheduler.options.run_options import cycle_settings
+from berth_descheduler.options.policy_option import settings_to_serve
+from berth_descheduler.options.run_options import cycle_settings, run_planner_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.service import DeschedulerService, read_service_settings, serve
@@ -152,6 +153,24 @@ def test_the_options_become_settings() -> None:
     assert settings.execution.max_seconds == 7200
     assert (settings.lease_seconds, settings.lease_wait_seconds) == (4, 9)
     assert settings.namespace == "own"
+
+
+def test_whether_control_plane_nodes_take_pods_reaches_the_planner_of_a_run_and_of_the_service() -> None:
+    for settings_of in (settings_to_serve, run_planner_settings):
+        for said in ((), ("--control-plane-nodes",)):
+            with serve.make_context("berth-descheduler", list(said)) as context:
+                assert settings_of(context.params).control_plane_nodes is bool(said)
+
+
+def test_a_run_keeps_off_control_plane_nodes_unless_told(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("high-1", "high-2"):
+        cluster.merge_patch(NODES, name, {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}})
+    assert run(["run"]) == 0
+    assert "Nothing to move" in " ".join(capsys.readouterr().out.split())
+    assert run(["run", "--control-plane-nodes"]) == 0
+    assert "3 of 3 pods landed on their targets" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("hours", [1, 300, 10_000])

@@ -10,6 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from benchmarks.instances import Recipe, generate
+from berth_core.labels import CONTROL_PLANE_KEYS
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.packing.bounds import fewest_moves, most_freed_by_number, most_freed_by_volume
@@ -27,7 +28,7 @@ thoroughly = hypothesis_settings(max_examples=150, deadline=None, suppress_healt
 
 @st.composite
 def tiny_clusters(draw: st.DrawFn) -> Snapshot:
-    """Three or four nodes with up to six large pods; some pods stay, some nodes are closed or over-full."""
+    """Three or four nodes with up to six large pods; some pods stay, some nodes are closed, over-full or give only."""
     number = draw(st.integers(3, 4))
     nodes = tuple(
         node(
@@ -35,6 +36,7 @@ def tiny_clusters(draw: st.DrawFn) -> Snapshot:
             cpu=str(draw(st.sampled_from((4, 8, 8, 12)))),
             memory=f"{draw(st.sampled_from((8, 32)))}Gi",
             unschedulable=draw(st.integers(0, 9)) == 0,
+            labels={CONTROL_PLANE_KEYS[0]: ""} if draw(st.integers(0, 4)) == 0 else {},
         )
         for index in range(number)
     )
@@ -66,6 +68,9 @@ def every_end(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
     nodes = range(len(snapshot.nodes))
     has = [amounts(one.status.allocatable) for one in snapshot.nodes]
     closed = {index for index, one in enumerate(snapshot.nodes) if one.spec.unschedulable}
+    never_filled = closed | {
+        index for index, one in enumerate(snapshot.nodes) if CONTROL_PLANE_KEYS[0] in one.metadata.labels
+    }
     asks = [amounts(one.spec.containers[0].resources.requests) for one in snapshot.pods]
     homes = [int(one.spec.node_name[1:]) for one in snapshot.pods]
     made = zip(snapshot.pods, homes, strict=True)
@@ -77,7 +82,7 @@ def every_end(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
         moved = [(end, ask) for end, home, ask in zip(ends, homes, asks, strict=True) if end != home]
         used = [[sum(ask[r] for ask, end in zip(asks, ends, strict=True) if end == n) for r in (0, 1)] for n in nodes]
         fits = all(used[end][r] <= has[end][r] for end, ask in moved for r in (0, 1) if ask[r])
-        if fits and closed.isdisjoint(end for end, _ in moved):
+        if fits and never_filled.isdisjoint(end for end, _ in moved):
             yield len(moved), sum(index not in ends for index in usable) - before
 
 

@@ -29,6 +29,10 @@ from berth_descheduler.refusals import Refusal, Refused, RefusedKind
 from berth_descheduler.wording import count
 
 _DECIMALS: Final = 4
+_NO_TARGETS: Final = (
+    "All nodes are control-plane nodes, where no place is held unless --control-plane-nodes is set, for the planner "
+    "and for the operator."
+)
 
 
 def plan_to_json(plan: Plan, staying: Sequence[Refused] | None = None) -> str:
@@ -61,7 +65,11 @@ def describe_plan(plan: Plan, staying: Sequence[Refused] | None = None) -> dict[
 
 
 def summarise_plan(plan: Plan) -> str:
-    """Return what a plan does, in a sentence."""
+    """Return what a plan does, in a sentence, and in another why there is no target at all."""
+    return f"{_what_it_does(plan)} {_NO_TARGETS}" if plan.control_plane_only else _what_it_does(plan)
+
+
+def _what_it_does(plan: Plan) -> str:
     if plan.objective.strategy == SINGLE_PODS:
         return _summarise_single(plan)
     nodes = len(plan.before.nodes)
@@ -124,6 +132,7 @@ def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
         "maxGracePeriod": format_duration(settings.max_grace),
         "perController": settings.waves.per_controller,
         "perWave": settings.waves.per_wave,
+        "controlPlaneNodes": settings.control_plane_nodes,
         "exact": settings.exact,
         "seed": settings.seed,
     }

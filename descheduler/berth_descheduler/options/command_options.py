@@ -174,6 +174,11 @@ def _scope_options() -> tuple[Callable[[F], F], ...]:
             help="Move only pods with these labels, such as app=web,tier!=db. Default: all.",
         ),
         click.option(
+            "--control-plane-nodes",
+            is_flag=True,
+            help="Move pods to control-plane nodes, too; the operator needs its option of this name.",
+        ),
+        click.option(
             "--cool-down",
             default="0s",
             metavar="DURATION",
@@ -202,6 +207,7 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
             exact=options["exact"],
             time_limit_seconds=_time_limit(options["time_limit"]),
             seed=options["seed"],
+            control_plane_nodes=options["control_plane_nodes"],
         )
 
 

@@ -109,9 +109,14 @@ def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
 
 
 def _search(options: dict[str, Any]) -> PlannerSettings:
-    """Return the settings of the search alone."""
+    """Return what no policy says: the settings of the search, and whether control-plane nodes take pods."""
     defaults = planner_settings(options)
-    return PlannerSettings(exact=defaults.exact, time_limit_seconds=defaults.time_limit_seconds, seed=defaults.seed)
+    return PlannerSettings(
+        exact=defaults.exact,
+        time_limit_seconds=defaults.time_limit_seconds,
+        seed=defaults.seed,
+        control_plane_nodes=defaults.control_plane_nodes,
+    )
 
 
 def _refuse_given(names: Iterable[str], *, beside: str = "--policy, which says it") -> None:

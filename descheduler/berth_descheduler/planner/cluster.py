@@ -85,6 +85,9 @@ class Cluster:
     resting: Mapping[NodeIndex, str] = field(default_factory=dict)
     """Nodes that give and take nothing yet, each with what happened to it."""
 
+    closed_to_plans: frozenset[NodeIndex] = frozenset()
+    """Control-plane nodes, where these give pods and take none: the operator holds no place there."""
+
     @classmethod
     def from_snapshot(
         cls, snapshot: Snapshot, waiting: Sequence[Pod] = (), node_selectors: Sequence[LabelSelector] = ()

@@ -39,6 +39,16 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     return _odd_refusal(cluster, number)
 
 
+def target_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
+    """Return why a node takes no pods, whether it gives some or not."""
+    if (refusal := node_refusal(cluster, number)) is not None:
+        return refusal
+    if number in cluster.closed_to_plans:
+        text = "it is a control-plane node, where no place is held (--control-plane-nodes)"
+        return Refusal(RefusalReason.CONTROL_PLANE_NODE, text)
+    return None
+
+
 def _closed_refusal(node: Node) -> Refusal | None:
     """Return why a node takes no pods now, whatever is free there."""
     if not node.ready:
@@ -92,7 +102,7 @@ class Placements:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._of_nodes = [node_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
+        self._of_nodes = [target_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
         book = VolumeBook(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
         self._profiles: list[Profile] = []
         self._numbers: dict[bytes, int] = {}
@@ -101,7 +111,7 @@ class Placements:
         self._known: list[dict[NodeIndex, Refusal | None]] = [{} for _ in self._profiles]
 
     def of_node(self, node: NodeIndex) -> Refusal | None:
-        """Return why a node takes and gives nothing."""
+        """Return why a node takes nothing; one of the control plane may give pods."""
         return self._of_nodes[node]
 
     def of_class(self, class_index: ClassIndex) -> Refusal | None:

@@ -60,6 +60,8 @@ class Plan:
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
     competing_pods: tuple[str, ...] = ()
     """Waiting pods that tolerate every taint and may take the room that is made for others, by namespace and name."""
+    control_plane_only: bool = False
+    """Every node is of the control plane, where no place is held: there is no target at all."""
 
     @property
     def waves(self) -> int:
@@ -114,6 +116,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         cost=_cost(problem, proposal.steps),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
+        control_plane_only=0 < len(snapshot.nodes) == len(problem.cluster.closed_to_plans),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.errors import InputError
 from berth_core.labels import LAST_MOVED_ANNOTATION
-from berth_core.objects import Pod
+from berth_core.objects import Pod, is_control_plane_node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.classes import PodClass
 from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
@@ -70,7 +70,8 @@ class Problem:
     def to_review(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
         """Return the problem of moves that were planned before; what the settings name need not exist any more."""
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
-        cluster = replace(cluster, resting=_resting_nodes(cluster, settings))
+        closed = frozenset() if settings.control_plane_nodes else _control_plane(cluster)
+        cluster = replace(cluster, resting=_resting_nodes(cluster, settings), closed_to_plans=closed)
         args = settings.args
         allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace, settings.max_grace)
         return cls(cluster, settings, allowed)
@@ -153,6 +154,11 @@ class Problem:
         if most is None or pods <= most:
             return None
         return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {most} are allowed off a node")
+
+
+def _control_plane(cluster: Cluster) -> frozenset[NodeIndex]:
+    numbered = enumerate(cluster.nodes)
+    return frozenset(NodeIndex(index) for index, one in numbered if is_control_plane_node(one.metadata, one.spec))
 
 
 def _resting_nodes(cluster: Cluster, settings: PlannerSettings) -> Mapping[NodeIndex, str]:

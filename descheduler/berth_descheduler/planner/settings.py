@@ -63,6 +63,9 @@ class PlannerSettings:
     node_selector: LabelSelector | None = None
     """Only these nodes give and take pods; None: all."""
 
+    control_plane_nodes: bool = False
+    """Whether pods are moved to control-plane nodes; the operator has to hold places there, too."""
+
     waves: WaveLimits = field(default_factory=WaveLimits)
 
     resting_pods: Mapping[PodName, datetime] = field(default_factory=dict)

@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from berth_core.clock import LATEST_UNIX_SECONDS
-from berth_core.labels import CONTROL_PLANE_KEYS, HANDOVER_TAINT
-from berth_core.objects import NodeSpec, ObjectMeta
+from berth_core.labels import HANDOVER_TAINT
+from berth_core.objects import (
+    NodeSpec,
+    ObjectMeta,
+    has_control_plane_label,
+    has_control_plane_taint,
+    is_control_plane_node,
+)
 from berth_core.quantity import QuantityError, read_whole_number
 from berth_core.resources import PODS, ResourceAmounts
 from berth_operator.decisions.node_access import NodeAccess
@@ -35,12 +41,12 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def is_barred(self) -> bool:
         """Return whether it is of the control plane by a taint."""
-        return any(taint.key in CONTROL_PLANE_KEYS for taint in self.spec.taints)
+        return has_control_plane_taint(self.spec)
 
     @property
     def is_labelled(self) -> bool:
         """Return whether it is of the control plane by a label."""
-        return any(key in self.metadata.labels for key in CONTROL_PLANE_KEYS)
+        return has_control_plane_label(self.metadata)
 
     @property
     def access(self) -> NodeAccess:
@@ -89,7 +95,7 @@ class NodeBook:
         name = node.metadata.name
         known = self._nodes.get(name)
         self._nodes[name] = node
-        if node.is_labelled or node.is_barred:
+        if is_control_plane_node(node.metadata, node.spec):
             self._of_control_plane[name] = node.is_labelled
         else:
             self._of_control_plane.pop(name, None)

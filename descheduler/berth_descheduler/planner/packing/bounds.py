@@ -3,8 +3,8 @@
 It does not own the bounds that the integer program finds.
 
 By volume: whatever is moved where, a node that is kept holds at most what it has for movable pods (or what it holds of
-them now, if it is over-booked), so the nodes that are empty at the end cannot have more than all nodes have together
-less what the movable pods ask for. This is a bound per resource, for ejections too.
+them now, if it is over-booked or takes no pods), so the nodes that are empty at the end cannot have more than all nodes
+have together less what the movable pods ask for. This is a bound per resource, for ejections too.
 By number: each freed node's pods each take a move of their own, so the nodes with the fewest pods are the cheapest.
 """
 
@@ -18,7 +18,7 @@ from berth_descheduler.planner.packing.columns import Columns, Ints
 def holds(columns: Columns) -> Ints:
     """Return what each node can hold of movable pods at most; (resources, nodes)."""
     taken = taken_by_movable(columns)
-    most: Ints = np.maximum(columns.room + taken, taken)
+    most: Ints = np.where(columns.takes, np.maximum(columns.room + taken, taken), taken)
     return most
 
 

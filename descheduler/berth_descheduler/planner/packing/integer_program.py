@@ -72,7 +72,10 @@ class PlacementModel:
         """Prepare; pods may be put on `places` and may be taken off those that `may_leave` marks."""
         self._columns = columns
         self._aims = tuple(aims)
-        self._places = np.flatnonzero(places & columns.takes)
+        known = (places & columns.takes) | may_leave
+        for aim in self._aims:
+            known[aim.nodes] = True
+        self._places = np.flatnonzero(known)  # a node that takes no pods may give some, or be empty
         self._counts = _counts(columns, self._places, may_leave)  # (places, kinds)
         self._kinds = np.flatnonzero(self._counts.sum(axis=0))
         self._counts = self._counts[:, self._kinds]
