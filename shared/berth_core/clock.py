@@ -72,6 +72,17 @@ def parse_timestamp(text: str) -> datetime:
         raise TimestampError(text) from error
 
 
+def read_timestamp(text: str | None) -> datetime | None:
+    """Return the time that a text of an object names, None where it names none.
+
+    For fields that others write: what one object says must not stop the work on the rest.
+    """
+    try:
+        return parse_timestamp(text or "")
+    except TimestampError:
+        return None
+
+
 def format_timestamp(moment: datetime) -> str:
     """Return a time as the API writes it: UTC, whole seconds (cut off), `Z`."""
     return _format_naive(moment, "seconds")

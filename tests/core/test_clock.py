@@ -11,6 +11,7 @@ from berth_core.clock import (
     format_precise_timestamp,
     format_timestamp,
     parse_timestamp,
+    read_timestamp,
 )
 from builders import FakeClock
 
@@ -40,12 +41,18 @@ def test_a_time_is_read_into_utc(text: str) -> None:
     moment = parse_timestamp(text)
     assert moment == READ[text]
     assert moment.tzinfo is UTC
+    assert read_timestamp(text) == moment
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_no_rfc_3339_time_is_refused(text: str) -> None:
     with pytest.raises(TimestampError, match="expected an RFC 3339 time such as"):
         parse_timestamp(text)
+    assert read_timestamp(text) is None
+
+
+def test_where_an_object_names_no_time_none_is_read() -> None:
+    assert read_timestamp(None) is None
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001

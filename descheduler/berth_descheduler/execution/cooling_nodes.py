@@ -10,8 +10,8 @@ from typing import Any
 
 import structlog
 
-from berth_core.clock import Clock, format_timestamp, parse_timestamp
-from berth_core.errors import BerthError, InputError
+from berth_core.clock import Clock, format_timestamp, read_timestamp
+from berth_core.errors import BerthError
 from berth_core.labels import (
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
@@ -66,10 +66,7 @@ def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
 
 def cooling_until(annotations: Mapping[str, str]) -> datetime | None:
     """Return until when a node rests by its annotations, None where they do not say it."""
-    try:
-        return parse_timestamp(annotations.get(COOLING_UNTIL_ANNOTATION, ""))
-    except InputError:
-        return None
+    return read_timestamp(annotations.get(COOLING_UNTIL_ANNOTATION))
 
 
 def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_source: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from berth_core.clock import Clock
+from berth_core.clock import Clock, read_timestamp
 from berth_descheduler.metrics import (
     LEADER,
     POLICIES,
@@ -20,7 +20,7 @@ from berth_descheduler.metrics import (
 )
 from berth_descheduler.planner import Plan
 from berth_descheduler.policies.reading import PolicyError
-from berth_descheduler.policy_service.work import Known, read_time
+from berth_descheduler.policy_service.work import Known
 
 
 class RunTally(CycleMetrics):
@@ -82,7 +82,7 @@ class RunTally(CycleMetrics):
         self._named = {one.name for one in listed}
         for one in listed:
             status = one.policy.status
-            if (last := read_time(status.last_run_time)) is not None:
+            if (last := read_timestamp(status.last_run_time)) is not None:
                 self._run_last.labels(policy=one.name).set(last.timestamp())
-            if (next_run := read_time(status.next_run_time)) is not None:
+            if (next_run := read_timestamp(status.next_run_time)) is not None:
                 self._run_next.labels(policy=one.name).set(next_run.timestamp())

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from berth_core.clock import format_timestamp, parse_timestamp
-from berth_core.errors import InputError
+from berth_core.clock import format_timestamp, read_timestamp
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode, fails_unread
 from berth_core.names import is_scheduled_plan
 from berth_core.policies import SCHEDULED, DeschedulerPolicy
@@ -144,14 +143,14 @@ def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) 
     from the last run, and the first one is due when the policy is made.
     """
     last, created = policy.status.last_scheduled_time, policy.metadata.creation_timestamp
-    ran_at = read_time(last)
-    created_at = read_time(created) or now
+    ran_at = read_timestamp(last)
+    created_at = read_timestamp(created) or now
     if isinstance(schedule, IntervalSchedule):
         return ran_at or created_at - schedule.interval
     noted = policy.condition(SCHEDULED)
     if noted is None:
         return created_at
-    since = read_time(noted.last_transition_time)
+    since = read_timestamp(noted.last_transition_time)
     if noted.status != _TRUE or noted.message != schedule.text or since is None:
         return now
     return since if ran_at is None else max(since, ran_at)
@@ -179,7 +178,7 @@ def _why_ended(known: Mapping[str, Known], plan: MigrationPlan, now: datetime) -
     """Return why a plan that nobody has begun is to be ended, "" if it is not."""
     if plan.spec.aborted:
         return "aborted: somebody asked for it before it began"
-    limit = read_time(plan.spec.approve_before)
+    limit = read_timestamp(plan.spec.approve_before)
     if limit is not None and not plan.spec.approved and limit <= now:
         return "aborted: it was not approved in time"
     return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan.spec.policy)
@@ -232,7 +231,7 @@ def _age(plan: MigrationPlan) -> tuple[str, int]:
 
 
 def _ended_before(plan: MigrationPlan, time: datetime) -> bool:
-    ended = read_time(plan.status.completion_time) or read_time(plan.metadata.creation_timestamp)
+    ended = read_timestamp(plan.status.completion_time) or read_timestamp(plan.metadata.creation_timestamp)
     return ended is None or ended <= time
 
 
@@ -245,17 +244,9 @@ def pause_until(
 ) -> float:
     """Return how many seconds nothing has to be looked at, if nothing changes; `also` are further times that count."""
     times = [timing.next_run for one in known if (timing := read_due(one, plans, now)) is not None]
-    times += [time for plan in plans if _waits(plan) and (time := read_time(plan.spec.approve_before)) is not None]
+    times += [time for plan in plans if _waits(plan) and (time := read_timestamp(plan.spec.approve_before)) is not None]
     ahead = [(time - now) / timedelta(seconds=1) for time in (*times, *also) if time > now]
     return min([longest, *ahead])
-
-
-def read_time(text: str | None) -> datetime | None:
-    """Return a time that an object says, None where it says none: what one object says must not stop the others."""
-    try:
-        return parse_timestamp(text) if text else None
-    except InputError:
-        return None
 
 
 def _waits(plan: MigrationPlan) -> bool:

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
-from berth_core.clock import LATEST_UNIX_SECONDS, parse_timestamp
-from berth_core.errors import InputError
+from berth_core.clock import LATEST_UNIX_SECONDS, read_timestamp
 from berth_core.labels import (
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
@@ -202,11 +201,8 @@ def _cooling_marks_left(state: ClusterState, now: datetime) -> Iterator[Violatio
         if COOLING_LABEL not in node.metadata.labels:
             continue
         until = node.metadata.annotations.get(COOLING_UNTIL_ANNOTATION, "")
-        try:
-            over = parse_timestamp(until) <= now
-        except InputError:
-            over = True
-        if over:
+        ends_at = read_timestamp(until)
+        if ends_at is None or ends_at <= now:
             detail = f"its rest is over since {until}" if until else "no annotation says until when it rests"
             yield Violation(Invariant.COOLING_LEFT, f"node {node.metadata.name}", detail)
 
