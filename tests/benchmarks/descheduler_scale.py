@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from benchmarks.operator_load import add_nodes, cpu_seconds, scheduled_pods
 from berth_core.migration_plans import MigrationPlan, MoveState

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.objects import Node, Pod

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError

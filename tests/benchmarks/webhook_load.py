@@ -36,7 +36,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from berth_core.reservations import ConditionType
 from berth_kube.client import KubeClient

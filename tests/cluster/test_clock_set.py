@@ -41,7 +41,7 @@ class ShiftedOperator(OperatorProcess):
 
     def __init__(self, sandbox: Sandbox, folder: Path, *options: str) -> None:
         super().__init__(sandbox, folder, *options)
-        script = Path(__file__).parents[1] / "shifted_operator.py"
+        script = Path(__file__).parents[1] / "support" / "shifted_operator.py"
         self._command = (sys.executable, str(script), *self._command[1:])
 
 

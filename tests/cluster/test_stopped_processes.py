@@ -38,7 +38,7 @@ class BriskOperator(OperatorProcess):
 
     def __init__(self, sandbox: Sandbox, folder: Path, *options: str) -> None:
         super().__init__(sandbox, folder, *options)
-        script = Path(__file__).parents[1] / "brisk_operator.py"
+        script = Path(__file__).parents[1] / "support" / "brisk_operator.py"
         self._command = (sys.executable, str(script), *self._command[1:])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-SOURCE = Path(__file__).parent / "data" / "third_party_plugins"
+SOURCE = Path(__file__).parents[1] / "data" / "third_party_plugins"
 
 
 def install_plugins(folder: Path) -> dict[str, str]:
