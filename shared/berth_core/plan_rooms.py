@@ -12,6 +12,7 @@ class RoomState(StrEnum):
     """Where the making of a room is."""
 
     PENDING = "Pending"
+    """The plan has not created the room's Reservation yet, or it holds nothing."""
     WAITING = "Waiting"
     """Its Reservation waits on the chosen nodes."""
     HELD = "Held"
@@ -21,6 +22,7 @@ class RoomState(StrEnum):
     RELEASED = "Released"
     """It is not needed any more, and nothing is held."""
     FAILED = "Failed"
+    """The room was not made or not taken; the reason says why."""
 
 
 class RoomReason(StrEnum):
@@ -28,15 +30,25 @@ class RoomReason(StrEnum):
 
     NONE = ""
     POD_GONE = "PodGone"
+    """The pod that the room is for was deleted."""
     POD_PLACED = "PodPlaced"
+    """The pod that the room is for has found another place."""
     POD_CHANGED = "PodChanged"
+    """The pod that the room is for changed and may not fit any more."""
     RESERVATION_FAILED = "ReservationFailed"
+    """The room's Reservation failed."""
     RESERVATION_TIMEOUT = "ReservationTimeout"
+    """The room's Reservation was not held in time."""
     ROOM_NOT_MADE = "RoomNotMade"
+    """The moves did not free the room."""
     NOT_TAKEN = "NotTaken"
+    """The room was held, and no owner took it in time."""
     PLAN_STOPPED = "PlanStopped"
+    """The plan stopped by its own rules."""
     ABORTED = "Aborted"
+    """The plan was aborted."""
     INTERRUPTED = "Interrupted"
+    """The process ended before the room was made."""
 
 
 class RoomSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

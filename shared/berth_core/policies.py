@@ -28,17 +28,24 @@ class ValidReason(StrEnum):
     """Why a policy can be run or cannot."""
 
     ACCEPTED = "Accepted"
+    """The policy can be run."""
     INVALID_FIELD = "InvalidField"
+    """The policy cannot be run; the message names every wrong field and what would be right."""
 
 
 class ScheduledReason(StrEnum):
     """Why a policy will run by itself or will not."""
 
     CRON = "Cron"
+    """The policy's cron line starts its runs; the message says when."""
     INTERVAL = "Interval"
+    """The policy's interval starts its runs; the message says when."""
     ON_REQUEST = "OnRequest"
+    """The policy has no trigger and runs on request only."""
     SUSPENDED = "Suspended"
+    """The policy's trigger is switched off."""
     NOT_VALID = "NotValid"
+    """The policy cannot be run."""
 
 
 class FreedTaint(StrEnum):

@@ -23,10 +23,15 @@ class ReservationPhase(StrEnum):
     """Where a Reservation is in its life; terminal phases never change again."""
 
     PENDING = "Pending"
+    """Fewer slots than `minAvailable` are held."""
     WAITING = "Waiting"
+    """Nodes are chosen, but their capacity is not free yet."""
     AVAILABLE = "Available"
+    """At least `minAvailable` slots are held or taken."""
     SUCCEEDED = "Succeeded"
+    """Owners took every slot. Final."""
     FAILED = "Failed"
+    """The Reservation ended without that. Final."""
 
     @property
     def terminal(self) -> bool:
@@ -38,23 +43,41 @@ class ReservationReason(StrEnum):
     """Why a Reservation is in its phase."""
 
     CREATING_PLACEHOLDERS = "CreatingPlaceholders"
+    """Pending: placeholders are being created."""
     AWAITING_SCHEDULER = "AwaitingScheduler"
+    """Pending: no scheduler has tried the placeholders yet."""
     UNSCHEDULABLE_YET = "UnschedulableYet"
+    """Pending: the scheduler found no place so far; the message has its words."""
     AWAITING_NODE = "AwaitingNode"
+    """Pending: placeholders are bound, and their nodes have not started them yet."""
     NODE_CLOSED = "NodeClosed"
+    """Pending: a placeholder runs on a node that is not ready, cordoned or tainted, and lets in no owner."""
     AWAITING_CAPACITY = "AwaitingCapacity"
+    """Waiting: what takes the room terminates, or a plan is about to move it."""
     SLOTS_HELD = "SlotsHeld"
+    """Available: placeholders hold the slots."""
     HANDING_OVER = "HandingOver"
+    """Available: at least one slot changes hands."""
     OWNERS_RUNNING = "OwnersRunning"
+    """Succeeded: every slot was taken."""
     EXPIRED = "Expired"
+    """Failed: the time is up. Held places are released; pods that took their slot stay."""
     UNSCHEDULABLE = "Unschedulable"
+    """Failed: the scheduler found no place for longer than `--unschedulable-seconds`."""
     PREEMPTED = "Preempted"
+    """Failed: a pod of higher priority took a place."""
     NODE_LOST = "NodeLost"
+    """Failed: the node of a place is gone."""
     HANDOVER_TIMEOUT = "HandoverTimeout"
+    """Failed: an owner was not bound in time."""
     PLACE_TAKEN = "PlaceTaken"
+    """Failed: another pod took a place while it changed hands."""
     INVALID = "Invalid"
+    """Failed: the spec cannot be read or held, or admission would refuse such a pod; the message says why."""
     FORBIDDEN = "Forbidden"
+    """Failed: a quota or a limit refuses the Reservation; the message names it and what is left."""
     DELETED = "Deleted"
+    """Failed: the Reservation is being deleted, and a finalizer still keeps the object."""
 
 
 class ConditionType(StrEnum):
@@ -76,11 +99,17 @@ class SlotState(StrEnum):
     """Where one slot is between its placeholder and its owner."""
 
     PENDING = "Pending"
+    """No placeholder runs for the slot, or its node lets in no owner."""
     HELD = "Held"
+    """A placeholder runs on an allowed node that would let in the owner."""
     HANDING_OVER = "HandingOver"
+    """An owner is on its way into the slot."""
     TAKEN = "Taken"
+    """An owner runs in the slot."""
     LOST = "Lost"
+    """The place is gone; the reason says how."""
     RELEASED = "Released"
+    """The Reservation ended and gave the place back."""
 
 
 class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -1,6 +1,6 @@
-"""Owns the generated copies in the chart: run `python tests/conventions/generate_copies.py` after a change.
+"""Write the generated files: run `python tests/conventions/generate_copies.py` after a change.
 
-It does not own their sources: `crds/` and the chart's `values.yaml`.
+These are the chart's CRDs and README, and the reference pages of the two programs.
 """
 
 import json
@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+if __name__ == "__main__":  # as pytest has it
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from conventions.reference_pages import reference_pages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "helm" / "berth"
@@ -148,7 +152,8 @@ def copies() -> dict[Path, str]:
         CHART / "crds" / path.name: chart_crd(path.name, path.read_text(encoding="utf-8"))
         for path in (ROOT / "crds").glob("*.yaml")
     }
-    return {**crds, CHART / "README.md": chart_readme((CHART / "values.yaml").read_text(encoding="utf-8"))}
+    readme = chart_readme((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return {**crds, CHART / "README.md": readme, **reference_pages()}
 
 
 def main() -> int:

@@ -63,20 +63,25 @@ _OLD_ON: Final[Mapping[str, Protection]] = {
     "ignorePvcPods": Protection.CLAIM,
     "ignorePodsWithoutPDB": Protection.WITHOUT_BUDGET,
 }
-_FIELDS: Final = (
-    "nodeSelector",
-    "labelSelector",
-    "namespaceLabelSelector",
-    "namespaces",
-    "priorityThreshold",
-    "nodeFit",
-    "minReplicas",
-    "minPodAge",
-    "noEvictionPolicy",
-    "podProtections",
-    *_OLD_OFF,
-    *_OLD_ON,
-)
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "nodeSelector": "Sources and targets, as `pool=batch,zone in (a,b),!spot`; all by default (NodeNotSelected).",
+    "labelSelector": "Only pods that these `matchLabels` and `matchExpressions` select (LabelsNotSelected).",
+    "namespaceLabelSelector": "Only pods of namespaces that this selects (NamespaceNotSelected).",
+    "namespaces": "Only pods of the namespaces in `include`, or not in `exclude` (NamespaceNotEvictable).",
+    "priorityThreshold": "Only pods below this `value`, or below the PriorityClass `name` (PriorityTooHigh).",
+    "nodeFit": "Accepted, without effect: a pod moves only to a node that takes it.",
+    "minReplicas": "Only pods whose controller has at least this many live pods (TooFewReplicas).",
+    "minPodAge": "Only pods that started at least this long ago (TooYoung).",
+    "noEvictionPolicy": "`Preferred`, or `Mandatory` to keep pods with `prefer-no-eviction` (WantsNoEviction).",
+    "podProtections": "Newer spelling of the flags below: `defaultDisabled`, `extraEnabled`, `config`; not both.",
+    "evictLocalStoragePods": "Move pods with `emptyDir` or `hostPath` volumes, too (else LocalStorage).",
+    "evictDaemonSetPods": "`true` is refused: a DaemonSet makes its pod again on the same node only.",
+    "evictSystemCriticalPods": "`true` is refused: no place can be held at a priority of the system.",
+    "evictFailedBarePods": "`true` is refused: no controller would make such a pod again.",
+    "ignorePvcPods": "Keep pods with a claim (PersistentStorage).",
+    "ignorePodsWithoutPDB": "Keep pods that no disruption budget selects (WithoutBudget).",
+}
+"""Each argument with its meaning, as the reference page shows it, and the reason for which it keeps a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +127,9 @@ class DefaultEvictorArgs:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "DefaultEvictorArgs":
         """Return the arguments of a policy's `args`; raises `InputError` that names the field."""
-        unknown = sorted(set(raw) - set(_FIELDS))
+        unknown = sorted(set(raw) - set(ARGUMENTS))
         if unknown:
-            raise InputError("args", unknown[0], f"only {', '.join(sorted(_FIELDS))}")
+            raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
         _flag(raw, "nodeFit")  # a target is always sought, and its place held: nothing depends on it
         classes = _storage_classes(raw.get("podProtections"))
         protections = _protections(raw)

@@ -27,20 +27,19 @@ PROTECTION_DEFAULT_OF_OTHERS: Final = 100
 
 _WORD_START: Final = re.compile("(?<!^)(?=[A-Z])")
 
-_FIELDS: Final = frozenset(
-    {
-        "resourceType",
-        "protectionThresholds",
-        "defragmentThresholds",
-        "lowThresholds",
-        "numberOfNodes",
-        "evictableNamespaces",
-        "coolDownTime",
-        "strategy",
-        "wholeNodes",
-        "room",
-    }
-)
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "strategy": "How moves are chosen: `Threshold` (default), `Consolidate` or `MakeRoom`.",
+    "wholeNodes": "Empty a node whole or leave it alone; by default false with `Threshold`, else always true.",
+    "resourceType": "The resource that orders nodes by utilization; `cpu` by default. At least one node must have it.",
+    "lowThresholds": "`Threshold`: percentages below which a node is a source; `{cpu: 40}` by default.",
+    "defragmentThresholds": "`Threshold`: percentages above which a node is a target; `{cpu: 70}` by default.",
+    "protectionThresholds": "Percentages above which no move fills a node; 95 with `Threshold`, 100 with the others.",
+    "numberOfNodes": "`Threshold`: act only if more nodes than this are low; 0 by default.",
+    "evictableNamespaces": "Namespaces whose pods may move: a list `include` or a list `exclude`; all by default.",
+    "coolDownTime": "How long a node that pods were moved off is no source again; none by default.",
+    "room": "`MakeRoom`: lists `shapes` and `pods`, `owners` of the shapes; all pending pods by default.",
+}
+"""Each argument with its meaning, as the reference page shows it."""
 
 _ALIASES: Final = {
     "ResourceType": "resourceType",
@@ -186,7 +185,7 @@ class DefragmentationArgs:
         The names of the original proposal are read as well; two names of one argument have to say the same.
         """
         names = {_ALIASES.get(name, name): name for name in reversed([*raw])}
-        names |= {name: name for name in raw if name in _FIELDS}
+        names |= {name: name for name in raw if name in ARGUMENTS}
         given = {preferred: raw[name] for preferred, name in names.items()}
         for alias, preferred in find_double_names(raw):
             if raw[alias] != given[preferred]:
@@ -202,9 +201,9 @@ class DefragmentationArgs:
     @classmethod
     def _parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
         """Return the arguments by their preferred names."""
-        unknown = sorted(set(raw) - _FIELDS)
+        unknown = sorted(set(raw) - set(ARGUMENTS))
         if unknown:
-            raise InputError("args", unknown[0], f"only {', '.join(sorted(_FIELDS))}")
+            raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
         resource = raw.get("resourceType", CPU)
         if not isinstance(resource, str) or not resource:
             raise InputError("resourceType", resource, "a resource such as cpu, memory or nvidia.com/gpu")
