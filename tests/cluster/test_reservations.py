@@ -17,7 +17,7 @@ from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.resources import JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_sandbox.binaries import find_kubectl
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import is_gone, overbooked_nodes, pods, told_reasons
+from cluster_objects import is_gone, overbooked_nodes, pods
 from reservation_stage import Stage, is_gated
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
@@ -380,24 +380,6 @@ def fetch(operator: OperatorProcess, path: str) -> str:
         return str(answer.read().decode())
 
 
-def test_the_status_tells_people_where_things_stand(stage: Stage) -> None:
-    stage.reserve(nodes=[stage.nodes[1]])
-    held = stage.wait_until_proven()
-    assert summary(held) == ("Available", stage.nodes[1], 1, 0, 1)
-
-    stage.create_pod("owner")
-
-    taken = stage.wait_for(ReservationPhase.SUCCEEDED)
-    assert summary(taken) == ("Succeeded", stage.nodes[1], 0, 1, 1)
-    assert taken.status.state is not None
-    assert taken.status.state.message == f"{stage.namespace}/owner runs on node {stage.nodes[1]}"
-
-    def told() -> list[str]:
-        return told_reasons(stage.client, "place", namespace=stage.namespace)
-
-    eventually("each change of phase is told", lambda: told() == ["Available", "Succeeded"], seconds=15)
-
-
 def test_kubectl_shows_people_where_things_stand(stage: Stage, sandbox: Sandbox) -> None:
     def kubectl(*arguments: str) -> str:
         command = [str(find_kubectl(print)), "--kubeconfig", str(sandbox.kubeconfig), "-n", stage.namespace, *arguments]
@@ -424,8 +406,3 @@ def test_kubectl_shows_people_where_things_stand(stage: Stage, sandbox: Sandbox)
 
 def reason(reservation: Reservation) -> str:
     return reservation.status.state.reason if reservation.status.state else ""
-
-
-def summary(reservation: Reservation) -> tuple[Any, ...]:
-    status = reservation.status
-    return reservation.phase, status.node, status.available, status.succeeded, status.desired

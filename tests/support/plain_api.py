@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pykube
+from pykube_client import connect
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -39,9 +39,7 @@ class PlainApi:
     """One API server, addressed by paths such as `apis/GROUP/VERSION/PLURAL`."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        self._client = pykube.HTTPClient(pykube.KubeConfig.from_file(str(kubeconfig)), timeout=30)
-        # The environment's REQUESTS_CA_BUNDLE must not override the CA of the kubeconfig.
-        self._client.session.trust_env = False
+        self._client = connect(kubeconfig)
 
     def close(self) -> None:
         """Close the connections."""
