@@ -183,6 +183,7 @@ class Engine:
         deadline = time.monotonic() + _LAST_ACTION_SECONDS
         for thread in self._actors:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        self._cache.begin_anew()  # reviews are answered on, by what the next leader writes
         if not any(thread.is_alive() for thread in self._actors):
             self._lease.release()
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core.objects import ObjectMeta
@@ -131,6 +132,21 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
     assert "no right to watch" in engine.why_not_serving()
     engine.stop()
     assert engine.why_not_serving() == "the operator is about to stop"
+
+
+def test_a_replica_that_acts_no_more_believes_what_the_next_leader_writes() -> None:
+    """It answers reviews for a while: a place that another one holds by now has to count."""
+    engine, cache, _ = build_engine(FakeApi())
+    pending, held = place(slot(SlotState.PENDING), phase=ReservationPhase.PENDING), place(slot(SlotState.HELD))
+    cache.put_reservation(pending)
+    cache.put_written(PLACE_UID, pending.status, cache.reign)
+    engine.stop_acting()
+    metadata = msgspec.structs.replace(held.metadata, resource_version="2")
+    cache.put_reservation(msgspec.structs.replace(held, metadata=metadata))
+    believed = cache.reservation(PLACE_UID)
+    assert believed is not None
+    assert believed.status == held.status
+    engine.stop()
 
 
 def test_the_start_waits_for_the_rights_that_an_api_server_has_not_read_yet() -> None:
