@@ -1,6 +1,7 @@
 """Write the generated files: run `python tests/conventions/generate_copies.py` after a change.
 
-These are the chart's CRDs and README, and the reference pages of the two programs.
+These are the chart's CRDs and README, the reference pages of the two programs, and the golden files of all that users
+and other programs see of Berth (`tests/golden`).
 """
 
 import json
@@ -157,9 +158,12 @@ def copies() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write every copy and remove CRDs whose source is gone."""
-    wanted = copies()
-    for path in (CHART / "crds").glob("*"):
+    """Write every copy and golden file, and remove those whose source is gone."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from conventions.public_surface import GOLDEN, surface  # noqa: PLC0415 - the tests are no installed package
+
+    wanted = copies() | surface()
+    for path in (*(CHART / "crds").glob("*"), *GOLDEN.glob("*")):
         if path not in wanted:
             path.unlink()
     for path, text in wanted.items():
