@@ -323,8 +323,8 @@ def _reasons() -> Iterator[str]:
     enumerations = _enumerations()
     for title, members in sorted(_VOCABULARIES.items()):
         found = [values for values in enumerations if members <= set(values)]
-        assert len(found) == 1, f"{title}: {len(found)} enumerations have {sorted(members)}: {found}"
-        yield from _section(title, sorted(value or '""' for value in found[0]))
+        values = found[0] if len(found) == 1 else (f"{len(found)} enumerations have {sorted(members)}",)
+        yield from _section(title, sorted(value or '""' for value in values))
     conditions = (EXPIRES, HELD_FOR_EVER, NEVER_EXPIRES, NOT_PROBED, OVER, PROBE_GATED, PROBE_NOT_GATED)
     yield from _section("reasons of a Reservation's conditions", sorted(conditions))
     yield from _section("events on a pod of the operator's", [TEMPLATE_DIFFERS])
@@ -450,9 +450,14 @@ def _log_words(source: Source, events: set[str]) -> set[str]:
 
 
 def difference(golden: Path, wanted: str) -> Sequence[str]:
-    """Return the lines of a golden file that are gone and those that are new."""
-    had = golden.read_text(encoding="utf-8").splitlines() if golden.exists() else []
-    now = wanted.splitlines()
-    gone = [f"- {line}" for line in had if line not in set(now)]
-    new = [f"+ {line}" for line in now if line not in set(had)]
-    return [*gone, *new] or ["the order of the lines"]
+    """Return the lines of a golden file that are gone and those that are new, each with its section."""
+    had, now = (dict.fromkeys(_in_sections(text)) for text in (golden.read_text(encoding="utf-8"), wanted))
+    changed = [*((one, "-") for one in had if one not in now), *((one, "+") for one in now if one not in had)]
+    return [f"{sign} {section}: {line}" for (section, line), sign in sorted(changed)] or ["the order of the lines"]
+
+
+def _in_sections(text: str) -> Iterator[tuple[str, str]]:
+    section = ""
+    for line in text.splitlines():
+        section = line.removeprefix("# ") if line.startswith("# ") else section
+        yield section, line
