@@ -13,7 +13,8 @@ from typing import Any, Final
 import yaml
 
 if __name__ == "__main__":  # as pytest has it
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    _tests = Path(__file__).resolve().parents[1]
+    sys.path[:0] = [str(_tests), str(_tests / "support")]
 from conventions.reference_pages import reference_pages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -159,8 +160,7 @@ def copies() -> dict[Path, str]:
 
 def main() -> int:
     """Write every copy and golden file, and remove those whose source is gone."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from conventions.public_surface import GOLDEN, surface  # noqa: PLC0415 - the tests are no installed package
+    from conventions.public_surface import GOLDEN, surface  # noqa: PLC0415 - it imports the programs
 
     wanted = copies() | surface()
     for path in (*(CHART / "crds").glob("*"), *GOLDEN.glob("*")):
