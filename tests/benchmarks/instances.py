@@ -1,4 +1,4 @@
-"""Owns the instances that the planner is measured on: generated clusters, and the public data in `../shared/data`.
+"""Owns the instances that the planner is measured on: generated clusters, and public data.
 
 It does not own what is measured.
 
@@ -33,8 +33,9 @@ from berth_core.snapshot_kinds import SnapshotKind
 from berth_core.workloads import Workload, WorkloadSpec
 from builders import meta, node
 
-DATA: Final = Path(__file__).resolve().parents[3] / "shared" / "data"
-"""Where the public data lies; it is no part of the project."""
+TESTS: Final = Path(__file__).resolve().parents[1]
+FOLDERS: Final = (TESTS / "data", TESTS.parents[1] / "shared" / "data")
+"""Where public data is looked for: what may be passed on travels with the project, the rest lies beside it."""
 
 MIB_PER_GIB: Final = 1024
 _CPU_MILLIS: Final = ((100, 22), (250, 30), (500, 26), (1000, 13), (2000, 6), (4000, 2), (8000, 1))
@@ -237,10 +238,10 @@ class _Template:
 
 def data_file(*parts: str) -> Path:
     """Return a file of the public data; raises `MissingDataError` that says which is missing."""
-    path = DATA.joinpath(*parts)
-    if not path.is_file():
-        raise MissingDataError(f"needs {path}, which is not there")
-    return path
+    for folder in FOLDERS:
+        if (path := folder.joinpath(*parts)).is_file():
+            return path
+    raise MissingDataError(f"needs {'/'.join(parts)}, which is neither in {FOLDERS[0]} nor in {FOLDERS[1]}")
 
 
 def load_snapshot(folder: str) -> Snapshot:

@@ -38,6 +38,14 @@ OWN_KINDS = (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES)
 OWN_CRDS = [f"{resource.plural}.{resource.group}" for resource in OWN_KINDS]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave what needs helm to the deep tier, so that the quick one builds none."""
+    for item in items:
+        if "helm" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.deep)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build helm, if there is none, before the first test begins; where that fails, the tests say so."""
     wanted = any("helm" in getattr(item, "fixturenames", ()) for item in session.items)

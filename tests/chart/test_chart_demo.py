@@ -18,7 +18,7 @@ from chart.test_chart_releases import delete_all_live
 from cluster_objects import is_gone
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1200)]
 
 STAGE = {"stage": "demo"}
 

@@ -23,7 +23,7 @@ from cluster_objects import build_deployment, make_namespace, require_rest
 from service_processes import running_operator, script
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 THRESHOLDS = ("--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=95")
 PLANNER = ("--whole-nodes", *THRESHOLDS)
@@ -212,6 +212,7 @@ def test_a_killed_descheduler_is_taken_over_from_when(
     assert_all_landed(client)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("reached", POINTS.values(), ids=POINTS)
 def test_a_killed_operator_only_delays_a_run_when(
     stage: Stage, tmp_path: Path, reached: Callable[[KubeClient], bool]
@@ -229,6 +230,7 @@ def test_a_killed_operator_only_delays_a_run_when(
     assert MoveState.LANDED in states(client)
 
 
+@pytest.mark.deep
 def test_asked_to_stop_a_run_leaves_no_taint_and_holds_no_place(stage: Stage, tmp_path: Path) -> None:
     sandbox, client = stage
     with running_operator(sandbox, tmp_path):

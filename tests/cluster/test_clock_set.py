@@ -19,7 +19,7 @@ from waiting import eventually
 
 __all__ = ["proxy", "undisturbed"]
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 HOUR: Final = 3600.0
 

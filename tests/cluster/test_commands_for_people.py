@@ -31,7 +31,7 @@ from waiting import eventually
 
 __all__ = ["cluster", "scene", "serving_operator"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 POLICY = "people"
 OVER_HTTP = "berth_rest_"
@@ -151,6 +151,7 @@ def test_people_run_a_policy_look_at_its_plan_approve_it_and_see_what_came_of_it
     scene.require_peace(pods=6)
 
 
+@pytest.mark.deep
 def test_a_plan_that_waits_is_aborted_and_nothing_moves(scene: Scene, terminal: Terminal, tmp_path: Path) -> None:
     scene.client.create(DESCHEDULER_POLICIES, policy())
     with service(scene.sandbox, tmp_path):
@@ -165,6 +166,7 @@ def test_a_plan_that_waits_is_aborted_and_nothing_moves(scene: Scene, terminal: 
     scene.require_peace(pods=6)
 
 
+@pytest.mark.deep
 def test_a_live_picture_shows_a_run_on_a_terminal(scene: Scene, terminal: Terminal) -> None:
     ours, theirs = pty.openpty()
     command = [script("berth"), "top", "--interval=200ms"]

@@ -24,7 +24,7 @@ from cluster_objects import (
 from service_processes import running_operator
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1200)]
 
 SLOTS = 100
 HUNGRY_PER_SLOT = 5

@@ -23,14 +23,13 @@ from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 WEBHOOK_SECONDS: Final = 5.0
 SLACK_SECONDS: Final = 3.0
 HANDOVER_SECONDS: Final = HandoverSettings().timeout_seconds
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_all_is_true_again_within_30_seconds_and_15_after_schedulers_and_kubelets_are_back_after(
@@ -81,7 +80,6 @@ def test_the_slot_goes_to_its_owner_although_the_scheduler_is_restarted(
     assert overbooked_nodes(stage.client) == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("operator")
 def test_a_place_is_kept_for_its_owner_for_as_long_as_the_scheduler_has_not_come_to_it(

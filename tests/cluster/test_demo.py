@@ -8,7 +8,7 @@ import pytest
 
 from service_processes import script
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 LEAST_UPPER_BOUND = 20
 
@@ -18,6 +18,7 @@ def run_demo(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=560, check=False)
 
 
+@pytest.mark.deep
 def test_the_demo_frees_what_the_bound_allows_and_every_pod_lands_on_its_planned_node() -> None:
     done = run_demo("--nodes", "60", "--seed", "7")
     assert done.returncode == 0, done.stderr

@@ -29,7 +29,7 @@ from service_processes import OperatorProcess, running_operator
 
 __all__ = ["cluster", "scene", "serving_operator"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 AWAY_SECONDS: Final = 60.0
 LONGEST_SECONDS: Final = 840.0

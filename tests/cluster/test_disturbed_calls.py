@@ -20,7 +20,7 @@ from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 ROUNDS: Final = 4
 DISTURBED_SECONDS: Final = 12.0

@@ -19,7 +19,7 @@ from waiting import eventually
 
 __all__ = ["cluster", "scene", "serving_operator"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 REMOVE = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 NO_SCHEDULER = "comes-later"
@@ -72,6 +72,7 @@ def create_volcano_pod(scene: Scene, node: str) -> str:
     return uid
 
 
+@pytest.mark.deep
 def test_a_pod_of_a_volcano_job_that_would_restart_stays_and_those_that_go_are_told(scene: Scene) -> None:
     with volcano_jobs(scene.client):
         uid = create_volcano_pod(scene, scene.low[0])
@@ -94,6 +95,7 @@ def taints_of_runs(scene: Scene) -> dict[str, list[str]]:
     return {node: keys for node, keys in found.items() if keys}
 
 
+@pytest.mark.deep
 def test_a_run_leaves_a_pod_that_waits_its_room_and_begins_when_it_has_gone(scene: Scene) -> None:
     scene.create_pod("hungry", cpu="5", schedulerName=NO_SCHEDULER)
 
@@ -108,6 +110,7 @@ def test_a_run_leaves_a_pod_that_waits_its_room_and_begins_when_it_has_gone(scen
     scene.require_peace()
 
 
+@pytest.mark.deep
 def test_a_wave_leaves_a_pod_that_waits_its_room(scene: Scene) -> None:
     run = scene.start("--pending-wait=2s")
     scene.wait_for("the first wave has begun", scene.has_begun)
@@ -144,6 +147,7 @@ def test_freed_nodes_are_spared_while_they_can_be_and_given_back_when_they_are_n
     scene.require_peace(pods=9)
 
 
+@pytest.mark.deep
 def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scene: Scene) -> None:
     assert scene.run("--pod-cool-down=1h")["landed_on_target"] == 4
     scene.cordon(*scene.high)
@@ -160,6 +164,7 @@ def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scen
     scene.require_peace(pods=8)
 
 
+@pytest.mark.deep
 def test_a_roll_out_of_a_daemon_set_in_the_middle_of_a_plan_completes_afterwards(scene: Scene) -> None:
     nodes = {*scene.high, *scene.low}
     labels = {"app": "agent"}
@@ -180,6 +185,7 @@ def test_a_roll_out_of_a_daemon_set_in_the_middle_of_a_plan_completes_afterwards
         scene.client.delete(DAEMON_SETS, "agent", namespace=scene.namespace, propagation="Background")
 
 
+@pytest.mark.deep
 def test_limits_per_node_and_namespace_hold(scene: Scene) -> None:
     scene.run("--max-moves-per-namespace=2")
     (plan,) = scene.plans()
@@ -205,6 +211,7 @@ def test_a_plan_that_is_aborted_in_its_middle_leaves_nothing(scene: Scene) -> No
     scene.require_peace()
 
 
+@pytest.mark.deep
 def test_a_run_that_is_killed_leaves_to_the_next_what_freed_nodes_carry(scene: Scene) -> None:
     run = scene.start("--taint-freed")
     scene.wait_for("a pod has landed", lambda: MoveState.LANDED in scene.states())
@@ -215,6 +222,7 @@ def test_a_run_that_is_killed_leaves_to_the_next_what_freed_nodes_carry(scene: S
     scene.require_peace()
 
 
+@pytest.mark.deep
 def test_a_taint_of_a_freed_node_that_nobody_explains_is_swept(scene: Scene) -> None:
     stale = {"key": FREED_TAINT, "value": "plan-gone", "effect": "PreferNoSchedule"}
     scene.client.merge_patch(NODES, scene.high[0], {"spec": {"taints": [stale]}})
@@ -223,6 +231,7 @@ def test_a_taint_of_a_freed_node_that_nobody_explains_is_swept(scene: Scene) -> 
     scene.require_peace(Invariant.POD_PENDING)
 
 
+@pytest.mark.deep
 def test_runs_on_a_cluster_with_churn_never_send_a_pod_back(scene: Scene) -> None:
     found = soak(scene, Churn(seed=7), runs=4, options=("--taint-freed", "--pod-cool-down=1h"))
     assert (found.counted, found.ping_pong) == (0, 0), found

@@ -12,7 +12,7 @@ from reservation_stage import Stage, delete_all
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 AT_ONCE = 4
 NEAR_NOBODY = {

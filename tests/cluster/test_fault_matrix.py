@@ -29,7 +29,7 @@ from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
 
 Disturb = Callable[[Stage], None]
 TAINT: Final = "example.com/unwell"

@@ -24,7 +24,7 @@ from placed_pods import PlacedPod, count_ready, place_pods
 from service_processes import running_operator, script
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 NAMESPACE = "shop"
 TRIPLES = 2

@@ -23,7 +23,7 @@ from live_clusters import LiveCluster, live_cluster
 from service_processes import running_operator, script
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 NODES_OF_A_CLUSTER = 14
 WORKLOADS = 14

@@ -16,7 +16,7 @@ from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
 
 SCHEDULERS: Final = ("default-scheduler", "second-scheduler")
 HUNGRY_OF_EACH: Final = 3

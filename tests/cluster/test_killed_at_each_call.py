@@ -21,7 +21,7 @@ from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 NO_PART_OF_IT: Final = ("/apis/coordination.k8s.io/", "/apis/scheduling.k8s.io/")
 """Renewing the Lease, and clearing priority classes away in a sweep."""

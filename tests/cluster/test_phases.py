@@ -50,6 +50,7 @@ def test_a_place_whose_pods_are_terminating_is_waited_for(stage: Stage) -> None:
     eventually("each change is told once", lambda: told(stage) == ["Available", "Waiting"], seconds=15)
 
 
+@pytest.mark.deep
 def test_without_a_place_for_too_long_it_fails_in_the_scheduler_s_words(
     operator: OperatorProcess, stage: Stage, sandbox: Sandbox, tmp_path: Path
 ) -> None:
@@ -216,6 +217,7 @@ def lives(stage: Stage) -> tuple[str, int, str]:
     return found[0].metadata.uid, found[0].spec.active_deadline_seconds or 0, found[0].status.phase
 
 
+@pytest.mark.deep
 def test_an_extended_reservation_keeps_its_place_though_others_want_it(stage: Stage) -> None:
     """No placeholder can be let run longer: another takes its place, and a hungry pod of the same priority does not."""
     stage.create_pod("filler", app="filler", nodeName=stage.nodes[1])

@@ -184,6 +184,7 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
     eventually("older plans go", lambda: {p.metadata.name for p in plans_of(client, "often")} == kept, seconds=20)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("service")
 def test_what_was_missed_is_made_up_for_once(client: KubeClient) -> None:
     hour = far_hour()
@@ -235,6 +236,7 @@ def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(clie
     wait_until_told(client, "careful", "RunEnded")
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("service")
 def test_a_plan_that_is_aborted_in_the_middle_comes_to_a_safe_end(client: KubeClient) -> None:
     pool = Pool(client, "abort")
@@ -248,6 +250,7 @@ def test_a_plan_that_is_aborted_in_the_middle_comes_to_a_safe_end(client: KubeCl
     eventually("the policy tells it", lambda: read_policy(client, "auto").status.last_verdict, seconds=15)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("service")
 def test_a_plan_that_is_deleted_in_the_middle_leaves_nothing_behind(client: KubeClient) -> None:
     pool = Pool(client, "delete")
@@ -270,6 +273,7 @@ def test_a_request_that_comes_to_nothing_says_so(client: KubeClient) -> None:
     reaches(client, name, PlanPhase.SUCCEEDED, PlanPhase.ABORTED, seconds=30)
 
 
+@pytest.mark.deep
 def test_the_other_replica_adopts_what_a_killed_leader_was_at(
     ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path
 ) -> None:
@@ -327,6 +331,7 @@ def hand_made(name: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - field
     return {"apiVersion": API_VERSION, "kind": "MigrationPlan", "metadata": {"name": name}, "spec": body}
 
 
+@pytest.mark.deep
 def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_whose_nodes_rest(
     ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from cluster_fixtures import refuse_other_contexts
 from reservation_stage import delete_if_there
 from service_processes import OperatorProcess, running_operator
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 SHORT_SECONDS = 6.0
 

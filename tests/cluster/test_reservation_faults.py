@@ -17,7 +17,7 @@ WEBHOOK_SECONDS = 5
 """For how long the API server would wait for a webhook that does not answer."""
 NOW_TEXT = format_timestamp(SystemClock().now())
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
 
 
 def is_labelled(stage: Stage) -> bool:

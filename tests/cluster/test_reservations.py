@@ -111,6 +111,7 @@ def test_pods_of_a_job_take_the_slots_of_both_tasks(stage: Stage) -> None:
     eventually("nothing is left", lambda: stage.leftovers() == [], seconds=10)
 
 
+@pytest.mark.deep
 def test_what_is_held_ends_with_the_lifetime(stage: Stage) -> None:
     end = format_timestamp(datetime.now(UTC) + timedelta(seconds=LIFE_SECONDS))
     small = stage.template(cpu="1")

@@ -268,6 +268,7 @@ def test_who_may_only_ask_cannot_have_a_plan_carried_out_unseen(interface: Inter
     assert interface.ask("POST", "/v1/runs", "runner", json={"policy": POLICY, "mode": "Auto"}).status_code == 202
 
 
+@pytest.mark.deep
 def test_a_token_for_somebody_else_and_one_of_an_account_that_is_gone_are_refused(interface: Interface) -> None:
     others = request_token(interface.client, "runner", "https://vault.example")
     tokens = {**interface.tokens, "others": others, "none": "x" * 100}
@@ -352,6 +353,7 @@ def test_fragmentation_is_told_of_real_nodes(sandbox: Sandbox, interface: Interf
             interface.client.delete(NODES, name)
 
 
+@pytest.mark.deep
 def test_a_run_that_is_asked_for_is_carried_to_its_end_by_a_service_of_policies(
     sandbox: Sandbox, interface: Interface, tmp_path: Path
 ) -> None:
@@ -385,6 +387,7 @@ def fuzz(interface: Interface, folder: Path, *, seconds: int) -> "subprocess.Com
     return subprocess.run(command, cwd=folder, env=plain, capture_output=True, text=True, timeout=limit, check=False)
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(600)
 def test_a_fuzzer_finds_nothing(interface: Interface, tmp_path: Path) -> None:
     make_plan(interface.client, "rest-over")

@@ -34,7 +34,7 @@ from reservation_stage import delete_all, delete_if_there
 from service_processes import OperatorProcess, running_operator, script
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.usefixtures("room_operator")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("room_operator")]
 
 ROOMS: Final = int(os.environ.get("BERTH_TEST_ROOMS", "8"))
 HUNGRY_PER_ROOM: Final = 3
@@ -280,6 +280,7 @@ POINTS: Final[dict[str, Callable[[World], bool]]] = {
 """Each is reached also where a look comes too late to see it last: a room is held for a moment only."""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("reached", POINTS.values(), ids=POINTS)
 def test_a_killed_descheduler_is_taken_over_from_when(world: WorldMaker, reached: Callable[[World], bool]) -> None:
     here = world(2)
@@ -297,6 +298,7 @@ def test_a_killed_descheduler_is_taken_over_from_when(world: WorldMaker, reached
     here.require_rest()
 
 
+@pytest.mark.deep
 def test_a_gang_gets_all_of_its_room_before_any_of_its_pods_runs(world: WorldMaker) -> None:
     here = world(3)
     here.starve(SECOND, 1)
@@ -319,6 +321,7 @@ def test_a_gang_gets_all_of_its_room_before_any_of_its_pods_runs(world: WorldMak
     here.require_rest()
 
 
+@pytest.mark.deep
 def test_when_the_pod_that_waits_is_deleted_nothing_more_is_moved_for_it(world: WorldMaker) -> None:
     here = world(2)
     names = here.wait_in_vain(2)
@@ -343,6 +346,7 @@ def test_when_the_pod_that_waits_is_deleted_nothing_more_is_moved_for_it(world: 
     here.require_rest()
 
 
+@pytest.mark.deep
 def test_room_for_a_shape_is_kept_from_hungry_pods_until_its_reservation_ends(world: WorldMaker) -> None:
     here = world(2)
     here.starve(DEFAULT, 1)
@@ -358,6 +362,7 @@ def test_room_for_a_shape_is_kept_from_hungry_pods_until_its_reservation_ends(wo
     eventually("others get the room then", here.fed, seconds=60)
 
 
+@pytest.mark.deep
 def test_room_for_a_shape_goes_to_the_pods_that_are_selected(world: WorldMaker) -> None:
     here = world(2)
     here.starve(DEFAULT, 1)

@@ -47,7 +47,7 @@ from generated_clusters import (
 from generated_pods import Body
 from scheduler_oracle import Answer, SchedulerOracle
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 NODES_OF_A_CLUSTER = 14
 WORKLOADS = 18

@@ -18,7 +18,7 @@ from reservation_stage import Stage
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 SECRET = "hunter2"
 

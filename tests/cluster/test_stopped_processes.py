@@ -26,7 +26,7 @@ from waiting import eventually
 
 __all__ = ["proxy", "undisturbed"]
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 HANDOVER_SECONDS: Final = 6.0
 PAUSES: Final = (8.0, *(float(text) for text in os.environ.get("BERTH_LONGER_OUTAGES", "").split(",") if text))

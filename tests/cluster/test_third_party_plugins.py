@@ -21,7 +21,7 @@ from service_processes import running_operator, script
 from third_party import install_plugins, write_policy
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 OLD = {"example.com/kernel": "old"}
 RELEASE = {"example.com/release": "7"}

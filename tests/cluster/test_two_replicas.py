@@ -127,6 +127,7 @@ def test_when_the_leader_is_killed_the_other_acts_within_15_s_and_every_slot_has
     print(f"acted {seconds:.1f} s after the kill")  # noqa: T201 - a figure for people
 
 
+@pytest.mark.deep
 def test_a_leader_that_was_paused_never_acts_beside_the_next(replicas: Replicas, stage: Stage) -> None:
     stage.reserve(nodes=[stage.nodes[0]])
     stage.wait_until_proven()
@@ -146,6 +147,7 @@ def test_a_leader_that_was_paused_never_acts_beside_the_next(replicas: Replicas,
     assert stage.wait_for(ReservationPhase.SUCCEEDED).status.node == stage.nodes[0]
 
 
+@pytest.mark.deep
 def test_a_rolling_update_under_load_loses_nothing(replicas: Replicas, stage: Stage) -> None:
     ended = threading.Event()
     landed: list[str] = []
@@ -185,6 +187,7 @@ def hand_over_again_and_again(stage: Stage, lane: int, landed: list[str], ended:
         landed.append(name)
 
 
+@pytest.mark.deep
 def test_a_replica_that_was_asked_to_stop_gates_for_places_that_its_successor_holds(
     sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -213,6 +216,7 @@ def test_a_replica_that_was_asked_to_stop_gates_for_places_that_its_successor_ho
             one.kill()
 
 
+@pytest.mark.deep
 def test_every_creation_is_gated_while_certificates_and_their_authority_are_renewed(
     sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

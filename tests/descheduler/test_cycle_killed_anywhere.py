@@ -121,9 +121,8 @@ def all_run(cluster: FakeCluster) -> bool:
 LANDINGS = {"at once": lambda _: None, "late": landing_late}
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("landing", LANDINGS)
+@pytest.mark.parametrize("landing", ["at once", pytest.param("late", marks=pytest.mark.deep)])
 def test_the_next_run_ends_what_a_killed_one_began(landing: str) -> None:
     total = count_calls()
     assert total > 40
@@ -148,7 +147,7 @@ def test_the_next_run_ends_what_a_killed_one_began(landing: str) -> None:
         assert sorted(evicted) == ["api-1", "web-1", "web-2"], f"killed before call {calls_to_live}"
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_the_next_run_ends_what_a_killed_one_began_and_somebody_aborted_then() -> None:
     for calls_to_live in range(0, count_calls(), 2):

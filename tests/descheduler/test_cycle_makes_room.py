@@ -246,7 +246,6 @@ def count_calls() -> int:
     return 10_000 - process._left
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_the_next_run_ends_what_a_killed_one_began() -> None:
     total = count_calls()

@@ -5,8 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from benchmarks.instances import Recipe, generate
@@ -21,9 +19,9 @@ from berth_descheduler.planner.sources import Sources, find_sources
 from berth_descheduler.planner.state import State
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating
+from properties import holds_for
 
 BUDGETS = (0, 1, 2, 3, 5)
-thoroughly = hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -98,8 +96,7 @@ def bounds_of(columns: Columns, sources: Sources, budget: int) -> tuple[int, Pri
     return most, by_prices
 
 
-@given(tiny_clusters())
-@thoroughly
+@holds_for(tiny_clusters())
 def test_no_end_frees_more_than_the_bounds_say_nor_with_fewer_moves(snapshot: Snapshot) -> None:
     columns, sources = read(snapshot)
     ends = set(every_end(snapshot))

@@ -2,8 +2,6 @@
 
 import random
 
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.snapshot import Snapshot
@@ -13,10 +11,8 @@ from berth_descheduler.refusals import RefusedKind
 from planner.clusters import api_items, consolidating, moves_of, wrongly_moved
 from planner.random_clusters import clusters, in_another_order
 from planner.replay import replay_steps, replay_waves
+from properties import holds_for
 
-thoroughly = hypothesis_settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 ways = st.builds(
     consolidating,
     protection=st.sampled_from((80, 100, 100)),
@@ -27,8 +23,7 @@ ways = st.builds(
 )
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_every_step_and_every_wave_is_feasible(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -36,8 +31,7 @@ def test_every_step_and_every_wave_is_feasible(snapshot: Snapshot, how: PlannerS
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_nodes_are_emptied_whole_and_the_plan_holds_on_its_own_snapshot(
     snapshot: Snapshot, how: PlannerSettings
 ) -> None:
@@ -51,8 +45,7 @@ def test_nodes_are_emptied_whole_and_the_plan_holds_on_its_own_snapshot(
     assert revalidate(snapshot, made.moves, how, emptied=made.freed_nodes) == {}
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_only_pods_that_may_move_do_and_no_more_than_allowed(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -60,8 +53,7 @@ def test_only_pods_that_may_move_do_and_no_more_than_allowed(snapshot: Snapshot,
     assert how.max_moves is None or len(made.moves) <= how.max_moves
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_what_it_says_of_itself_is_true(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -73,8 +65,7 @@ def test_what_it_says_of_itself_is_true(snapshot: Snapshot, how: PlannerSettings
     assert reasons == {node.metadata.name for node in snapshot.nodes} - set(made.freed_nodes)
 
 
-@given(clusters(), st.sampled_from((None, 3, 8)))
-@thoroughly
+@holds_for(clusters(), st.sampled_from((None, 3, 8)))
 def test_the_solver_frees_no_less_and_no_bound_is_below_what_it_frees(snapshot: Snapshot, budget: int | None) -> None:
     without = plan(snapshot, consolidating(max_moves=budget, exact=False)).quality
     solved = plan(snapshot, consolidating(max_moves=budget, exact=True)).quality
@@ -86,8 +77,7 @@ def test_the_solver_frees_no_less_and_no_bound_is_below_what_it_frees(snapshot: 
     assert solved.reached <= without.upper_bound
 
 
-@given(clusters(), ways, st.randoms(use_true_random=False))
-@thoroughly
+@holds_for(clusters(), ways, st.randoms(use_true_random=False))
 def test_the_same_cluster_in_another_order_gives_the_same_bytes(
     snapshot: Snapshot, how: PlannerSettings, chance: random.Random
 ) -> None:

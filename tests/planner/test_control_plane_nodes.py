@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
@@ -20,13 +18,11 @@ from berth_descheduler.refusals import RefusalReason
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters
+from properties import holds_for
 
 LABEL = {CONTROL_PLANE_KEYS[0]: ""}
 OLDER_LABEL = {CONTROL_PLANE_KEYS[1]: "true"}
 SAYS_SO = "All nodes are control-plane nodes"
-thoroughly = hypothesis_settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 
 
 class WantsAway:
@@ -188,8 +184,7 @@ def with_control_plane(draw: st.DrawFn) -> Snapshot:
     return replace(snapshot, nodes=tuple(labelled(one) for one in snapshot.nodes))
 
 
-@given(with_control_plane(), st.sampled_from((None, None, 3)), st.booleans())
-@thoroughly
+@holds_for(with_control_plane(), st.sampled_from((None, None, 3)), st.booleans())
 def test_no_plan_fills_one_and_what_it_says_of_itself_is_true(
     snapshot: Snapshot,
     budget: int | None,

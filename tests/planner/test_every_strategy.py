@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.objects import Node, Pod
@@ -21,11 +19,9 @@ from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import apart, api_items, consolidating, making_room, moves_of, selector, settings, term
 from planner.random_clusters import clusters, in_another_order, tight_clusters
 from planner.replay import filled_above, forbidden_moves, replay_steps, replay_waves
+from properties import holds_for
 
 HOUR_AGO = "2026-11-21T11:00:00Z"
-thoroughly = hypothesis_settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 
 
 def at_noon(how: PlannerSettings) -> PlannerSettings:
@@ -65,8 +61,7 @@ whole_nodes = st.one_of(by_thresholds, consolidations, rooms)
 ways = st.one_of(whole_nodes, single_pods)
 
 
-@given(snapshots, ways)
-@thoroughly
+@holds_for(snapshots, ways)
 def test_every_step_and_every_wave_is_feasible_and_allowed(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -76,8 +71,7 @@ def test_every_step_and_every_wave_is_feasible_and_allowed(snapshot: Snapshot, h
     assert forbidden_moves(items, moves, now=HOUR_AGO) == []
 
 
-@given(snapshots, ways)
-@thoroughly
+@holds_for(snapshots, ways)
 def test_no_more_moves_than_allowed_and_no_wave_beyond_its_limits(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -87,8 +81,7 @@ def test_no_more_moves_than_allowed_and_no_wave_beyond_its_limits(snapshot: Snap
     assert all(count <= how.waves.per_wave for count in Counter(move.wave for move in made.moves).values())
 
 
-@given(snapshots, ways)
-@thoroughly
+@holds_for(snapshots, ways)
 def test_no_plan_leaves_less_than_there_was(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -104,8 +97,7 @@ def test_no_plan_leaves_less_than_there_was(snapshot: Snapshot, how: PlannerSett
         assert bool(made.moves) == bool(made.freed_nodes) or not how.args.empties_whole_nodes
 
 
-@given(snapshots, whole_nodes)
-@thoroughly
+@holds_for(snapshots, whole_nodes)
 def test_a_node_is_emptied_whole_or_gives_pods_only_to_take_others(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -116,8 +108,7 @@ def test_a_node_is_emptied_whole_or_gives_pods_only_to_take_others(snapshot: Sna
         assert {move.source for move in made.moves} == set(made.freed_nodes)
 
 
-@given(snapshots, ways)
-@thoroughly
+@holds_for(snapshots, ways)
 def test_no_move_takes_a_node_above_its_protection_threshold(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -125,8 +116,7 @@ def test_no_move_takes_a_node_above_its_protection_threshold(snapshot: Snapshot,
     assert filled_above(api_items(snapshot), moves_of(made), limit) == []
 
 
-@given(snapshots, ways)
-@thoroughly
+@holds_for(snapshots, ways)
 def test_every_node_and_every_pod_that_stays_has_a_reason(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -149,8 +139,7 @@ def placed_pods(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
             yield one.metadata.namespace, one.metadata.name
 
 
-@given(snapshots, ways, st.randoms(use_true_random=False))
-@thoroughly
+@holds_for(snapshots, ways, st.randoms(use_true_random=False))
 def test_the_order_of_the_objects_does_not_matter(
     snapshot: Snapshot, how: PlannerSettings, chance: random.Random
 ) -> None:

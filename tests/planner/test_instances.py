@@ -1,11 +1,13 @@
 """What the planner is measured on is what it says, and the same every time."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from benchmarks.instances import (
     MissingDataError,
     Recipe,
-    data_file,
     generate,
     lay_out,
     load_kwok_placements,
@@ -14,13 +16,6 @@ from benchmarks.instances import (
 
 SPREAD = Recipe(nodes=200, requested=0.89)
 SCALED_DOWN = Recipe(nodes=200, requested=0.6, scaled_down=True)
-
-
-def needs(*parts: str) -> None:
-    try:
-        data_file(*parts)
-    except MissingDataError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("recipe", [SPREAD, SCALED_DOWN], ids=["spread", "scaled down"])
@@ -52,14 +47,30 @@ def test_every_generated_pod_has_a_controller_that_wants_it() -> None:
 
 @pytest.mark.parametrize(("folder", "nodes", "pods"), [("vmr_m", 279, 2089), ("spread60", 60, 495)])
 def test_the_public_snapshots_are_whole(folder: str, nodes: int, pods: int) -> None:
-    needs(folder, "snapshot.json.gz")
     snapshot = load_snapshot(folder)
     assert (len(snapshot.nodes), len(snapshot.pods)) == (nodes, pods)
 
 
-def test_the_small_placements_have_pending_pods() -> None:
-    needs("kwok_placements", "instances_n4_p16_u095.json")
-    pending = {
-        seed[:4]: sum(not pod.spec.node_name for pod in one.pods) for seed, one in load_kwok_placements().items()
-    }
-    assert pending == {"4848": 2, "4219": 2, "7309": 2}
+def test_a_placement_that_is_no_snapshot_is_read_with_its_pending_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [{"name": "one", "cap_cpu_m": 1000, "cap_mem_bytes": 2**30}]
+    pods = [
+        {"name": name, "rs": "web", "cpu_m": 400, "mem_b": 2**20, "priority": 1, "node": node}
+        for name, node in (("web-0", "one"), ("web-1", ""))
+    ]
+    file = tmp_path / "kwok_placements" / "instances_n4_p16_u095.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps([{"seed": "7", "nodes": nodes, "pods": pods}]), encoding="utf-8")
+    monkeypatch.setattr("benchmarks.instances.FOLDERS", (tmp_path,))
+
+    snapshot = load_kwok_placements()["7"]
+
+    assert [(pod.metadata.name, pod.spec.node_name) for pod in snapshot.pods] == [("web-0", "one"), ("web-1", "")]
+    assert snapshot.allocatable["one"].get("cpu") == 1000
+    assert snapshot.requests["kwok/web-1"].get("memory") == 2**20
+
+
+def test_data_that_is_not_there_is_named() -> None:
+    with pytest.raises(MissingDataError, match="nowhere/snapshot"):
+        load_snapshot("nowhere")

@@ -5,8 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
@@ -17,6 +15,7 @@ from berth_descheduler.refusals import RefusalReason as Reason
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters
+from properties import holds_for
 
 STRATEGIES = {
     "threshold": settings(low=60, defragment=60, protection=100),
@@ -125,11 +124,8 @@ def test_a_pod_that_a_plan_brought_to_its_node_lately_rests_there() -> None:
     assert "2026-11-21T11:55:00Z" in next(one.message for one in found.refused if one.name == "two-0")
 
 
-@given(
+@holds_for(
     snapshot=clusters(), how=st.sampled_from(sorted(STRATEGIES)), node_most=st.integers(1, 4), most=st.integers(1, 5)
-)
-@hypothesis_settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 def test_no_plan_exceeds_its_limits_and_nodes_are_emptied_whole(
     snapshot: Snapshot, how: str, node_most: int, most: int

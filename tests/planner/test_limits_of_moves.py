@@ -5,8 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.labels import CRITICAL_NODE_LABEL, LAST_DEFRAGMENTED_ANNOTATION
@@ -19,6 +17,7 @@ from berth_descheduler.plugins.thresholds import Thresholds
 from builders import NOON, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters, tight_clusters
+from properties import holds_for
 
 LOOSE = PlannerSettings(
     args=DefragmentationArgs(protection=Thresholds.of(cpu=100), cool_down=timedelta(hours=1)),
@@ -191,15 +190,7 @@ ways = st.one_of(
 )
 
 
-@given(
-    st.one_of(clusters(), tight_clusters()),
-    ways,
-    st.sampled_from((None, 1, 3)),
-    st.sampled_from((None, 1, 4)),
-)
-@hypothesis_settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@holds_for(st.one_of(clusters(), tight_clusters()), ways, st.sampled_from((None, 1, 3)), st.sampled_from((None, 1, 4)))
 def test_a_plan_keeps_the_limits_that_it_was_made_by(
     snapshot: Snapshot, how: PlannerSettings, per_node: int | None, per_namespace: int | None
 ) -> None:

@@ -1,8 +1,6 @@
 """What holds of every plan of `MakeRoom`: its moves are feasible, and what it says fits does."""
 
 import msgspec
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.objects import Pod
@@ -12,10 +10,8 @@ from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from planner.clusters import api_items, making_room, moves_of
 from planner.random_clusters import clusters
 from planner.replay import Present, World, moved, name, replay_steps, replay_waves, space
+from properties import holds_for
 
-thoroughly = hypothesis_settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 SHAPES = ("cpu=2", "cpu=4,count=2", "cpu=3,memory=2Gi,count=1", "memory=6Gi", "cpu=6,count=1")
 ways = st.builds(
     making_room,
@@ -65,8 +61,7 @@ def unbound(pod: Pod) -> Pod:
     )
 
 
-@given(waiting_clusters(), ways)
-@thoroughly
+@holds_for(waiting_clusters(), ways)
 def test_every_step_and_every_wave_is_feasible(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -76,8 +71,7 @@ def test_every_step_and_every_wave_is_feasible(snapshot: Snapshot, how: PlannerS
     assert how.max_moves is None or len(made.moves) <= how.max_moves
 
 
-@given(waiting_clusters(), ways)
-@thoroughly
+@holds_for(waiting_clusters(), ways)
 def test_what_is_said_to_fit_does_all_at_once(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -97,8 +91,7 @@ def test_what_is_said_to_fit_does_all_at_once(snapshot: Snapshot, how: PlannerSe
             present.append(Present(pod, node))
 
 
-@given(waiting_clusters(), ways.filter(lambda how: bool(how.args.room.shapes)))
-@thoroughly
+@holds_for(waiting_clusters(), ways.filter(lambda how: bool(how.args.room.shapes)))
 def test_a_shape_fits_as_often_as_is_said(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -116,8 +109,7 @@ def test_a_shape_fits_as_often_as_is_said(snapshot: Snapshot, how: PlannerSettin
         free[node] = free[node].minus(amounts)
 
 
-@given(waiting_clusters(), st.sampled_from(SHAPES), st.sampled_from((None, 2, 5)))
-@thoroughly
+@holds_for(waiting_clusters(), st.sampled_from(SHAPES), st.sampled_from((None, 2, 5)))
 def test_the_solver_makes_no_less_room(snapshot: Snapshot, shape: str, budget: int | None) -> None:
     without = plan(snapshot, making_room(shapes=[shape], max_moves=budget, exact=False)).quality
     solved = plan(snapshot, making_room(shapes=[shape], max_moves=budget, exact=True)).quality
@@ -128,8 +120,7 @@ def test_the_solver_makes_no_less_room(snapshot: Snapshot, shape: str, budget: i
     assert solved.reached <= without.upper_bound
 
 
-@given(waiting_clusters(), ways)
-@thoroughly
+@holds_for(waiting_clusters(), ways)
 def test_the_same_input_gives_the_same_bytes(snapshot: Snapshot, how: PlannerSettings) -> None:
     again = Snapshot(
         nodes=snapshot.nodes[::-1],

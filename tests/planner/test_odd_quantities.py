@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
@@ -19,6 +17,7 @@ from berth_descheduler.planner.stranded_capacity import report_capacity
 from berth_descheduler.refusals import RefusalReason as Reason
 from builders import node, owner, pod
 from planner.clusters import consolidating, making_room, settings
+from properties import holds_for
 
 GPU = "nvidia.com/gpu"
 RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", GPU)
@@ -170,8 +169,7 @@ def is_sane(raw: str, name: str) -> bool:
     return 0 <= (quantity.milli() if name == CPU else quantity.value()) <= MOST_AMOUNT
 
 
-@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(nodes=ODD_NODES, pods=ODD_PODS, how=st.sampled_from(list(WAYS.values())))
+@holds_for(nodes=ODD_NODES, pods=ODD_PODS, how=st.sampled_from(list(WAYS.values())))
 def test_no_quantity_ends_a_planning_nor_is_relied_on(
     nodes: list[dict[str, str]], pods: list[tuple[str, dict[str, str]]], how: PlannerSettings
 ) -> None:

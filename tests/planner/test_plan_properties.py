@@ -4,8 +4,6 @@ import random
 from fractions import Fraction
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.objects import Pod
@@ -16,10 +14,8 @@ from builders import node, owner, pod
 from planner.clusters import api_items, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, in_another_order
 from planner.replay import filled_above, replay_steps, replay_waves
+from properties import holds_for
 
-thoroughly = hypothesis_settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 ways = st.builds(
     settings,
     low=st.sampled_from((30, 50, 60)),
@@ -38,24 +34,21 @@ def emptying(pod: Pod) -> bool:
     return not stays and pod.status.phase not in ("Succeeded", "Failed")
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_every_step_is_feasible_with_create_before_delete(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_every_wave_is_feasible_all_at_once_and_in_any_order(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_a_node_is_emptied_whole_or_left_alone_and_takes_nothing_if_emptied(
     snapshot: Snapshot, how: PlannerSettings
 ) -> None:
@@ -74,8 +67,7 @@ def test_a_node_is_emptied_whole_or_left_alone_and_takes_nothing_if_emptied(
     assert len(moved) == len(made.moves)
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_only_running_pods_of_a_controller_move_and_no_more_than_allowed(
     snapshot: Snapshot, how: PlannerSettings
 ) -> None:
@@ -91,8 +83,7 @@ def test_only_running_pods_of_a_controller_move_and_no_more_than_allowed(
     assert how.max_moves is None or len(made.moves) <= how.max_moves
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_no_target_ends_above_its_protection_threshold(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -100,24 +91,21 @@ def test_no_target_ends_above_its_protection_threshold(snapshot: Snapshot, how: 
     assert filled_above(api_items(snapshot), moves_of(made), limit) == []
 
 
-@given(clusters(), ways, st.randoms(use_true_random=False))
-@thoroughly
+@holds_for(clusters(), ways, st.randoms(use_true_random=False))
 def test_the_same_cluster_in_another_order_gives_the_same_bytes(
     snapshot: Snapshot, how: PlannerSettings, chance: random.Random
 ) -> None:
     assert plan_to_json(plan(in_another_order(snapshot, chance), how)) == plan_to_json(plan(snapshot, how))
 
 
-@given(clusters(), ways)
-@thoroughly
+@holds_for(clusters(), ways)
 def test_a_plan_holds_on_the_snapshot_that_it_was_made_from(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
     assert revalidate(snapshot, made.moves, how) == {}
 
 
-@given(clusters())
-@thoroughly
+@holds_for(clusters())
 def test_no_node_is_emptier_for_it_than_it_says(snapshot: Snapshot) -> None:
     made = plan(snapshot, generous)
 

@@ -1,4 +1,4 @@
-"""Plans for public placements; they lie outside the project, and what they show is skipped where they are missing."""
+"""Plans for clusters as real schedulers leave them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +13,11 @@ from berth_descheduler.snapshots import read_snapshot_file
 from planner.clusters import api_items, consolidating, settings
 from planner.replay import replay_steps
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def read(name: str) -> Snapshot:
-    path = DATA / name / "snapshot.json.gz"
-    if not path.exists():
-        pytest.skip(f"{path} is missing")
-    return read_snapshot_file(str(path))
+    return read_snapshot_file(str(DATA / name / "snapshot.json.gz"))
 
 
 @pytest.mark.parametrize(("threshold", "want_freed"), [(40, 21), (46, 31), (50, 29)])
@@ -33,6 +30,7 @@ def test_a_cluster_as_a_stock_scheduler_leaves_it_is_consolidated(threshold: int
     assert revalidate(snapshot, made.moves, made.settings) == {}
 
 
+@pytest.mark.deep
 def test_each_step_of_it_is_feasible() -> None:
     snapshot = read("spread60")
     made = plan(snapshot, settings(46, 46, 100, max_moves=60))

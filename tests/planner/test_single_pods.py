@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -27,10 +25,7 @@ from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, tight_clusters
 from planner.replay import forbidden_moves, replay_steps, replay_waves
-
-thoroughly = hypothesis_settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+from properties import holds_for
 
 
 @dataclass(frozen=True)
@@ -257,8 +252,7 @@ ways = st.one_of(
 )
 
 
-@given(st.one_of(clusters(), tight_clusters()), ways, st.data())
-@thoroughly
+@holds_for(st.one_of(clusters(), tight_clusters()), ways, st.data())
 def test_single_pods_and_the_rest_of_a_plan_are_feasible_together(
     snapshot: Snapshot, how: PlannerSettings | None, data: st.DataObject
 ) -> None:

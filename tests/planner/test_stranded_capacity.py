@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
@@ -23,6 +21,7 @@ from berth_descheduler.refusals import RefusalReason
 from builders import bare_pod, node, owner, pod, reservation, task
 from planner.clusters import expression, settings, tied
 from planner.random_clusters import clusters
+from properties import holds_for
 
 GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
 SOFT = Taint(key="freed", effect="PreferNoSchedule")
@@ -172,11 +171,10 @@ def without_neighbours(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, pods=tuple(pods))
 
 
-@given(
+@holds_for(
     clusters().map(without_neighbours),
     st.sampled_from(("cpu=1", "cpu=2,memory=1Gi", "memory=4Gi", "cpu=500m,memory=8Gi")),
 )
-@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_fits_is_what_making_room_counts_and_nothing_is_counted_twice(snapshot: Snapshot, shape: str) -> None:
     (found,) = report_capacity(snapshot, (read_shape(shape),)).shapes
     wanted = settings(strategy="MakeRoom", room={"shapes": [shape]}, max_moves=0)

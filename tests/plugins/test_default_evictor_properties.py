@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from berth_core.clock import format_timestamp
@@ -19,11 +17,11 @@ from berth_descheduler.refusals import RefusalReason as Reason
 from builders import NOON, disruption_budget, namespace, node, owner, priority_class
 from planner.clusters import claimed
 from plugins.evictor_cases import only, reasons, running, stored
+from properties import holds_for
 
 EVICT = "descheduler.alpha.kubernetes.io/evict"
 STAY = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 SCOPE = {Reason.NODE_NOT_SELECTED, Reason.NAMESPACE_NOT_EVICTABLE, Reason.NAMESPACE_NOT_SELECTED}
-thoroughly = hypothesis_settings(max_examples=300, deadline=None)
 
 MADE_OF = {
     "scratch": Volume(name="scratch", empty_dir={}),
@@ -124,8 +122,7 @@ def documented(asked: Pod, args: dict[str, Any]) -> set[Reason]:
     return {reason for reason, holds in asked_for.items() if holds}
 
 
-@given(pods, arguments)
-@thoroughly
+@holds_for(pods, arguments, quick=30, deep=300)
 def test_a_pod_stays_for_exactly_the_documented_reasons(asked: Pod, args: dict[str, Any]) -> None:
     found = reasons(asked, args, around(asked))
 
@@ -133,8 +130,7 @@ def test_a_pod_stays_for_exactly_the_documented_reasons(asked: Pod, args: dict[s
     assert len(found) == len(set(found))
 
 
-@given(pods, arguments, arguments)
-@thoroughly
+@holds_for(pods, arguments, arguments, quick=30, deep=300)
 def test_more_arguments_let_no_more_pods_go(asked: Pod, args: dict[str, Any], more: dict[str, Any]) -> None:
     tightening = {name: value for name, value in more.items() if name not in args and name != "evictLocalStoragePods"}
 
@@ -144,8 +140,7 @@ def test_more_arguments_let_no_more_pods_go(asked: Pod, args: dict[str, Any], mo
     assert set(few) <= set(many)
 
 
-@given(pods, arguments)
-@thoroughly
+@holds_for(pods, arguments, quick=30, deep=300)
 def test_the_annotation_overrides_what_is_asked_of_single_pods_and_nothing_else(
     asked: Pod, args: dict[str, Any]
 ) -> None:
@@ -175,16 +170,14 @@ def unmarked(asked: Pod) -> Pod:
     )
 
 
-@given(pods, arguments)
-@thoroughly
+@holds_for(pods, arguments, quick=30, deep=300)
 def test_the_last_word_is_the_first_word_while_nothing_changes(asked: Pod, args: dict[str, Any]) -> None:
     view, evictor = ClusterView.of(around(asked), NOON), DefaultEvictor.parse(args)
 
     assert list(evictor.filter(view)(asked)) == list(evictor.pre_eviction_filter(view)(asked))
 
 
-@given(pods, arguments)
-@hypothesis_settings(max_examples=60, deadline=None)
+@holds_for(pods, arguments, quick=30, deep=300)
 def test_the_planner_keeps_a_pod_for_every_reason_of_berth_and_of_the_evictor(asked: Pod, args: dict[str, Any]) -> None:
     snapshot = around(asked)
     evictor = only(DefaultEvictor.parse(args))

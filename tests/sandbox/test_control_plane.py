@@ -273,6 +273,7 @@ def test_only_berths_services_have_an_account(playground: Sandbox) -> None:
 # --- a workload ---
 
 
+@pytest.mark.deep
 def test_a_filled_cluster_settles_with_what_was_planned_and_breaks_no_rule() -> None:
     said: list[str] = []
     with Sandbox.start(SandboxSettings(nodes=6), progress=said.append) as started, started.connect() as client:

@@ -24,7 +24,7 @@ from cluster_fixtures import refuse_other_contexts
 from sandbox.live_pods import SOON, make_pod, read_pod, wait_until
 from waiting import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 
 @pytest.fixture(scope="module")

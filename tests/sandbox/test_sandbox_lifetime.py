@@ -93,6 +93,7 @@ def test_a_block_leaves_neither_process_nor_folder(home: Path) -> None:
     started.stop()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_whatever_ends_the_starter_nothing_is_left(home: Path, number: signal.Signals) -> None:
     starter = subprocess.Popen([sys.executable, "-c", _STARTER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -106,6 +107,7 @@ def test_whatever_ends_the_starter_nothing_is_left(home: Path, number: signal.Si
     eventually("no folder is left", lambda: not list((home / "tmp").iterdir()), seconds=SOON)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_start_that_is_broken_off_leaves_nothing(home: Path, number: signal.Signals) -> None:
     starter = subprocess.Popen(
@@ -148,6 +150,7 @@ def test_a_component_that_hangs_is_waited_for_no_longer_than_allowed(home: Path)
     assert processes_that_mention(str(home / "tmp")) == []
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("home")
 def test_two_started_at_once_are_two_clusters() -> None:
     with ThreadPoolExecutor(2) as pool:
@@ -168,6 +171,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(sandbox_commands, arguments, catch_exceptions=False)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("home")
 def test_a_sandbox_of_the_command_line_stays_up_until_it_is_taken_down() -> None:
     assert json.loads(run("status", "--output", "json").stdout) == []
@@ -201,6 +205,7 @@ def test_a_sandbox_of_the_command_line_stays_up_until_it_is_taken_down() -> None
     assert "no sandbox 'mine' is up" in run("down", "--name", "mine").stderr
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("home")
 def test_a_sandbox_that_lost_a_component_is_shown_as_broken() -> None:
     with Sandbox.start(SandboxSettings(name="mine")) as started:
