@@ -1,5 +1,5 @@
 """Runs the descheduler service: `python -m berth_descheduler`."""
 
-from berth_descheduler.service import main
+from berth_descheduler.server import main
 
 main()

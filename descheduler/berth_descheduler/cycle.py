@@ -17,30 +17,27 @@ from berth_core.clock import Clock
 from berth_core.errors import InputError, PermanentError
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.snapshot import Snapshot
-from berth_descheduler import log_keys
-from berth_descheduler.display.report import summarise_plan
-from berth_descheduler.execution.beginnings import (
+from berth_descheduler import telemetry
+from berth_descheduler.migration.controller import PlanDeletedError, Workshop, carry_out
+from berth_descheduler.migration.history import PodName, find_resting
+from berth_descheduler.migration.manifests import MOST_MOVES
+from berth_descheduler.migration.nodes import sweep_cooling_nodes, sweep_freed_nodes
+from berth_descheduler.migration.operator_liveness import watch_operator
+from berth_descheduler.migration.plans import conclude_request, publish_plan, run_lease
+from berth_descheduler.migration.recovery import abort_plan, clear_leftovers
+from berth_descheduler.migration.validation import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    LastWord,
     NotBegun,
+    PlanReview,
     why_not_worth_it,
     why_others_come_first,
 )
-from berth_descheduler.execution.carrying_out import PlanDeletedError, Workshop, carry_out
-from berth_descheduler.execution.cooling_nodes import sweep_cooling_nodes
-from berth_descheduler.execution.freed_nodes import sweep_freed_nodes
-from berth_descheduler.execution.last_word import LastWord
-from berth_descheduler.execution.leases import run_lease
-from berth_descheduler.execution.leftovers import abort_plan, clear_leftovers
-from berth_descheduler.execution.operator_watch import watch_operator
-from berth_descheduler.execution.plan_objects import MOST_MOVES
-from berth_descheduler.execution.plan_review import PlanReview
-from berth_descheduler.execution.publishing import conclude_request, publish_plan
-from berth_descheduler.observers import CycleObserver
-from berth_descheduler.outcome import Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
-from berth_descheduler.plan_history import PodName, find_resting
+from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.planner import ClockDeadline, Plan, PlannerSettings, plan
-from berth_descheduler.policies.terms import Terms, TermsOf, judged_by_itself
+from berth_descheduler.policy.terms import Terms, TermsOf, judged_by_itself
+from berth_descheduler.report.documents import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
 from berth_kube.client import KubeClient
@@ -180,8 +177,8 @@ class Cycle:
             except PlanDeletedError:
                 continue
             except (PermanentError, InputError) as error:
-                keys = {log_keys.KEY_PLAN: one.metadata.name, log_keys.KEY_ERROR: str(error)}
-                _LOG.error(log_keys.WORK_FAILED, **keys)
+                keys = {telemetry.KEY_PLAN: one.metadata.name, telemetry.KEY_ERROR: str(error)}
+                _LOG.error(telemetry.WORK_FAILED, **keys)
                 text = f"Failed: it cannot be carried out: {error}"
                 abort_plan(self._client, one, self._around.clock, text, PlanPhase.FAILED)
 
@@ -217,7 +214,7 @@ class Cycle:
             others = why_others_come_first(found, snapshot, waited)
             if others is None or waited >= execution.pending_wait_seconds or self._around.stop.is_set():
                 return found, others
-            _LOG.info(log_keys.PODS_WAIT, **{log_keys.KEY_SENTENCE: others.sentence})
+            _LOG.info(telemetry.PODS_WAIT, **{telemetry.KEY_SENTENCE: others.sentence})
             self._around.stop.wait(min(pause, max(0.0, execution.pending_wait_seconds - waited)))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -329,12 +326,12 @@ class Cycle:
             seconds = self._around.clock.monotonic() - begun_at
             self._phases[phase.value] = self._phases.get(phase.value, 0.0) + seconds
             self._around.observer.phase_ended(phase, seconds)
-            keys = {log_keys.KEY_PHASE: phase.value, log_keys.KEY_SECONDS: round(seconds, 3)}
-            _LOG.debug(log_keys.PHASE_ENDED, **keys)
+            keys = {telemetry.KEY_PHASE: phase.value, telemetry.KEY_SECONDS: round(seconds, 3)}
+            _LOG.debug(telemetry.PHASE_ENDED, **keys)
 
     def _ended(self, outcome: Outcome) -> Outcome:
         self._around.observer.cycle_ended(outcome)
-        _LOG.info(log_keys.CYCLE_ENDED, **{log_keys.KEY_SENTENCE: outcome.sentence})
+        _LOG.info(telemetry.CYCLE_ENDED, **{telemetry.KEY_SENTENCE: outcome.sentence})
         return outcome
 
     def _outcome(

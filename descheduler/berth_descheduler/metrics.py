@@ -4,17 +4,26 @@ It does not own how they are served: `health` does.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Final
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, Self
 
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from berth_core.clock import Clock
+from berth_core.clock import Clock, read_timestamp
+from berth_core.errors import BerthError
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus
-from berth_descheduler.observers import Unobserved
-from berth_descheduler.outcome import Outcome, Phase, PlanOutcome
+from berth_descheduler import telemetry
+from berth_descheduler.controller.decisions import Known
+from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, Unobserved
 from berth_descheduler.planner import Fragmentation, Plan
-from berth_descheduler.planner.stranded_capacity import CapacityReport
+from berth_descheduler.planner.stranded_capacity import AskedShape, CapacityReport, report_capacity
+from berth_descheduler.policy.parsing import PolicyError
+from berth_descheduler.snapshots import read_capacity
+from berth_kube.client import KubeClient
 
 CYCLES: Final = "berth_cycles_total"
 CYCLE_FAILURES: Final = "berth_cycle_failures_total"
@@ -156,3 +165,128 @@ def _went_astray(status: MoveStatus) -> bool:
     """Tell whether a pod was evicted and its replacement is not where it was to be."""
     late = status.state is MoveState.FAILED and status.reason == MoveReason.REPLACEMENT_TIMEOUT
     return late or status.state is MoveState.ELSEWHERE
+
+
+# --- capacity meter --------------------------------------------------------------------------------------------------
+# The thread that measures the cluster's fragmentation every so often, for the metrics.
+
+_END_SECONDS: Final = 5.0
+"""How long a measurement under way is waited for at the end."""
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySettings:
+    """How often fragmentation is measured, and for which shapes."""
+
+    every_seconds: float | None = 300.0
+    """None: never."""
+
+    shapes: tuple[AskedShape, ...] = ()
+    """Where none is named: a half, a quarter and an eighth of the most frequent size of node."""
+
+
+class CapacityMeter:
+    """Measures at once and then every so often until it is left; what goes wrong is logged and tried again."""
+
+    def __init__(self, client: KubeClient, clock: Clock, metrics: CapacityMetrics, settings: CapacitySettings) -> None:
+        self._client = client
+        self._clock = clock
+        self._metrics = metrics
+        self._settings = settings
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="capacity-meter", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._settings.every_seconds is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_END_SECONDS)
+
+    def measure(self) -> None:
+        """Read the cluster and show how fragmented it is; raises a `KubeError`."""
+        begun_at = self._clock.monotonic()
+        report = report_capacity(read_capacity(self._client), self._settings.shapes, sizes_of_nodes=True)
+        self._metrics.show(report, self._clock.monotonic() - begun_at)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.measure()
+            except BerthError as error:
+                _LOG.warning(telemetry.CAPACITY_UNKNOWN, **{telemetry.KEY_ERROR: str(error)})
+            self._stop.wait(self._settings.every_seconds)
+
+
+# --- tally -----------------------------------------------------------------------------------------------------------
+# What the service counts and remembers of its runs: metrics by policy, and what the last planning found.
+
+
+class RunTally(CycleMetrics):
+    """Counts runs by policy beside what every cycle counts."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
+        super().__init__(registry, clock)
+        self.found: Plan | None = None
+        """What the run under way has found; None as long as it has not planned."""
+
+        self.busy = False
+        self._leader = Gauge(LEADER, "1 on the replica that serves the policies.", registry=registry)
+        self._policies = Gauge(POLICIES, "Policies by whether they can be run.", ["valid"], registry=registry)
+        self._runs = Counter(POLICY_RUNS, "Runs by policy and verdict.", ["policy", "verdict"], registry=registry)
+        self._running = Gauge(POLICY_RUNNING, "1 while a run of the policy is made.", ["policy"], registry=registry)
+        self._run_last = Gauge(POLICY_LAST_RUN, "When the last run began, in unix time.", ["policy"], registry=registry)
+        self._run_next = Gauge(
+            POLICY_NEXT_RUN, "When the next run is due, unix seconds.", ["policy"], registry=registry
+        )
+        self._named: set[str] = set()
+
+    def planned(self, plan: Plan) -> None:
+        """Remember what was found."""
+        super().planned(plan)
+        self.found = plan
+
+    @contextmanager
+    def running(self, policy: str) -> Iterator[None]:
+        """Show that a run is made."""
+        self.found = None
+        self.busy = True
+        self._running.labels(policy=policy).set(1)
+        try:
+            yield
+        finally:
+            self.busy = False
+            self._running.labels(policy=policy).set(0)
+
+    def run_ended(self, policy: str, verdict: str) -> None:
+        """Count a run."""
+        self._runs.labels(policy=policy, verdict=verdict).inc()
+
+    def lead(self, *, leading: bool) -> None:
+        """Show whether this replica serves the policies; what it knew of them is the leader's to show."""
+        self._leader.set(int(leading))
+        if not leading:
+            self.show(())
+
+    def show(self, known: Iterable[Known]) -> None:
+        """Show the policies as they are written down."""
+        listed = tuple(known)
+        bad = sum(isinstance(one.run, PolicyError) for one in listed)
+        self._policies.labels(valid="true").set(len(listed) - bad)
+        self._policies.labels(valid="false").set(bad)
+        for gone in self._named - {one.name for one in listed}:
+            for gauge in (self._run_last, self._run_next, self._running):
+                with suppress(KeyError):
+                    gauge.remove(gone)
+        self._named = {one.name for one in listed}
+        for one in listed:
+            status = one.policy.status
+            if (last := read_timestamp(status.last_run_time)) is not None:
+                self._run_last.labels(policy=one.name).set(last.timestamp())
+            if (next_run := read_timestamp(status.next_run_time)) is not None:
+                self._run_next.labels(policy=one.name).set(next_run.timestamp())

@@ -4,15 +4,73 @@ It does not own how that is found out: `landing` and `cycle` do.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, Protocol
 
-from berth_core.migration_plans import Achieved, MoveState, MoveStatus, PlanPhase
-from berth_core.plan_rooms import RoomState, RoomStatus
-from berth_descheduler.room_outcomes import conclude_rooms, describe_rooms
-from berth_descheduler.wording import count
+from berth_core.migration_plans import Achieved, MoveState, MoveStatus, PlanPhase, RoomReason, RoomState, RoomStatus
+from berth_descheduler.planner import Plan
+from berth_descheduler.text import count, first_few
+
+# --- room outcomes ---------------------------------------------------------------------------------------------------
+# What is said of a plan's rooms at its end: in which phase that leaves the plan, and a sentence for people.
+
+_ROOMS_SHOWN: Final = 3
+_PODS_SHOWN: Final = 3
+_MADE: Final = frozenset({RoomState.HELD, RoomState.TAKEN})
+_UNWANTED: Final = frozenset({MoveState.FAILED, MoveState.ELSEWHERE})
+
+
+def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) -> PlanPhase:
+    """Return the phase in which a plan ends that was to make room; what is not needed any more is no failure."""
+    failed = any(room.state is RoomState.FAILED for room in rooms)
+    if not failed and not any(status.state in _UNWANTED for status in statuses):
+        return PlanPhase.SUCCEEDED
+    landed = any(status.state is MoveState.LANDED for status in statuses)
+    return PlanPhase.PARTIAL if landed or any(room.state in _MADE for room in rooms) else PlanPhase.FAILED
+
+
+def describe_rooms(rooms: Sequence[RoomStatus]) -> str:
+    """Return who has the rooms, a sentence each where they are few; "" without rooms."""
+    if not rooms:
+        return ""
+    if len(rooms) <= _ROOMS_SHOWN:
+        return " ".join(f"Room for {room.name}: {_describe_room_outcome(room)}." for room in rooms)
+    made = sum(room.state is RoomState.TAKEN for room in rooms)
+    parts = [f"{made} of {len(rooms)} rooms taken by the pods that they were made for", *_count_others(rooms)]
+    return f"{', '.join(parts)}."
+
+
+def _describe_room_outcome(room: RoomStatus) -> str:
+    match room.state:
+        case RoomState.TAKEN:
+            shown = first_few([f"{slot.pod} on {slot.node}" for slot in room.taken], _PODS_SHOWN)
+            return f"taken by {shown}" if shown else "taken"
+        case RoomState.HELD:
+            return f"held by Reservation {room.reservation}"
+        case RoomState.RELEASED:
+            unneeded = room.reason in {RoomReason.POD_GONE, RoomReason.POD_PLACED}
+            return f"not needed any more{_why(room)}" if unneeded else f"given back{_why(room)}"
+        case RoomState.FAILED:
+            return f"not taken{_why(room)}" if room.reason == RoomReason.NOT_TAKEN else f"not made{_why(room)}"
+        case RoomState.PENDING | RoomState.WAITING:
+            return f"still {room.state.value}"
+
+
+def _why(room: RoomStatus) -> str:
+    return f" ({': '.join(part for part in (room.reason, room.message) if part)})" if room.reason else ""
+
+
+def _count_others(rooms: Sequence[RoomStatus]) -> Iterator[str]:
+    """Yield how many rooms are in each other state, with the reasons, the most frequent first."""
+    for state in (RoomState.HELD, RoomState.WAITING, RoomState.PENDING, RoomState.RELEASED, RoomState.FAILED):
+        found = [room for room in rooms if room.state is state]
+        reasons = Counter(room.reason for room in found if room.reason)
+        ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+        why = f" ({', '.join(f'{reason} {count}' for reason, count in ordered)})" if ordered else ""
+        if found:
+            yield f"{len(found)} {state.value.lower()}{why}"
 
 
 class Phase(StrEnum):
@@ -329,3 +387,57 @@ def _describe_room(room: RoomStatus) -> dict[str, Any]:
         "reservation": room.reservation,
         "taken": [{"pod": slot.pod, "node": slot.node} for slot in room.taken],
     }
+
+
+# --- observers -------------------------------------------------------------------------------------------------------
+# The protocol by which a cycle tells others how it fares, and the two observers that need nothing else.
+
+
+class CycleObserver(Protocol):
+    """Who is told what a cycle does; called in the cycle's thread, and must not raise."""
+
+    def phase_begun(self, phase: Phase) -> None:
+        """Take note that a phase begins."""
+
+    def phase_ended(self, phase: Phase, seconds: float) -> None:
+        """Take note that a phase is over."""
+
+    def planned(self, plan: Plan) -> None:
+        """Take note of what the planner found."""
+
+    def plan_published(self, name: str, *, approved: bool) -> None:
+        """Take note that a plan can be seen in the cluster; where it is not approved, a person is asked to."""
+
+    def plan_begun(self, name: str, moves: int) -> None:
+        """Take note that a plan is being carried out."""
+
+    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
+        """Take note of all moves' states; `wave` is the one under way. Called at every look, changed or not."""
+
+    def cycle_ended(self, outcome: Outcome) -> None:
+        """Take note of what the cycle did."""
+
+
+class Unobserved:
+    """An observer that does nothing; also the base of those that want to hear of some things only."""
+
+    def phase_begun(self, phase: Phase) -> None:
+        """Ignore it."""
+
+    def phase_ended(self, phase: Phase, seconds: float) -> None:
+        """Ignore it."""
+
+    def planned(self, plan: Plan) -> None:
+        """Ignore it."""
+
+    def plan_published(self, name: str, *, approved: bool) -> None:
+        """Ignore it."""
+
+    def plan_begun(self, name: str, moves: int) -> None:
+        """Ignore it."""
+
+    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
+        """Ignore it."""
+
+    def cycle_ended(self, outcome: Outcome) -> None:
+        """Ignore it."""

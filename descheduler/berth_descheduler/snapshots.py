@@ -19,9 +19,15 @@ from berth_core.pod_groups import POD_GROUP_TYPES, PodGroup, PodGroupWorkload, V
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
-from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from berth_core.storage import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+    Workload,
+)
 from berth_core.unreadable import refuse_unreadable
-from berth_core.workloads import Workload
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import (

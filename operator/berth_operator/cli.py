@@ -12,26 +12,18 @@ from urllib.parse import urlsplit
 import click
 import kopf
 
-from berth_core.clock import SystemClock
-from berth_core.durations import DurationError, parse_duration
-from berth_core.errors import BerthError, InputError
+from berth_core.clock import DurationError, SystemClock, parse_duration
+from berth_core.errors import BerthError, InputError, printable_line
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.printable import printable_line
 from berth_kube.client import ClientSettings, KubeClient, connect
-from berth_kube.configuration import ConfigurationSource, find_source
 from berth_kube.retries import RetryPolicy
-from berth_operator.bounds.limits import (
-    LimitSettings,
-    parse_limit,
-    parse_namespace_limits,
-    parse_namespace_tolerations,
-)
+from berth_kube.transport import ConfigurationSource, find_source
+from berth_operator.app import Program
 from berth_operator.handlers import declare
-from berth_operator.program import Program
+from berth_operator.quota.limits import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
 from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
-from berth_service.addresses import parse_address
-from berth_service.identity import unique_identity
 from berth_service.logs import configure_logs
+from berth_service.process import parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.0005

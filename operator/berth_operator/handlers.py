@@ -13,7 +13,7 @@ from typing import Any, Final
 import kopf
 
 from berth_core.errors import BerthError
-from berth_operator.program import Program
+from berth_operator.app import Program
 
 _FIRST_WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0)
 _LATER_WAITS_SECONDS: Final = 5.0

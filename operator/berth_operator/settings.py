@@ -8,8 +8,8 @@ from typing import Final
 
 from berth_core.errors import InputError, require_positive
 from berth_core.names import DEFAULT_NAMESPACE, HANDOVER_SECONDS, PLACEHOLDER_IMAGE, UNTRIED_SECONDS
-from berth_operator.bounds.limits import LimitSettings
-from berth_service.identity import unique_identity
+from berth_operator.quota.limits import LimitSettings
+from berth_service.process import unique_identity
 
 _SHORTEST_SETTLE_SECONDS: Final = 0.3
 _LONGEST_WEBHOOK_SECONDS: Final = 30

@@ -1,11 +1,12 @@
 """Owns time: the clock that everything which waits is given, and the API's way of writing a time.
 
-It does not own lengths of time as people write them: those are in `berth_core.durations`.
+It does not own lengths of time as people write them: those are in `berth_core.clock`.
 """
 
 import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -96,3 +97,75 @@ def format_precise_timestamp(moment: datetime) -> str:
 def _format_naive(moment: datetime, finest: str) -> str:
     # Not strftime: its %Y writes the year 1 as 1, which no reader of RFC 3339 takes.
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=finest) + "Z"
+
+
+# --- durations -------------------------------------------------------------------------------------------------------
+# Lengths of time in Go's notation, as `ttl` and the settings carry them.
+
+_NANOS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # U+00B5, micro sign
+    "\u03bcs": 1_000,  # Greek mu
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_MOST_NANOS: Final = (1 << 63) - 1
+_LONGEST_TEXT: Final = 128
+_NUMBER: Final = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_UNIT: Final = f"(?:{'|'.join(_NANOS)})"
+_PART: Final = re.compile(f"({_NUMBER})({_UNIT})")
+_WHOLE: Final = re.compile(f"[+-]?(?:0|(?:{_NUMBER}{_UNIT})+)")
+
+
+class DurationError(InputError):
+    """A text is no duration."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__("duration", value, "a duration such as 600s, 1h30m or 0s")
+
+
+@lru_cache(maxsize=1024)
+def parse_duration(text: str) -> timedelta:
+    """Return the length that a text in the notation of Go's `time.ParseDuration` names, to the microsecond.
+
+    It may be negative. Only what is written as nothing is zero, which means "never" in a TTL. Raises `DurationError`,
+    also for what Go's 64 bits of nanoseconds cannot hold.
+    """
+    if len(text) > _LONGEST_TEXT or not _WHOLE.fullmatch(text):
+        raise DurationError(text)
+    nanos = sum((Fraction(number) * _NANOS[unit] for number, unit in _parts(text)), Fraction(0))
+    if nanos > _MOST_NANOS:
+        raise DurationError(text)
+    length = timedelta(microseconds=max(round(nanos / 1_000), 1 if nanos else 0))
+    return -length if text.startswith("-") else length
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """Return the numbers and their units, in the order written."""
+    return [(match[1], match[2]) for match in _PART.finditer(text)]
+
+
+def format_duration(length: timedelta) -> str:
+    """Return a length as Go writes it: `1h30m0s`, `10m0s`, `1.5s`, `250ms`, `0s`."""
+    micros = length // timedelta(microseconds=1)
+    sign, micros = ("-", -micros) if micros < 0 else ("", micros)
+    if micros == 0:
+        return "0s"
+    if micros < 1_000:  # noqa: PLR2004 - microseconds in a millisecond
+        return f"{sign}{micros}µs"
+    if micros < 1_000_000:  # noqa: PLR2004 - microseconds in a second
+        return f"{sign}{_decimal(micros, 1_000)}ms"
+    minutes, micros = divmod(micros, 60_000_000)
+    hours, minutes = divmod(minutes, 60)
+    lead = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{lead}{_decimal(micros, 1_000_000)}s"
+
+
+def _decimal(count: int, unit: int) -> str:
+    """Return `count / unit` exactly, without trailing zeros; the unit is a power of ten."""
+    whole, rest = divmod(count, unit)
+    digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)

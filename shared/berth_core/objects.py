@@ -1,6 +1,6 @@
 """Owns the parts of Kubernetes' own API objects that Berth looks at, as immutable structs.
 
-It does not own workloads and storage (`berth_core.workloads`, `berth_core.storage`), nor what objects mean: matching,
+It does not own workloads and storage (`berth_core.storage`, `berth_core.storage`), nor what objects mean: matching,
 amounts and the snapshot that joins them are in modules of their own.
 
 Attributes carry the API's field names in snake case. A missing text is "", a missing list (), a missing map {};

@@ -1,26 +1,276 @@
 """Owns the cluster at one moment: all objects that Berth plans on, immutable and in a fixed order.
 
-It does not own how they are fetched, nor the form of the file: that is `berth_core.api_lists`'s.
+It does not own how they are fetched, nor the form of the file: that is `berth_core.snapshot`'s.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from berth_core.api_lists import Listed, decode_list, encode_items, encode_list, kind_of, name_of
 from berth_core.errors import InputError
-from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
-from berth_core.pod_groups import PodGroup, PodGroupWorkload, VolcanoJob
+from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from berth_core.pod_groups import (
+    POD_GROUP_API_VERSIONS,
+    POD_GROUP_KIND,
+    POD_GROUP_TYPES,
+    POD_GROUP_WORKLOAD_API_VERSION,
+    POD_GROUP_WORKLOAD_KIND,
+    VOLCANO_JOB_API_VERSION,
+    VOLCANO_JOB_KIND,
+    VOLCANO_POD_GROUP_API_VERSION,
+    PodGroup,
+    PodGroupWorkload,
+    VolcanoJob,
+)
 from berth_core.pod_requests import occupied_requests
+from berth_core.reservations import API_VERSION as RESERVATION_API_VERSION
+from berth_core.reservations import KIND as RESERVATION_KIND
 from berth_core.reservations import Reservation
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot_kinds import SnapshotKind, known_kinds, missing_kinds
-from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
-from berth_core.workloads import Workload
+from berth_core.storage import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+    Workload,
+)
+from berth_core.unreadable import MAX_DEPTH, cut, is_cut, mark, refuse_unreadable, stand_in, why_unreadable
+
+# --- api lists -------------------------------------------------------------------------------------------------------
+# The reading and writing of a `v1` List in JSON, the file in which people hand a cluster around.
+
+Listed: TypeAlias = (
+    Node
+    | Pod
+    | Workload
+    | PodDisruptionBudget
+    | PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | CSINode
+    | VolumeAttachment
+    | PriorityClass
+    | Namespace
+    | Reservation
+    | VolcanoJob
+    | PodGroup
+    | PodGroupWorkload
+)
+"""An object of a kind that Berth looks at."""
+
+_EXPECTED: Final = "a v1 List in JSON, as `berth snapshot` writes it"
+_TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
+    ("v1", "Node"): Node,
+    ("v1", "Pod"): Pod,
+    ("v1", "Namespace"): Namespace,
+    ("v1", "PersistentVolume"): PersistentVolume,
+    ("v1", "PersistentVolumeClaim"): PersistentVolumeClaim,
+    ("policy/v1", "PodDisruptionBudget"): PodDisruptionBudget,
+    ("scheduling.k8s.io/v1", "PriorityClass"): PriorityClass,
+    ("storage.k8s.io/v1", "StorageClass"): StorageClass,
+    ("storage.k8s.io/v1", "CSINode"): CSINode,
+    ("storage.k8s.io/v1", "VolumeAttachment"): VolumeAttachment,
+    ("apps/v1", "ReplicaSet"): Workload,
+    ("apps/v1", "StatefulSet"): Workload,
+    ("apps/v1", "Deployment"): Workload,
+    ("apps/v1", "DaemonSet"): Workload,
+    ("batch/v1", "Job"): Workload,
+    (RESERVATION_API_VERSION, RESERVATION_KIND): Reservation,
+    (VOLCANO_JOB_API_VERSION, VOLCANO_JOB_KIND): VolcanoJob,
+    (VOLCANO_POD_GROUP_API_VERSION, POD_GROUP_KIND): PodGroup,
+    **{(api_version, POD_GROUP_KIND): PodGroup for api_version in POD_GROUP_API_VERSIONS},
+    (POD_GROUP_WORKLOAD_API_VERSION, POD_GROUP_WORKLOAD_KIND): PodGroupWorkload,
+}
+_SAYING_THEIR_KIND: Final = (Workload, PodGroup)
+"""Types of several kinds or groups, which say themselves what they are."""
+_KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
+_DECODERS: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in _TYPES.items()}
+_AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_STAND_INS: Final = (Node, Pod, Reservation)
+"""Of these kinds one object that cannot be read does not keep the others from being planned on."""
+_LIST_LEVELS: Final = 2
+"""How much deeper than by itself an object is nested in a List."""
+_WITHOUT_SCHEMA: Final = re.compile(r"`\$\.spec\.tasks\[\d+]\.template\b")
+"""A place in a Reservation for which the API server has no schema, so that anything may stand there."""
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
+_WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
+
+
+class _Name(ApiStruct, frozen=True, kw_only=True):
+    """The name of an object, and why it was unreadable when the file was written."""
+
+    namespace: str = ""
+    name: str = ""
+    unreadable: str = ""
+
+
+class _Head(ApiStruct, frozen=True, kw_only=True):
+    """What an object is, read before the rest."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: _Name = _Name()
+
+
+class _List(ApiStruct, frozen=True, kw_only=True):
+    """A List whose items are not read yet."""
+
+    api_version: str = ""
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+    kinds: tuple[str, ...] = ()
+    """Of which kinds it was made, also of those of which it has no object; nothing where it does not say."""
+
+
+_LIST_DECODER: Final = msgspec.json.Decoder(_List)
+_HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
+_ANY_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedList:
+    """The objects of a List in its order, and of which kinds it says that it was made."""
+
+    objects: tuple[Listed, ...]
+    kinds: tuple[str, ...]
+
+
+def decode_list(raw: bytes) -> DecodedList:
+    """Return the objects of a List without those of kinds that Berth does not look at.
+
+    Raises `InputError` that says what is wrong with the file, or names the object and the field.
+    """
+    listed = _decode_outside(raw)
+    if listed.kind != "List" or listed.api_version != "v1":
+        found = f"{listed.kind or 'an object without a kind'} of apiVersion {listed.api_version or '(none)'}"
+        raise InputError("the snapshot", None, _EXPECTED, said=f"a {found}" if listed.kind else found)
+    if listed.items is None:
+        raise InputError("the snapshot's field items", None, "the list of objects", said="missing")
+    objects = (_decode_item(index, item) for index, item in enumerate(listed.items))
+    return DecodedList(tuple(one for one in objects if one is not None), listed.kinds)
+
+
+def encode_list(objects: Iterable[Listed], kinds: Iterable[str]) -> bytes:
+    """Return a List in JSON of objects in the order given; the same objects and kinds give the same bytes."""
+    items = [_with_kind(one) for one in objects]
+    return msgspec.json.encode(
+        {"apiVersion": "v1", "kind": "List", "kinds": list(kinds), "items": items}, order="deterministic"
+    )
+
+
+def encode_items(items: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return a List in JSON of API objects as they are."""
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(items)})
+
+
+def kind_of(one: Listed) -> tuple[str, str]:
+    """Return an object's `apiVersion` and `kind`."""
+    return (one.api_version, one.kind) if isinstance(one, _SAYING_THEIR_KIND) else _KINDS[type(one)]
+
+
+def name_of(one: Listed) -> str:
+    """Return an object's kind and name, for people."""
+    return _title(kind_of(one)[1], one.metadata.namespace, one.metadata.name)
+
+
+def _with_kind(one: Listed) -> dict[str, Any]:
+    """Return an object in builtins, with its apiVersion and kind."""
+    body: dict[str, Any] = msgspec.to_builtins(one)
+    if isinstance(one, Workload | PodGroup):
+        return body
+    api_version, kind = kind_of(one)
+    return {"apiVersion": api_version, "kind": kind, **body}
+
+
+def _decode_outside(raw: bytes) -> _List:
+    """Return the List with its items unread."""
+    if not raw.strip():
+        raise InputError("the snapshot", None, _EXPECTED, said="empty")
+    try:
+        return _LIST_DECODER.decode(raw)
+    except RecursionError:
+        return _decode_outside(cut(raw, outer_levels=_LIST_LEVELS))
+    except msgspec.ValidationError as error:
+        misfit = _misfit("the snapshot", error)
+        raise InputError(misfit.field, None, _EXPECTED, said=misfit.said) from error
+    except _UNREADABLE as error:
+        said = f"cut off after {len(raw)} bytes" if "truncated" in str(error) else f"no JSON ({error})"
+        raise InputError("the snapshot", None, _EXPECTED, said=said) from error
+
+
+def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
+    """Return one object, None if it is of a kind that Berth does not look at."""
+    place = f"items[{index}]"
+    try:
+        head = _HEAD_DECODER.decode(raw)
+        if not head.kind or not head.metadata.name:
+            missing = "metadata.name" if head.kind else "kind"
+            raise InputError(f"{place}.{missing}", None, "that of an API object", said="missing")
+        type_ = _TYPES.get((head.api_version, head.kind))
+        if type_ is None:
+            return None
+        place = _title(head.kind, head.metadata.namespace, head.metadata.name)
+        return _decode_as(type_, head, raw)
+    except msgspec.ValidationError as error:
+        raise _misfit(place, error) from error
+    except _UNREADABLE as error:
+        raise InputError(place, None, "an API object in JSON", said=f"no JSON ({error})") from error
+
+
+def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | None:
+    """Return an object of a known type, its stand-in where the API server may have one that cannot be read.
+
+    None where the stand-in would be a group of pods.
+    """
+    why = head.metadata.unreadable
+    if not why and (is_cut(raw) or _may_be_too_deep(raw)):
+        why = why_unreadable(_ANY_DECODER.decode(cut(bytes(raw))), None)
+    if not why:
+        try:
+            return _DECODERS[head.api_version, head.kind].decode(raw)
+        except msgspec.ValidationError as error:
+            may_be_odd = type_ is Reservation and _WITHOUT_SCHEMA.search(str(error))
+            if not may_be_odd and type_ not in POD_GROUP_TYPES:
+                raise
+            why = str(error)
+    if type_ in POD_GROUP_TYPES:
+        return None
+    body = mark(_ANY_DECODER.decode(cut(bytes(raw))), why)
+    if type_ is Reservation:
+        return Reservation.read(body)
+    one = stand_in(body, type_, why)
+    if type_ not in _STAND_INS:
+        refuse_unreadable(head.kind, one.metadata)
+    return one
+
+
+def _may_be_too_deep(raw: msgspec.Raw) -> bool:
+    """Return whether an object has enough brackets to be nested too deeply; nearly none has."""
+    text = bytes(raw)
+    return text.count(b"{") + text.count(b"[") > MAX_DEPTH
+
+
+def _misfit(place: str, error: msgspec.ValidationError) -> InputError:
+    """Return a field of the wrong type as an error of the input."""
+    parts = _AT_PATH.fullmatch(str(error))
+    what, path = (parts["what"], parts["path"]) if parts else (str(error), None)
+    field = f"{place}: {path}" if path else place
+    if types := _WRONG_TYPE.fullmatch(what):
+        return InputError(field, None, f"{types['expected']}", said=f"of JSON type {types['got']}")
+    return InputError(field, None, "what the Kubernetes API serves", said=f"unreadable ({what})")
+
+
+def _title(kind: str, namespace: str, name: str) -> str:
+    """Return an object's kind and name, for people."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
 
 _FIELDS: Final[Mapping[type[Listed], str]] = {
     Node: "nodes",

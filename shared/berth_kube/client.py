@@ -13,22 +13,11 @@ import msgspec
 from urllib3.response import BaseHTTPResponse
 
 from berth_core.clock import Clock, SystemClock
-from berth_kube.configuration import find_source
-from berth_kube.decoding import AS_DICT, T, decode
 from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, UnreachableError
-from berth_kube.grants import right_of
-from berth_kube.jitter import CHANCE
-from berth_kube.listing import PAGE_SIZE, Listing, read_all
+from berth_kube.listing import AS_DICT, PAGE_SIZE, Listing, T, decode, read_all
 from berth_kube.resources import PODS, Resource
-from berth_kube.retries import Repeatable, RetryPolicy
-from berth_kube.transport import (
-    JSON_PATCH,
-    MERGE_PATCH,
-    ConnectionSettings,
-    Query,
-    Request,
-    Transport,
-)
+from berth_kube.retries import CHANCE, Repeatable, RetryPolicy, right_of
+from berth_kube.transport import JSON_PATCH, MERGE_PATCH, ConnectionSettings, Query, Request, Transport, find_source
 from berth_kube.watching import WatchItem, WatchSettings, follow
 
 R = TypeVar("R")

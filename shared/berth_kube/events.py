@@ -2,17 +2,21 @@
 
 It does not own the reasons: each program has its own list of them.
 """
-# ruff: noqa: A002 - an Event's `type`
 
 import hashlib
 import logging
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from berth_core.clock import Clock, SystemClock, format_timestamp
 from berth_core.reservations import ObjectReference
 from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, KubeError
-from berth_kube.resources import EVENTS
+from berth_kube.errors import AlreadyExistsError, ConflictError, KubeError
+from berth_kube.listing import AS_DICT, T
+from berth_kube.resources import EVENTS, NODES
+
+# ruff: noqa: A002 - an Event's `type`
+
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_MESSAGE: Final = 1024
@@ -87,3 +91,56 @@ def _count_up(client: KubeClient, metadata: dict[str, str], now: str) -> None:
     known = client.get(EVENTS, name, namespace=namespace)
     body = {"count": (known.get("count") or 0) + 1, "lastTimestamp": now}
     client.merge_patch(EVENTS, name, body, namespace=namespace)
+
+
+# --- taints ----------------------------------------------------------------------------------------------------------
+# Putting one taint on a node and taking it off again, leaving those of others as they are.
+#
+# The API server treats a node's taints as one atomic list (a strategic merge patch replaces it whole), so that each
+# change reads the list and writes it back on the condition that the node is as it was read.
+
+# ruff: noqa: A002 - `type` is what a caller passes: the type of what comes back
+
+
+_TRIES: Final = 8
+
+RawTaints = list[dict[str, Any]]
+
+
+def put_taint(
+    client: KubeClient, node: str, *, key: str, value: str, effect: str = "NoSchedule", type: type[T] = AS_DICT
+) -> T:
+    """Put a taint on a node, or change the value of the one that is there; return the node.
+
+    Raises NotFoundError where the node is gone, ConflictError where others change it all the time.
+    """
+    wanted = {"key": key, "value": value, "effect": effect}
+
+    def change(taints: RawTaints) -> RawTaints:
+        others = [taint for taint in taints if (taint["key"], taint["effect"]) != (key, effect)]
+        return [*others, wanted]
+
+    return _change_taints(client, node, change, type)
+
+
+def remove_taint(client: KubeClient, node: str, *, key: str, type: type[T] = AS_DICT) -> T:
+    """Take all taints of a key off a node; return the node. Raises as `put_taint` does."""
+    return _change_taints(client, node, lambda taints: [taint for taint in taints if taint["key"] != key], type)
+
+
+def _change_taints(client: KubeClient, node: str, change: Callable[[RawTaints], RawTaints], type_: type[T]) -> T:
+    """Read, change and write back a node's taints until nobody wrote in between; nothing is written for no change."""
+    conflict: ConflictError | None = None
+    for _ in range(_TRIES):
+        body = client.get(NODES, node)
+        taints: RawTaints = body["spec"].get("taints") or []
+        changed = change(taints)
+        if changed == taints:
+            return client.get(NODES, node, type=type_)
+        precondition = {"resourceVersion": body["metadata"]["resourceVersion"]}
+        patch = {"metadata": precondition, "spec": {"taints": changed or None}}
+        try:
+            return client.merge_patch(NODES, node, patch, type=type_)
+        except ConflictError as error:
+            conflict = error
+    raise conflict or AssertionError("unreachable: at least one try is made")

@@ -20,8 +20,8 @@ from berth_core.errors import PermanentError
 from berth_core.objects import ObjectMeta
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
-from berth_kube.jitter import CHANCE
 from berth_kube.resources import LEASES
+from berth_kube.retries import CHANCE
 
 _LOG = logging.getLogger(__name__)
 

@@ -5,10 +5,198 @@ It does not own what the objects are.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 
-from berth_kube.decoding import Page, T, decode_page
-from berth_kube.errors import Call, GoneError
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.migration_plans import MigrationPlan
+from berth_core.policies import DeschedulerPolicy
+from berth_core.unreadable import cut, is_cut, is_too_deep, mark, stand_in, why_unreadable
+from berth_kube.errors import Call, GoneError, KubeError, Status, UnexpectedObjectError, error_from_decoding
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+# The decoding of answers into the types that callers ask for, and the decoders' cache.
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # what is asked for without a type is a dict; Python says so from 3.13
+
+    T = TypeVar("T", default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+AS_DICT: Any = dict
+"""The type that callers get who ask for none."""
+
+_PAGE_LEVELS: Final = 2
+"""How much deeper than by itself an object is nested in a page."""
+_EVENT_LEVELS: Final = 1
+"""How much deeper than by itself an object is nested in an event."""
+_WITH_ANY_VALUES: Final[tuple[Any, ...]] = (dict, MigrationPlan, DeschedulerPolicy)
+"""The types that keep values without a schema, which may be nested as deep as a tenant likes."""
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """The metadata of a page: the list's resourceVersion and the token of the next page ("" on the last)."""
+
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list; Go writes an empty list as null now and then."""
+
+    metadata: ListMeta = ListMeta()
+    items: tuple[T, ...] | None = None
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch; `object` is decoded by its type."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    """The part of any object that tells its resourceVersion."""
+
+    metadata: ListMeta = ListMeta()
+
+
+@lru_cache(maxsize=256)
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
+    """Return the decoder of a type; building one takes longer than using it."""
+    return msgspec.json.Decoder(dict[str, Any] if type_ is dict else type_)
+
+
+@lru_cache(maxsize=256)
+def _page_decoder(item_type: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
+    """Return the decoder of a page of a type."""
+    return msgspec.json.Decoder(Page[dict[str, Any]] if item_type is dict else Page[item_type])
+
+
+def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
+    """Return an object; raises MalformedAnswerError or UnexpectedObjectError.
+
+    One that is asked for without a type and cannot be read as a whole comes as its stand-in.
+    """
+    cache_key: Any = type_
+    try:
+        decoded: T = _decoder(cache_key).decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if isinstance(error, RecursionError):
+            return _without_depths(call, body, type_)
+        raise error_from_decoding(call, error) from error
+    if type_ in _WITH_ANY_VALUES and is_too_deep(decoded):
+        return _without_depths(call, body, type_)
+    return decoded
+
+
+def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
+    """Return the stand-in of an undecoded object that is nested too deeply; raises where a type was asked for."""
+    shallow = _readable(call, cut(bytes(body)))
+    why = why_unreadable(shallow, None)
+    cache_key: Any = type_
+    if cache_key is not dict:
+        raise error_from_decoding(call, msgspec.ValidationError(why))
+    marked: Any = mark(shallow, why) if isinstance(shallow.get("metadata"), dict) else shallow
+    return marked  # type: ignore[no-any-return]  # it was asked for without a type
+
+
+def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
+    """Return one of many objects, its stand-in where it cannot be decoded.
+
+    Raises MalformedAnswerError or UnexpectedObjectError where not even its name can be read.
+    """
+    cache_key: Any = type_
+    failure: Exception | None = None
+    try:
+        decoded: T = _decoder(cache_key).decode(body)
+        if not is_cut(body) and not (type_ in _WITH_ANY_VALUES and is_too_deep(decoded)):
+            return decoded
+    except (msgspec.ValidationError, RecursionError) as error:
+        failure = error
+    except msgspec.DecodeError as error:
+        raise error_from_decoding(call, error) from error
+    shallow = _readable(call, cut(bytes(body)))
+    return _stand_in(call, shallow, type_, failure)
+
+
+def _stand_in(call: Call, shallow: dict[str, Any], type_: type[T], failure: Exception | None) -> T:
+    """Return what stands in for an object without its too deep values."""
+    why = why_unreadable(shallow, failure)
+    cache_key: Any = type_
+    try:
+        found: Any = mark(shallow, why) if cache_key is dict else stand_in(shallow, type_, why)
+    except (InputError, msgspec.ValidationError) as error:
+        raise error_from_decoding(call, _as_misfit(failure or error)) from error
+    return found  # type: ignore[no-any-return]  # a dict was asked for, or it is of the type
+
+
+def _as_misfit(error: Exception) -> msgspec.DecodeError:
+    """Return an error as one of decoding."""
+    return error if isinstance(error, msgspec.DecodeError) else msgspec.ValidationError(str(error))
+
+
+def _readable(call: Call, shallow: bytes) -> dict[str, Any]:
+    """Return an object from which too deep values were cut."""
+    cache_key: Any = dict
+    try:
+        found: dict[str, Any] = _decoder(cache_key).decode(shallow)
+    except msgspec.DecodeError as error:
+        raise error_from_decoding(call, error) from error
+    return found
+
+
+def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:
+    """Return a page of objects; raises MalformedAnswerError or UnexpectedObjectError.
+
+    Only where the page as a whole cannot be decoded its objects are decoded one by one, with a stand-in for each that
+    cannot be: that takes several times as long.
+    """
+    cache_key: Any = item_type
+    try:
+        page: Page[T] = _page_decoder(cache_key).decode(body)
+    except (msgspec.ValidationError, RecursionError) as error:
+        return _decode_one_by_one(call, body, item_type, error)
+    except msgspec.DecodeError as error:
+        raise error_from_decoding(call, error) from error
+    if item_type in _WITH_ANY_VALUES and any(map(is_too_deep, page.items or ())):
+        return _decode_one_by_one(call, body, item_type, None)
+    return page
+
+
+def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exception | None) -> Page[T]:
+    """Return a page whose objects are decoded each by itself; raises the page's error where that is no help."""
+    raw_type: Any = msgspec.Raw
+    try:
+        page: Page[msgspec.Raw] = _page_decoder(raw_type).decode(cut(body, outer_levels=_PAGE_LEVELS))
+        items = tuple(decode_item(call, raw, item_type) for raw in page.items or ())
+    except (msgspec.DecodeError, KubeError) as error:
+        raise error_from_decoding(call, _as_misfit(failure or error)) from error
+    return Page(page.metadata, items)
+
+
+def decode_event(call: Call, line: bytes) -> WatchEvent:
+    """Return one line of a watch with its object undecoded, and without the values that are nested too deeply."""
+    try:
+        return decode(call, line, WatchEvent)
+    except UnexpectedObjectError:
+        return decode(call, cut(line, outer_levels=_EVENT_LEVELS), WatchEvent)
+
+
+def resource_version_of(call: Call, raw_object: msgspec.Raw) -> str:
+    """Return the resourceVersion of an undecoded object."""
+    return decode(call, raw_object, _Versioned).metadata.resource_version
+
+
+def decode_error_status(call: Call, raw_object: msgspec.Raw) -> Status:
+    """Return the Status that an ERROR event carries."""
+    return decode(call, raw_object, Status)
+
 
 PAGE_SIZE: Final = 500
 _PAGED_ATTEMPTS: Final = 3

@@ -19,9 +19,8 @@ from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
 from berth_core.errors import PermanentError
-from berth_kube.decoding import T, decode_error_status, decode_event, decode_item, resource_version_of
 from berth_kube.errors import Call, KubeError, UnreachableError, error_from_status
-from berth_kube.listing import Listing
+from berth_kube.listing import Listing, T, decode_error_status, decode_event, decode_item, resource_version_of
 from berth_kube.retries import Backoff
 
 _LOG = logging.getLogger(__name__)

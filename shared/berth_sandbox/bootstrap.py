@@ -5,7 +5,8 @@ It does not own those CRDs, rules and policies: they are the ones that a real cl
 
 import importlib.resources
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from berth_kube.resources import (
     CLUSTER_ROLES,
     CRDS,
     DESCHEDULER_POLICIES,
+    LEASES,
     MIGRATION_PLANS,
     NAMESPACES,
     RESERVATIONS,
@@ -181,3 +183,72 @@ def _read_documents(folder: Traversable) -> Iterable[dict[str, Any]]:
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".yaml"):
             yield from (document for document in yaml.safe_load_all(file.read_text(encoding="utf-8")) if document)
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+# How the sandbox's nodes look when they join.
+
+_WIDTH: Final = 3
+_LEASE_NAMESPACE: Final = "kube-node-lease"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """What a new node offers and carries."""
+
+    cpu: str = "16"
+    memory: str = "64Gi"
+    pods: int = 110
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Mapping[str, str]] = ()
+    extended: Mapping[str, str] = field(default_factory=dict)
+    """Further allocatable resources, such as `{"example.com/gpu": "8"}`."""
+
+
+def node_names(prefix: str, first: int, count: int) -> tuple[str, ...]:
+    """Return the names of nodes numbered from `first`, of one width so that they sort."""
+    return tuple(f"{prefix}{number:0{_WIDTH}d}" for number in range(first, first + count))
+
+
+def build_node(name: str, shape: NodeShape) -> dict[str, Any]:
+    """Return a node as a kubelet registers it."""
+    amounts = {"cpu": shape.cpu, "memory": shape.memory, "pods": str(shape.pods), **shape.extended}
+    labels = {
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "type": "kwok",
+        **shape.labels,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": [dict(taint) for taint in shape.taints]},
+        "status": {
+            "allocatable": amounts,
+            "capacity": amounts,
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": "",
+                "containerRuntimeVersion": "kwok",
+                "kernelVersion": "kwok",
+                "kubeProxyVersion": "",
+                "kubeletVersion": "kwok",
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": "kwok",
+                "systemUUID": "",
+            },
+        },
+    }
+
+
+def remove_leases(client: KubeClient) -> None:
+    """Remove every node's lease, which kwok makes anew.
+
+    A kubelet that starts again takes up its own lease; kwok calls itself something else at each start and would wait
+    until the leases run out.
+    """
+    for lease in client.list(LEASES, namespace=_LEASE_NAMESPACE).items:
+        client.delete(LEASES, lease["metadata"]["name"], namespace=_LEASE_NAMESPACE)

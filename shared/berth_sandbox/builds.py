@@ -11,16 +11,25 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.folders import cache_folder
-from berth_sandbox.go_modules import GoModule, Program, build_compile_command, build_list_command
-from berth_sandbox.go_toolchain import INSTEAD_OF_BUILDING, find_go, go_environment
-from berth_sandbox.locks import exclusive_lock
+from berth_sandbox.folders import cache_folder, exclusive_lock
+from berth_sandbox.go_toolchain import (
+    CONTROL_PLANE,
+    HELM,
+    INSTEAD_OF_BUILDING,
+    KUBECTL,
+    GoModule,
+    Program,
+    build_compile_command,
+    build_list_command,
+    find_go,
+    go_environment,
+)
 
 _SAY_EVERY_SECONDS: Final = 5.0
 _TAIL_LINES: Final = 12
@@ -184,3 +193,50 @@ def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) ->
         f"building {what} failed: `{' '.join(command[:3])} ...` said\n{said}\n"
         f"The build needs the Go module proxy (GOPROXY) and room for Go's caches; without them: {INSTEAD_OF_BUILDING}"
     )
+
+
+# --- binaries --------------------------------------------------------------------------------------------------------
+# Where programs come from: KUBEBUILDER_ASSETS, else our own cached build.
+
+ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
+
+
+def find_binaries(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
+    """Return the path of every program of the control plane, building what is neither given nor cached.
+
+    Raises `SandboxUnavailableError` when something is missing and cannot be built.
+    """
+    found: dict[str, Path] = {}
+    for module in CONTROL_PLANE:
+        names = [program.name for program in module.programs]
+        given = {name: path for name in names if (path := _given(name, environ)) is not None}
+        found |= given if len(given) == len(names) else build_programs(module, progress) | given
+    return found
+
+
+def find_kubectl(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Path:
+    """Return kubectl: the one on the PATH, in KUBEBUILDER_ASSETS, or built."""
+    return _find_tool(KUBECTL, "kubectl", progress, environ)
+
+
+def find_helm(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Path:
+    """Return helm: the one on the PATH, in KUBEBUILDER_ASSETS, or built."""
+    return _find_tool(HELM, "helm", progress, environ)
+
+
+def _find_tool(module: GoModule, name: str, progress: Callable[[str], None], environ: Mapping[str, str]) -> Path:
+    on_path = shutil.which(name, path=environ.get("PATH", ""))
+    if on_path is not None:
+        return Path(on_path)
+    return _given(name, environ) or build_programs(module, progress)[name]
+
+
+def _given(name: str, environ: Mapping[str, str]) -> Path | None:
+    """Return a program of the folder that the user names, None when it is not there."""
+    folder = environ.get(ASSETS_VARIABLE, "")
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise SandboxUnavailableError(f"{ASSETS_VARIABLE} is {folder!r}, which is no folder; mend or unset it")
+    path = Path(folder, name)
+    return path.resolve() if os.access(path, os.X_OK) and path.is_file() else None

@@ -3,11 +3,13 @@
 It does not own what stands in those files.
 """
 
+import fcntl
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -121,3 +123,23 @@ def remove_folder(root: Path) -> None:
         if not root.exists():
             return
         time.sleep(_REMOVE_PAUSE_SECONDS)
+
+
+# --- locks -----------------------------------------------------------------------------------------------------------
+# Locks between processes: whoever holds the file's lock works, the others wait.
+
+
+@contextmanager
+def exclusive_lock(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of a file, which is made if need be; `on_wait` is called once when another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

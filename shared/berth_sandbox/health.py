@@ -3,13 +3,22 @@
 It does not own waiting until it is well: that is `readiness`.
 """
 
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
+
+import urllib3
 
 from berth_core.objects import Node
 from berth_kube.client import KubeClient
 from berth_kube.errors import KubeError
 from berth_kube.resources import NODES
-from berth_sandbox.components import Component
+from berth_sandbox import certificates, processes
+from berth_sandbox.components import Component, health_url
+from berth_sandbox.errors import ComponentError
+from berth_sandbox.folders import SandboxFolder
+from berth_sandbox.ports import Ports
 
 CONTROLLERS_TAINT = "node.kubernetes.io/"
 """How the taints begin that the node controllers set and take off by themselves."""
@@ -48,3 +57,49 @@ def is_usable(node: Node) -> bool:
     """Tell whether a node is ready and no longer carries a taint of the node controllers."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     return ready and not any(taint.key.startswith(CONTROLLERS_TAINT) for taint in node.spec.taints)
+
+
+# --- readiness -------------------------------------------------------------------------------------------------------
+# The waiting until components answer that they are ready, each wait with a bound.
+
+_POLL_SECONDS: Final = 0.03
+_REQUEST_TIMEOUT: Final = urllib3.Timeout(connect=1.0, read=5.0)
+_OK: Final = 200
+
+
+def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, ports: Ports, *, deadline: float) -> None:
+    """Wait until every component is ready; raise `ComponentError` when one has ended or the deadline passes."""
+    authority = str(folder.certificate(certificates.AUTHORITY))
+    with urllib3.PoolManager(ca_certs=authority, retries=False, timeout=_REQUEST_TIMEOUT) as pool:
+        for component in components:
+            url = health_url(component, ports)
+            wait_for(
+                lambda url=url: _is_healthy(pool, url),  # type: ignore[misc]
+                component=component,
+                folder=folder,
+                deadline=deadline,
+            )
+
+
+def wait_for(condition: Callable[[], bool], *, component: Component, folder: SandboxFolder, deadline: float) -> None:
+    """Wait until the condition holds, which the component is to bring about; raise `ComponentError` when it cannot."""
+    while not condition():
+        if not processes.is_present(component, folder):
+            raise ComponentError(_describe("ended at its start", component, folder))
+        if time.monotonic() > deadline:
+            raise ComponentError(_describe("was not ready in time", component, folder))
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_healthy(pool: urllib3.PoolManager, url: str) -> bool:
+    """Tell whether the address answers 200."""
+    try:
+        return pool.request("GET", url).status == _OK
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+def _describe(what: str, component: Component, folder: SandboxFolder) -> str:
+    """Return what happened to a component, with the end of its log."""
+    tail = processes.read_log_tail(component, folder)
+    return f"{component} {what}; the end of {folder.log(component)}:\n{tail}"

@@ -3,32 +3,172 @@
 It does not own how components are started (`startup`) or where their binaries come from (`binaries`).
 """
 
+import datetime as dt
+import fcntl
+import os
+import shutil
 import signal
 import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node
-from berth_kube.client import ClientSettings, KubeClient
+from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.resources import NODES
 from berth_kube.retries import NO_RETRIES
-from berth_sandbox import bootstrap, processes, readiness
-from berth_sandbox.binaries import find_binaries
-from berth_sandbox.claims import claim_folder
-from berth_sandbox.components import Binaries, Component
-from berth_sandbox.configuration import build_token_kubeconfig, context_name, write_kubeconfig
-from berth_sandbox.errors import SandboxError
-from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder
+from berth_sandbox import bootstrap, health, processes
+from berth_sandbox.bootstrap import NodeShape, build_node, node_names, remove_leases
+from berth_sandbox.builds import find_binaries
+from berth_sandbox.certificates import write_certificates
+from berth_sandbox.components import (
+    Binaries,
+    Component,
+    ComponentPlace,
+    build_command,
+    build_token_kubeconfig,
+    context_name,
+    write_configuration,
+    write_kubeconfig,
+)
+from berth_sandbox.errors import SandboxError, SandboxNameError
+from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder, temporary_folder
 from berth_sandbox.health import SandboxHealth, count_nodes, usable_nodes
-from berth_sandbox.nodes import NodeShape, build_node, node_names, remove_leases
-from berth_sandbox.ports import Ports
-from berth_sandbox.record import SandboxRecord, read_record
+from berth_sandbox.ports import PortReservation, Ports
+from berth_sandbox.record import SandboxRecord, read_record, write_record
 from berth_sandbox.settings import SandboxSettings
-from berth_sandbox.startup import Progress, bring_up, connect_as_admin, expected_components, start_components
 from berth_sandbox.watchdog import Watchdog
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+# The taking of a sandbox's folder: two starts under one name never share it.
+
+
+@contextmanager
+def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
+    """Yield an empty folder for a new sandbox; raise `SandboxNameError` when one of that name is up or starting.
+
+    The folder itself is locked while it is being filled, and what a dead sandbox left in it is removed.
+    """
+    if name is None:
+        folder = SandboxFolder(temporary_folder())
+        folder.make()
+        yield folder
+        return
+    folder = SandboxFolder(named_folder(name))
+    lock = _lock_folder(folder.root, name)
+    try:
+        live = processes.find_live(folder)
+        if live:
+            raise SandboxNameError(
+                f"the sandbox {name!r} is already up; use it, or stop it with `berth sandbox down --name {name}`"
+            )
+        _empty(folder.root)
+        folder.make()
+        yield folder
+    finally:
+        os.close(lock)
+
+
+def _lock_folder(root: Path, name: str) -> int:
+    """Return a locked descriptor of the folder, making it first; whoever stops a sandbox may remove it meanwhile."""
+    while True:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(root, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_ino == root.stat().st_ino:
+                return descriptor
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise SandboxNameError(f"the sandbox {name!r} is just being started by another process") from error
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)
+
+
+def _empty(root: Path) -> None:
+    """Remove what is in a folder, not the folder."""
+    for entry in root.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+# --- startup ---------------------------------------------------------------------------------------------------------
+# The order in which a sandbox comes up, from empty folder to ready control plane.
+
+Progress = Callable[[str], None]
+"""Takes one line of text for people."""
+
+_FIRST = (Component.ETCD, Component.API_SERVER)
+
+
+def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSettings, progress: Progress) -> SandboxRecord:
+    """Start every component in the folder and return the record once all are ready and Berth is installed."""
+    deadline = time.monotonic() + settings.timeout_seconds
+    now = dt.datetime.now(dt.UTC)
+    reservation = PortReservation.make()
+    try:
+        record = SandboxRecord(
+            settings=settings,
+            ports=reservation.ports,
+            binaries={name: str(path) for name, path in binaries.items()},
+            started=now.isoformat(timespec="seconds"),
+        )
+        write_certificates(folder, now=now)
+        write_configuration(folder, reservation.ports, settings)
+        write_record(folder, record)
+        _start_control_plane(record.place(folder), settings, deadline, progress)
+    finally:
+        reservation.release()
+    return record
+
+
+def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadline: float, progress: Progress) -> None:
+    """Start the API server first, then everything that needs it, and install Berth meanwhile."""
+    progress("starting etcd and kube-apiserver")
+    start_components(_FIRST, place)
+    health.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
+    second = tuple(component for component in expected_components(settings) if component not in _FIRST)
+    progress("starting " + ", ".join(second))
+    start_components(second, place)
+    with connect_as_admin(place.folder) as client:
+        bootstrap.install_berth(client)
+    health.wait_until_ready(second, place.folder, place.ports, deadline=deadline)
+    with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as prober:
+        health.wait_for(
+            lambda: bootstrap.is_installed(prober),
+            component=Component.CONTROLLER_MANAGER,
+            folder=place.folder,
+            deadline=deadline,
+        )
+
+
+def expected_components(settings: SandboxSettings) -> tuple[Component, ...]:
+    """Return the components that a sandbox of these settings has."""
+    return tuple(
+        component for component in Component if component is not Component.SECOND_SCHEDULER or settings.second_scheduler
+    )
+
+
+def connect_as_admin(folder: SandboxFolder, settings: ClientSettings | None = None) -> KubeClient:
+    """Return a client that may do everything."""
+    return connect(kubeconfig=str(folder.kubeconfig), user_agent="berth-sandbox", settings=settings)
+
+
+def start_components(components: Iterable[Component], place: ComponentPlace) -> None:
+    """Start components without waiting for them."""
+    for component in components:
+        processes.spawn(component, build_command(component, place), place.folder)
+
 
 DEFAULT_NAME: Final = "default"
 
@@ -188,7 +328,7 @@ class Sandbox:
             present = [node.metadata.name for node in client.list(NODES, type=Node).items]
             names = node_names(prefix, sum(name.startswith(prefix) for name in present), count)
             list(pool.map(lambda name: client.create(NODES, build_node(name, shape)), names))
-            readiness.wait_for(
+            health.wait_for(
                 lambda: set(names) <= usable_nodes(client),
                 component=Component.KWOK,
                 folder=self._folder,
@@ -234,7 +374,7 @@ class Sandbox:
                 remove_leases(client)
         start_components((wanted,), self._record.place(self._folder))
         deadline = time.monotonic() + self.settings.timeout_seconds
-        readiness.wait_until_ready((wanted,), self._folder, self.ports, deadline=deadline)
+        health.wait_until_ready((wanted,), self._folder, self.ports, deadline=deadline)
 
 
 def _clean_up(folder: SandboxFolder, watchdog: Watchdog | None) -> None:

@@ -28,10 +28,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from benchmarks.instances import Recipe, generate
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.capacity_report import describe_capacity
-from berth_descheduler.display.top_view import view_cluster
 from berth_descheduler.metrics import CapacityMetrics
 from berth_descheduler.planner.stranded_capacity import report_capacity
+from berth_descheduler.report.capacity import describe_capacity
+from berth_descheduler.report.top import view_cluster
 from berth_descheduler.snapshots import read_capacity
 from berth_kube.client import connect
 from scripted_server import write_kubeconfig
@@ -41,7 +41,7 @@ PAGE = 500
 PADDING = {"berth.example.com/padding": "x" * 3000}
 """Brings a pod to the four to five kilobytes that they have in a cluster."""
 
-BERTH = "from berth_descheduler.commands.cli import main; main()"
+BERTH = "from berth_descheduler.cli.main import main; main()"
 
 
 def encode_pages(snapshot: Snapshot, kind: str) -> list[bytes]:

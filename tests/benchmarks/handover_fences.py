@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
+from berth_kube.events import put_taint, remove_taint
 from berth_kube.resources import NODES, PODS, PRIORITY_CLASSES
-from berth_kube.taints import put_taint, remove_taint
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import is_gone, make_namespace, overbooked_nodes, pod_template, pods

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from berth_descheduler.planner.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.sources import find_sources
-from berth_descheduler.planner.state import State
+from berth_descheduler.planner.problem import Problem, find_sources
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.state import State
 
 
 @dataclass(frozen=True, slots=True)

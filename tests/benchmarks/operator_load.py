@@ -26,9 +26,9 @@ from berth_kube.resources import NAMESPACES, NODES, PODS
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
 from berth_kube.watching import Changed, Listed
-from berth_operator.decisions.manifests import build_placeholder
+from berth_operator.reconcile.manifests import build_placeholder
 from berth_operator.settings import PlaceholderSettings
-from berth_sandbox.nodes import NodeShape, build_node
+from berth_sandbox.bootstrap import NodeShape, build_node
 from berth_sandbox.sandbox import Sandbox
 
 NAMESPACE = "load"

@@ -33,18 +33,18 @@ from benchmarks.instances import (
 from benchmarks.naive_drains import best_fit, first_fit
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.planner.consolidate import Consolidate
-from berth_descheduler.planner.make_room import MakeRoom
-from berth_descheduler.planner.packing.solver import is_installed
-from berth_descheduler.planner.problems import Problem, Proposal
-from berth_descheduler.planner.state import State
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.planner.arguments import DefragmentationArgs
+from berth_descheduler.planner.problem import Problem, Proposal
+from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.solver.highs import is_installed
+from berth_descheduler.planner.strategies.consolidate import Consolidate
+from berth_descheduler.planner.strategies.make_room import MakeRoom
 
 SIZES = (1_000, 5_000, 10_000)
 FIVE_SIZES = (625, 1_250, 2_500, 5_000, 10_000)
 BUDGET_SHARE = 0.05
 LARGE_SHAPE = "cpu=12,memory=48Gi"
-BERTH = "from berth_descheduler.commands.cli import main; main()"
+BERTH = "from berth_descheduler.cli.main import main; main()"
 
 
 @dataclass(frozen=True, slots=True)

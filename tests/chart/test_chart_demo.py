@@ -9,7 +9,7 @@ from berth_core.objects import Node, Pod
 from berth_core.policies import DeschedulerPolicy
 from berth_kube.client import KubeClient
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, NAMESPACES, NODES, PODS
-from berth_sandbox.nodes import NodeShape
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 from chart.charted import Helm

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_core.reservations import ReservationPhase, ReservationReason, SlotState
-from berth_descheduler.api.records import RequestMetrics
-from berth_descheduler.policy_service.tally import RunTally
+from berth_descheduler.api.access_log import RequestMetrics
+from berth_descheduler.metrics import RunTally
 from berth_operator.metrics import REGISTRY
 from builders import FakeClock
 from monitoring_expressions import ALERTS, DASHBOARD, EXPRESSIONS, SELECTOR

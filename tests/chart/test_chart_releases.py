@@ -22,7 +22,7 @@ from berth_kube.resources import (
     PRIORITY_CLASSES,
     RESERVATIONS,
 )
-from berth_sandbox.nodes import NodeShape
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import OWN_LABEL, Helm, existing, shown
 from chart.conftest import OWN_CRDS, remove_own_kinds

@@ -10,13 +10,11 @@ import pytest
 import yaml
 
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_descheduler.api.options import rest_settings
-from berth_descheduler.options.policy_option import CARRIED_OUT, PLANNED, settings_to_serve
-from berth_descheduler.options.run_options import cycle_settings
-from berth_descheduler.plugins.builtin import installed_plugins
-from berth_descheduler.policies.decoding import decode_policy
-from berth_descheduler.policies.reading import RunDefaults, read_policy
-from berth_descheduler.service import read_service_settings, serve
+from berth_descheduler.api.server import rest_settings
+from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_settings, settings_to_serve
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import RunDefaults, decode_policy, read_policy
+from berth_descheduler.server import read_service_settings, serve
 from berth_operator.cli import main as operator
 from berth_operator.cli import read_settings
 from berth_sandbox.bootstrap import build_admission_policies

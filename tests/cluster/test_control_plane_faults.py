@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from berth_core.reservations import ReservationPhase, SlotState
-from berth_operator.decisions.assignments import Assignment
+from berth_operator.reconcile.observation import Assignment
 from berth_operator.settings import HandoverSettings
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox

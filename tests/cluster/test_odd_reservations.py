@@ -23,18 +23,18 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plugins.builtin import installed_plugins
-from berth_descheduler.policies.reading import RunDefaults
-from berth_descheduler.policy_service.book import Bells, Book, Office
-from berth_descheduler.policy_service.clerk import Clerk
-from berth_descheduler.policy_service.tally import RunTally
+from berth_descheduler.controller.status import Clerk
+from berth_descheduler.controller.store import Bells, Book, Office
+from berth_descheduler.metrics import RunTally
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import RunDefaults
 from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import Call, InvalidObjectError, KubeError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS, Resource
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
-from berth_sandbox.nodes import NodeShape
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from builders import DEEP, nested_json
 from cluster_fixtures import refuse_other_contexts

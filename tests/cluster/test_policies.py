@@ -11,12 +11,11 @@ import pytest
 
 from berth_core.clock import SystemClock
 from berth_core.labels import COOLING_LABEL, COOLING_UNTIL_ANNOTATION, POLICY_LABEL
-from berth_core.migration_plans import API_VERSION, MigrationPlan, MoveReason, MoveState, PlanPhase, RunMode
+from berth_core.migration_plans import API_VERSION, MigrationPlan, MoveReason, MoveState, PlanPhase, RoomState, RunMode
 from berth_core.names import LEADER_LEASE
 from berth_core.objects import Node
-from berth_core.plan_rooms import RoomState
 from berth_core.policies import SCHEDULED, VALID
-from berth_descheduler import plan_requests
+from berth_descheduler.migration import plans
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import InvalidObjectError
 from berth_kube.leases import Lease
@@ -99,7 +98,7 @@ def apply(client: KubeClient, name: str, pool: str, **spec: Any) -> None:  # noq
 
 
 def ask(client: KubeClient, policy: str, mode: RunMode | None = None) -> str:
-    return plan_requests.request_run(client, SystemClock(), policy, mode=mode, requested_by="ada").metadata.name
+    return plans.request_run(client, SystemClock(), policy, mode=mode, requested_by="ada").metadata.name
 
 
 def reaches(client: KubeClient, plan: str, *phases: PlanPhase, seconds: float = 60) -> MigrationPlan:
@@ -227,7 +226,7 @@ def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(clie
     assert forgotten.status.message == "aborted: it was not approved in time"
     assert not pool.is_emptied()
 
-    plan_requests.approve(client, name)
+    plans.approve(client, name)
     done = reaches(client, name, PlanPhase.SUCCEEDED, seconds=120)
     assert landed(done) == len(done.spec.moves)
     pool.require_rest()
@@ -243,7 +242,7 @@ def test_a_plan_that_is_aborted_in_the_middle_comes_to_a_safe_end(client: KubeCl
     apply(client, "auto", "abort", mode="Auto", limits=ONE_BY_ONE)
     name = ask(client, "auto")
     eventually("the first pod has landed", some_landed(client, name), seconds=60, pause_seconds=0.02)
-    plan_requests.abort(client, name)
+    plans.abort(client, name)
     done = reaches(client, name, PlanPhase.ABORTED)
     pool.require_rest()
     assert not [move for move in done.status.moves if not move.state.terminal]

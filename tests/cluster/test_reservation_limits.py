@@ -24,7 +24,7 @@ from berth_kube.resources import (
     RESERVATIONS,
     RESOURCE_QUOTAS,
 )
-from berth_sandbox.nodes import NodeShape
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import (

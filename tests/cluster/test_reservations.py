@@ -15,7 +15,7 @@ from berth_core.labels import HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_CONFIGURATION
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
 from berth_kube.resources import JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
-from berth_sandbox.binaries import find_kubectl
+from berth_sandbox.builds import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import is_gone, overbooked_nodes, pods
 from reservation_stage import Stage, is_gated

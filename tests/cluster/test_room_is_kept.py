@@ -17,15 +17,14 @@ from typing import Any, Final
 import pytest
 
 from berth_core.labels import DRAINING_TAINT, PREFIX, ROOM_ANNOTATION, ROOM_TAINT
-from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlanPhase
+from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlanPhase, RoomState
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
-from berth_core.plan_rooms import RoomState
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant
-from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts

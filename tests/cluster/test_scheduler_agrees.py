@@ -16,9 +16,9 @@ from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.selectors import matches_labels
-from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
-from berth_descheduler.planner.state import State
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex, Presence
+from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import AlreadyExistsError, ForbiddenError, NotFoundError

@@ -12,7 +12,7 @@ from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient, connect
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, PODS
-from berth_sandbox.nodes import NodeShape
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts

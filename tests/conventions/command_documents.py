@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from berth_core.names import DEFAULT_NAMESPACE, OPERATOR_LEASE
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
-from berth_descheduler.commands.cli import berth, run
+from berth_descheduler.cli.main import berth, run
 from berth_kube.resources import DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS
 from builders import disruption_budget, node, owner, pod
 from descheduler.fake_cluster import FakeCluster, fragmented_cluster

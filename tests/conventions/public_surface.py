@@ -27,12 +27,11 @@ from berth_core import names
 from berth_core.clock import SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_core.policies import SCHEDULED, VALID
-from berth_descheduler.api.application import DESCRIPTION_PATH, PAGE_PATH, Application
-from berth_descheduler.plugins.builtin import OWN_PLUGINS
-from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP
+from berth_descheduler.api.app import DESCRIPTION_PATH, PAGE_PATH, Application
+from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS
 from berth_kube.client import KubeClient
-from berth_operator.decisions.actions import Action
-from berth_operator.decisions.condition_reasons import (
+from berth_operator.reconcile.actions import Action
+from berth_operator.reconcile.status import (
     EXPIRES,
     HELD_FOR_EVER,
     NEVER_EXPIRES,

@@ -14,29 +14,29 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from berth_core.clock import SystemClock
-from berth_core.migration_plans import MoveReason, MoveState, PlanPhase, RunMode
-from berth_core.plan_rooms import RoomReason, RoomState
+from berth_core.migration_plans import MoveReason, MoveState, PlanPhase, RoomReason, RoomState, RunMode
 from berth_core.policies import SCHEDULED, VALID, ScheduledReason, ValidReason
 from berth_core.reservations import ConditionType, ReservationPhase, ReservationReason, SlotState
-from berth_descheduler import log_keys as descheduler_logs
-from berth_descheduler.api.application import build_paths
-from berth_descheduler.api.description import describe
-from berth_descheduler.api.documents import EventKind
+from berth_descheduler import telemetry as descheduler_logs
+from berth_descheduler.api.access_log import RequestMetrics
+from berth_descheduler.api.app import build_paths
+from berth_descheduler.api.openapi import describe
 from berth_descheduler.api.problems import ProblemError, ProblemKind
-from berth_descheduler.api.records import RequestMetrics
-from berth_descheduler.commands.cli import berth
-from berth_descheduler.commands.doctor_advice import ADVICE
-from berth_descheduler.event_reasons import EventReason, PodEventReason, PolicyEventReason
+from berth_descheduler.api.schemas import EventKind
+from berth_descheduler.cli.doctor import ADVICE
+from berth_descheduler.cli.main import berth
+from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.metrics import RunTally
 from berth_descheduler.outcome import Phase, Verdict
-from berth_descheduler.plugins import default_evictor_args, defragmentation
-from berth_descheduler.policy_service.tally import RunTally
-from berth_descheduler.refusals import RefusalReason
-from berth_descheduler.service import serve
-from berth_operator import log_keys as operator_logs
+from berth_descheduler.planner import arguments as defragmentation
+from berth_descheduler.plugins import default_evictor_args
+from berth_descheduler.server import serve
+from berth_descheduler.telemetry import EventReason, PodEventReason, PolicyEventReason
+from berth_operator import telemetry as operator_logs
 from berth_operator.cli import main as operator
 from berth_operator.metrics import REGISTRY
 from berth_sandbox.invariants import Invariant
-from berth_sandbox.invariants.violations import BOUND_SECONDS
+from berth_sandbox.invariants.state import BOUND_SECONDS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DESCHEDULER_PAGE: Final = ROOT / "descheduler" / "docs" / "reference.md"

@@ -19,13 +19,13 @@ from berth_core.policies import (
     ValidReason,
 )
 from berth_core.reservations import ReservationPhase, ReservationReason
-from berth_descheduler.api.records import RequestMetrics
-from berth_descheduler.commands.cli import berth
-from berth_descheduler.event_reasons import PolicyEventReason
+from berth_descheduler.api.access_log import RequestMetrics
+from berth_descheduler.cli.main import berth
+from berth_descheduler.controller.status import FAILED
+from berth_descheduler.metrics import RunTally
 from berth_descheduler.outcome import Verdict
-from berth_descheduler.policy_service.statuses import FAILED
-from berth_descheduler.policy_service.tally import RunTally
-from berth_descheduler.service import serve
+from berth_descheduler.server import serve
+from berth_descheduler.telemetry import PolicyEventReason
 from berth_operator.cli import main as operator
 from berth_operator.metrics import REGISTRY
 from builders import FakeClock

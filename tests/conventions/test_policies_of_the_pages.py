@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from berth_descheduler.commands.cli import run
+from berth_descheduler.cli.main import run
 from conventions.tracked import ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "descheduler" / "README.md")

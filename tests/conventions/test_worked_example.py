@@ -8,7 +8,7 @@ import pytest
 
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
-from berth_descheduler.commands.cli import run
+from berth_descheduler.cli.main import run
 from builders import disruption_budget, node, owner, pod
 from conventions.tracked import ROOT
 from planner.clusters import api_items

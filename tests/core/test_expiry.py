@@ -4,8 +4,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from berth_core.errors import InputError
-from berth_core.expiry import expires_at, is_expired
-from berth_core.reservations import ReservationPhase
+from berth_core.reservations import ReservationPhase, expires_at, is_expired
 from builders import NOON, reservation
 
 LIVE = [ReservationPhase.PENDING, ReservationPhase.WAITING, ReservationPhase.AVAILABLE]

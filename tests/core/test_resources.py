@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.quantity import QuantityError
-from berth_core.resources import ResourceAmounts
+from berth_core.resources import QuantityError, ResourceAmounts
 
 NAMES = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu")
 INTEGERS = st.dictionaries(st.sampled_from(NAMES), st.integers(-(2**70), 2**70))

@@ -12,14 +12,16 @@ from berth_core.migration_plans import (
     KIND,
     MigrationPlan,
     MigrationPlanSpec,
+    NodeBefore,
+    NodesBefore,
     Objective,
     PlannedMove,
     PlanPhase,
     Predicted,
+    Room,
+    RoomSlot,
     RunMode,
 )
-from berth_core.nodes_before import NodeBefore, NodesBefore
-from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import ObjectReference
 from plain_api import PlainApi
 

@@ -14,15 +14,12 @@ from berth_core.migration_plans import (
     MoveState,
     MoveStatus,
     PlanPhase,
+    RoomReason,
+    RoomSlot,
+    RoomState,
+    RoomStatus,
 )
-from berth_core.plan_rooms import RoomReason, RoomSlot, RoomState, RoomStatus
-from berth_core.policies import (
-    DeschedulerPolicy,
-    DeschedulerPolicyStatus,
-    FragmentationStatus,
-    ResourceUse,
-    ShapeRoom,
-)
+from berth_core.policies import DeschedulerPolicy, DeschedulerPolicyStatus, FragmentationStatus, ResourceUse, ShapeRoom
 from berth_core.reservations import (
     Condition,
     ObjectReference,

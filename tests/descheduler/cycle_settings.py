@@ -6,8 +6,7 @@ It does not own the program's own settings.
 from dataclasses import replace
 
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.plugins.thresholds import Thresholds
+from berth_descheduler.planner.arguments import DefragmentationArgs, Thresholds
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
 
 PATIENT = MoveTimeouts(

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from berth_core.errors import InputError
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
 from berth_core.snapshot import Snapshot
-from berth_descheduler.capacity_meter import CapacityMeter, CapacitySettings
 from berth_descheduler.metrics import (
     CAPACITY_SECONDS,
     EMPTY_NODES,
@@ -21,13 +20,14 @@ from berth_descheduler.metrics import (
     SHAPE_ROOM,
     STRANDED,
     UTILISATION,
+    CapacityMeter,
     CapacityMetrics,
+    CapacitySettings,
     CycleMetrics,
 )
-from berth_descheduler.options.capacity_options import capacity_settings
+from berth_descheduler.options.policy import capacity_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.planner.asked_shapes import AskedShape, read_shape
-from berth_descheduler.planner.stranded_capacity import report_capacity
+from berth_descheduler.planner.stranded_capacity import AskedShape, read_shape, report_capacity
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
 from builders import FakeClock, node, pod

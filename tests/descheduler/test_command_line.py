@@ -13,11 +13,10 @@ import click
 import pytest
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.commands.cli import berth, run
-from berth_descheduler.commands.completion import complete_for_kubectl
+from berth_descheduler.cli.main import berth, complete_for_kubectl, run
 from builders import node, pod
 
-BERTH = "from berth_descheduler.commands.cli import main; main()"
+BERTH = "from berth_descheduler.cli.main import main; main()"
 COLOUR = re.compile(r"\x1b\[(\d+;)*(3[0-7]|9[0-7])(;\d+)*m")
 SNAPSHOT = Snapshot(nodes=(node("a"), node("b")), pods=(pod("web-0", node="a", cpu="10"), pod("waits", cpu="12")))
 WRITE_NO_RESULTS = {("snapshot",), ("sandbox", "up"), ("sandbox", "down"), ("sandbox", "kubeconfig")}

@@ -8,8 +8,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from berth_core.errors import InputError
-from berth_descheduler.commands import completion
-from berth_descheduler.commands.cli import berth
+from berth_descheduler.cli import main
+from berth_descheduler.cli.main import berth
 from descheduler.stored_bodies import plan, policy
 from scripted_server import ScriptedServer, Silence, page, refusal, write_kubeconfig
 
@@ -22,7 +22,7 @@ TIME_FOR_THE_REST = 30.0
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have completion wait also for a busy machine."""
-    monkeypatch.setattr(completion, "LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(main, "LONGEST_SECONDS", 60.0)
 
 
 def offered(*words: str, incomplete: str = "") -> list[str]:
@@ -52,7 +52,7 @@ def test_the_names_of_policies_are_offered(tmp_path: Path) -> None:
 
 
 def test_commands_and_options_are_offered_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "connect", lambda **_: pytest.fail("nothing is to be asked for"))
+    monkeypatch.setattr(main, "connect", lambda **_: pytest.fail("nothing is to be asked for"))
 
     assert offered(incomplete="pla") == ["plan", "plans"]
     assert offered("plan", "--output", incomplete="y") == ["yaml"]
@@ -60,7 +60,7 @@ def test_commands_and_options_are_offered_without_a_cluster(monkeypatch: pytest.
 
 
 def test_a_cluster_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(main, "LONGEST_SECONDS", 0.3)
     with ScriptedServer() as server:
         server.on("GET", PLANS, Silence(120.0, then=page()))
         begun = time.monotonic()
@@ -76,8 +76,8 @@ def test_credentials_that_take_their_time_are_not_waited_for(monkeypatch: pytest
         come.wait(120)
         raise InputError("credentials", None, "some")
 
-    monkeypatch.setattr(completion, "LONGEST_SECONDS", 0.3)
-    monkeypatch.setattr(completion, "connect", hang)
+    monkeypatch.setattr(main, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(main, "connect", hang)
     begun = time.monotonic()
 
     assert offered("show") == []

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from rich.panel import Panel
 from rich.table import Table
 
-from berth_core.errors import InputError
-from berth_core.printable import printable_line, printable_text
+from berth_core.errors import InputError, printable_line, printable_text
 from berth_core.snapshot import Snapshot
 from berth_descheduler import snapshots
-from berth_descheduler.commands.cli import run
-from berth_descheduler.display.terminal import Terminal
-from berth_descheduler.options.described_output import to_json, to_yaml
+from berth_descheduler.cli.main import run
+from berth_descheduler.cli.output import to_json, to_yaml
+from berth_descheduler.report.tables import Terminal
 from berth_descheduler.snapshots import read_snapshot_file
 from builders import DEEP, as_api, list_file, meta, nested_json, node, owner, pod
 

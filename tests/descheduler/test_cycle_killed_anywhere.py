@@ -13,8 +13,8 @@ from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, PLAN_LABEL
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.execution.leftovers import Fate, judge_plan, release_reservations
-from berth_descheduler.observers import Unobserved
+from berth_descheduler.migration.recovery import Fate, judge_plan, release_reservations
+from berth_descheduler.outcome import Unobserved
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 from berth_descheduler.snapshots import read_live_snapshot

@@ -6,15 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from berth_core.clock import SystemClock
-from berth_core.durations import parse_duration
+from berth_core.clock import SystemClock, parse_duration
 from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
-from berth_core.migration_plans import MoveReason, PlanPhase
+from berth_core.migration_plans import MoveReason, PlanPhase, RoomReason, RoomState
 from berth_core.names import room_taint_value
-from berth_core.plan_rooms import RoomReason, RoomState
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.observers import Unobserved
-from berth_descheduler.outcome import Outcome
+from berth_descheduler.outcome import Outcome, Unobserved
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ForbiddenError

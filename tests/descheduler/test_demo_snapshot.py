@@ -4,11 +4,11 @@ import gzip
 from dataclasses import replace
 from importlib.resources import files
 
-from berth_descheduler.demo.demo_snapshots import make_demo_snapshot
-from berth_descheduler.demo.run import PLANNER_OPTIONS, PLANNER_SETTINGS
-from berth_descheduler.options.run_options import run_planner_settings
+from berth_descheduler.demo.scenario import PLANNER_OPTIONS, PLANNER_SETTINGS
+from berth_descheduler.demo.snapshots import make_demo_snapshot
+from berth_descheduler.options.policy import run_planner_settings
 from berth_descheduler.planner import plan
-from berth_descheduler.service import serve
+from berth_descheduler.server import serve
 
 
 def test_the_bundled_file_is_what_its_maker_makes() -> None:

@@ -12,9 +12,9 @@ import pytest
 from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_core.snapshot import Snapshot
-from berth_descheduler.commands import doctor_command
-from berth_descheduler.commands.cli import run
-from berth_descheduler.commands.doctor_advice import ADVICE
+from berth_descheduler.cli import doctor
+from berth_descheduler.cli.doctor import ADVICE
+from berth_descheduler.cli.main import run
 from berth_sandbox.invariants import BOUND_SECONDS, Invariant, Violation
 from builders import NOON_TEXT, FakeClock, meta, node, pod
 from conventions.tracked import ROOT
@@ -34,7 +34,7 @@ GATED = pod("web-0", labels={RESERVATION_LABEL: "gone"}, gates=[HANDOVER_GATE])
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     made = FakeClock()
-    monkeypatch.setattr(doctor_command, "SystemClock", lambda: made)
+    monkeypatch.setattr(doctor, "SystemClock", lambda: made)
     return made
 
 

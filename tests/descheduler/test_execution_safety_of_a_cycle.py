@@ -12,10 +12,9 @@ from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, FREED_TAINT
 from berth_core.migration_plans import PlanPhase
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.execution.freed_nodes import sweep_freed_nodes
 from berth_descheduler.metrics import PING_PONG, CycleMetrics
-from berth_descheduler.observers import Unobserved
-from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.migration.nodes import sweep_freed_nodes
+from berth_descheduler.outcome import Outcome, Unobserved, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.commands.cli import run
+from berth_descheduler.cli.main import run
 from builders import as_api, list_file, node, pod
 from descheduler.cluster_script import serve
 from scripted_server import ScriptedServer, refusal, write_kubeconfig

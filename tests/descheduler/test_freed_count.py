@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 import pytest
 
 from berth_core.migration_plans import PlannedMove
-from berth_descheduler.execution.landing import read_freed
+from berth_descheduler.migration.nodes import read_freed
 from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
 from descheduler.fake_cluster import FakeCluster

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
-from berth_descheduler.execution.freed_nodes import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
+from berth_descheduler.migration.nodes import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
 from berth_descheduler.settings import FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.errors import ServerError

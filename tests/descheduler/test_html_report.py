@@ -24,17 +24,17 @@ from berth_core.migration_plans import (
 )
 from berth_core.objects import ObjectMeta
 from berth_core.snapshot import Snapshot
-from berth_descheduler.commands import run_command
-from berth_descheduler.commands.cli import run
-from berth_descheduler.commands.demo_command import build_demo_page
-from berth_descheduler.demo.run import DemoResult, DemoRun
-from berth_descheduler.display import html_report
-from berth_descheduler.display.html_report import ReportFile, render_page
-from berth_descheduler.display.report_page import LISTED_PER_REASON, Occasion, Page, Tone, plan_page, run_page
+from berth_descheduler.cli import run as run_command
+from berth_descheduler.cli.demo import build_demo_page
+from berth_descheduler.cli.main import run
+from berth_descheduler.demo.scenario import DemoResult, DemoRun
+from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits, plan
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.refusals import RefusalReason, Refused, RefusedKind
+from berth_descheduler.planner.arguments import DefragmentationArgs
+from berth_descheduler.report import html
+from berth_descheduler.report.html import ReportFile, render_page
+from berth_descheduler.report.page import LISTED_PER_REASON, Occasion, Page, Tone, plan_page, run_page
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
@@ -452,7 +452,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(
 
 
 def test_without_what_makes_pages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html_report, "find_spec", lambda _: None)
+    monkeypatch.setattr(html, "find_spec", lambda _: None)
 
     with pytest.raises(InputError, match=r"jinja2 installed: the extra berth\[descheduler\] has it"):
         ReportFile.parse("report.html")

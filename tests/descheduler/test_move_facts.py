@@ -20,9 +20,16 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_descheduler.execution.facts import KinTally, MoveProgress, derive_facts, look_at, read_place, start_progress
-from berth_descheduler.execution.moves import Eviction, Kin, MoveFacts, Place, Presence
-from berth_descheduler.execution.observation import Observed
+from berth_descheduler.migration.move_facts import (
+    KinTally,
+    MoveProgress,
+    derive_facts,
+    look_at,
+    read_place,
+    start_progress,
+)
+from berth_descheduler.migration.moves import Eviction, Kin, MoveFacts, Place, Presence
+from berth_descheduler.migration.observation import Observed
 from builders import NOON, pod, reservation
 
 NOW, GAP = 1000.0, 5.0

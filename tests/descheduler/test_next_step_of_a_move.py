@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState
-from berth_descheduler.execution.moves import (
+from berth_descheduler.migration.moves import (
     Evict,
     Eviction,
     Finish,

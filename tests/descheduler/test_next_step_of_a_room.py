@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from berth_core.plan_rooms import RoomReason, RoomState
-from berth_descheduler.execution.rooms import (
+from berth_core.migration_plans import RoomReason, RoomState
+from berth_descheduler.migration.rooms import (
     AskForRoom,
     EndRoom,
     Hold,

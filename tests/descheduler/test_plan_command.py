@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.commands.cli import run
+from berth_descheduler.cli.main import run
 from builders import as_api, disruption_budget, list_file, node, owner, pod, workload
 from descheduler.cluster_script import serve
 from scripted_server import ScriptedServer, refusal, write_kubeconfig

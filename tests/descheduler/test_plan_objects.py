@@ -13,14 +13,15 @@ from berth_core.migration_plans import (
     MigrationPlanStatus,
     MoveState,
     MoveStatus,
+    NodeBefore,
+    NodesBefore,
     PlannedMove,
     PlanPhase,
     Predicted,
 )
 from berth_core.names import reservation_name
-from berth_core.nodes_before import NodeBefore, NodesBefore
 from berth_core.reservations import ObjectReference, Reservation
-from berth_descheduler.execution.plan_objects import (
+from berth_descheduler.migration.manifests import (
     MOST_MOVES,
     PlanIdentity,
     build_plan,
@@ -28,7 +29,7 @@ from berth_descheduler.execution.plan_objects import (
     build_status_patch,
     build_ungate_operations,
 )
-from berth_descheduler.nodes_at_planning import MOST_NODES
+from berth_descheduler.report.node_map import MOST_NODES
 from descheduler.fake_cluster import pod
 
 PLAN = PlanIdentity(name="plan-1", uid="plan-uid")

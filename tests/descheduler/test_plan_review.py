@@ -10,7 +10,7 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MoveRea
 from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
-from berth_descheduler.execution.plan_review import PlanReview, Review, names_of
+from berth_descheduler.migration.validation import PlanReview, Review, names_of
 from builders import disruption_budget, meta, node, owner, pod, reservation
 from descheduler.cycle_settings import UNPROTECTED
 

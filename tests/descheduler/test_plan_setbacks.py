@@ -10,11 +10,10 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import InputError, PermanentError, RetryableError
 from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.policies import DeschedulerPolicy
-from berth_descheduler.execution.leftovers import clear_leftovers
-from berth_descheduler.policies.reading import PolicyRun, read_policy
-from berth_descheduler.policy_service import book
-from berth_descheduler.policy_service.setbacks import Setbacks
-from berth_descheduler.policy_service.work import CarryOn, choose_work, find_endings, pause_until
+from berth_descheduler.controller import store
+from berth_descheduler.controller.decisions import CarryOn, Setbacks, choose_work, find_endings, pause_until
+from berth_descheduler.migration.recovery import clear_leftovers
+from berth_descheduler.policy.parsing import PolicyRun, read_policy
 from berth_kube.errors import ForbiddenError, InvalidObjectError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
@@ -185,7 +184,7 @@ def test_a_policy_that_cannot_be_read_is_told_and_the_others_run(
             raise RecursionError("too deep")
         return read_policy(found, *rest)
 
-    monkeypatch.setattr(book, "read_policy", read)
+    monkeypatch.setattr(store, "read_policy", read)
     put(cluster, "a-bad", trigger={"interval": "1h"})
     put(cluster, "good", trigger={"interval": "1h"}, mode="Plan")
     far = {"conditions": [{"type": "Scheduled", "status": "True", "lastTransitionTime": FAR}], "lastRunTime": FAR}

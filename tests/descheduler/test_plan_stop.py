@@ -7,8 +7,8 @@ import pytest
 
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, MoveReason, MoveState, MoveStatus
 from berth_core.objects import ObjectMeta
-from berth_descheduler.execution.observation import Observed
-from berth_descheduler.execution.plan_stop import Bounds, PlanStop
+from berth_descheduler.migration.executor import Bounds, PlanStop
+from berth_descheduler.migration.observation import Observed
 from berth_descheduler.settings import ExecutionSettings
 from builders import NOON, FakeClock
 

@@ -9,8 +9,8 @@ import html5lib
 import pytest
 import yaml
 
-from berth_descheduler.commands import plan_commands
-from berth_descheduler.commands.cli import run
+from berth_descheduler.cli import plans as plan_commands
+from berth_descheduler.cli.main import run
 from berth_kube.errors import ForbiddenError, NotFoundError
 from berth_kube.resources import MIGRATION_PLANS
 from builders import FakeClock

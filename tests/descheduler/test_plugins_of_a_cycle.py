@@ -15,16 +15,15 @@ from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.execution.evictions import evict
-from berth_descheduler.execution.last_word import LastWord
-from berth_descheduler.observers import Unobserved
-from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
+from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.framework.runtime import Enabled, PluginError, PluginSet
+from berth_descheduler.migration.move_controller import evict
+from berth_descheduler.migration.validation import LastWord
+from berth_descheduler.outcome import Outcome, Unobserved, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.planner.balance import NoBalance
+from berth_descheduler.plugins.balance import NoBalance
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.plugin_set import Enabled, PluginError, PluginSet
-from berth_descheduler.plugins.protocols import Candidate, ClusterView, PodFilter
-from berth_descheduler.refusals import RefusalReason
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import read_gangs
 from berth_kube.errors import ServerError

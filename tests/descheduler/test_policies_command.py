@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from berth_core.policies import Trigger
-from berth_descheduler.commands import plan_commands, policies_command
-from berth_descheduler.commands.cli import run
-from berth_descheduler.display.policy_tables import trigger_in_words
+from berth_descheduler.cli import plans
+from berth_descheduler.cli import policies as policies_command
+from berth_descheduler.cli.main import run
+from berth_descheduler.report.policies import trigger_in_words
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
 from builders import FakeClock
@@ -57,7 +58,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = FakeCluster()
     monkeypatch.setattr(policies_command, "connect", lambda **_: made)
     monkeypatch.setattr(policies_command, "SystemClock", FakeClock)
-    monkeypatch.setattr(plan_commands, "SystemClock", FakeClock)
+    monkeypatch.setattr(plans, "SystemClock", FakeClock)
     return made
 
 

@@ -12,9 +12,8 @@ from berth_core.labels import POLICY_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, RunMode
 from berth_core.names import DESCHEDULER_LEASE
 from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.observers import Unobserved
-from berth_descheduler.outcome import Verdict
-from berth_descheduler.plan_requests import build_requested_plan
+from berth_descheduler.migration.plans import build_requested_plan
+from berth_descheduler.outcome import Unobserved, Verdict
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
 from descheduler.cycle_settings import PLANNER, SETTINGS

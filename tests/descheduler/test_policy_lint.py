@@ -9,10 +9,10 @@ import yaml
 from click.testing import CliRunner
 
 from berth_core.errors import InputError
-from berth_descheduler.commands.cli import berth
-from berth_descheduler.plugins.builtin import installed_plugins
-from berth_descheduler.policies.files import read_policy_file
-from berth_descheduler.policies.lint import Linted, Severity, lint_document
+from berth_descheduler.cli.main import berth
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.lint import Linted, Severity, lint_document
+from berth_descheduler.policy.parsing import read_policy_file
 
 OURS: Final = """
 apiVersion: berth.volcano.sh/v1alpha1

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.commands.cli import run
+from berth_descheduler.cli.main import run
 from builders import node, owner, pod, workload
 
 NODES = (node("high", cpu="10"), node("low", cpu="10", labels={"pool": "batch"}))

@@ -12,10 +12,9 @@ from berth_core.errors import InputError
 from berth_core.migration_plans import RunMode
 from berth_core.objects import LabelSelectorRequirement
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.plugins.builtin import installed_plugins
-from berth_descheduler.policies.decoding import decode_policy
-from berth_descheduler.policies.reading import PolicyError, PolicyRun, RunDefaults, read_policy
-from berth_descheduler.policies.schedule import CronSchedule, IntervalSchedule
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, decode_policy, read_policy
+from berth_descheduler.policy.schedule import CronSchedule, IntervalSchedule
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
 from builders import NOON
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from berth_core.errors import InputError
 from berth_core.policies import Trigger
-from berth_descheduler.policies.schedule import CronSchedule, IntervalSchedule, Timing, read_schedule, read_timing
+from berth_descheduler.policy.schedule import CronSchedule, IntervalSchedule, Timing, read_schedule, read_timing
 
 ZONES: Final = (
     "UTC",

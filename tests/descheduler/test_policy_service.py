@@ -15,12 +15,13 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE, scheduled_plan_name
 from berth_core.policies import VALID, DeschedulerPolicy
-from berth_descheduler import cycle, plan_requests
-from berth_descheduler.plugins.builtin import installed_plugins
-from berth_descheduler.policies.reading import RunDefaults
-from berth_descheduler.policy_service.book import Office
-from berth_descheduler.policy_service.leading import PolicyServer
-from berth_descheduler.policy_service.tally import RunTally
+from berth_descheduler import cycle
+from berth_descheduler.controller.leader import PolicyServer
+from berth_descheduler.controller.store import Office
+from berth_descheduler.metrics import RunTally
+from berth_descheduler.migration import plans as plan_requests
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import RunDefaults
 from berth_kube.errors import ServerError
 from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, MIGRATION_PLANS, NODES
 from descheduler.cycle_settings import PLANNER, SETTINGS

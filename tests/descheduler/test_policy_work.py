@@ -10,10 +10,7 @@ from berth_core.clock import format_timestamp
 from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_core.names import scheduled_plan_name
 from berth_core.policies import SCHEDULED, VALID, DeschedulerPolicy
-from berth_descheduler.plugins.builtin import installed_plugins
-from berth_descheduler.policies.reading import PolicyError, RunDefaults, read_policy
-from berth_descheduler.policy_service.statuses import build_observed_patch, observed_status
-from berth_descheduler.policy_service.work import (
+from berth_descheduler.controller.decisions import (
     CarryOn,
     Fill,
     Known,
@@ -26,6 +23,9 @@ from berth_descheduler.policy_service.work import (
     read_due,
     was_made,
 )
+from berth_descheduler.controller.status import build_observed_patch, observed_status
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import PolicyError, RunDefaults, read_policy
 
 NOW: Final = datetime(2026, 6, 1, 10, 0, tzinfo=UTC)
 PROFILE: Final = {"name": "default", "plugins": {"balance": {"enabled": ["Defragmentation"]}}}

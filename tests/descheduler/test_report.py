@@ -7,11 +7,11 @@ from rich.console import Console
 
 from berth_core.objects import Toleration
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.node_map import draw_nodes
-from berth_descheduler.display.plan_tables import output_console, print_plan
-from berth_descheduler.display.report import describe_plan, plan_to_json, summarise_plan
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.planner.arguments import DefragmentationArgs
+from berth_descheduler.report.documents import describe_plan, plan_to_json, summarise_plan
+from berth_descheduler.report.node_map import draw_nodes
+from berth_descheduler.report.tables import output_console, print_plan
 from builders import node, owner, pod
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from berth_core.resources import ResourceAmounts
-from berth_descheduler.display.report_map import Band, draw_maps
 from berth_descheduler.planner import Fragmentation, NodeUsage
+from berth_descheduler.report.node_map import Band, draw_maps
 
 
 def usage(name: str, cpu: int, *, pods: int = 1) -> NodeUsage:

@@ -19,8 +19,7 @@ import pytest
 import requests
 
 from berth_core.errors import InputError
-from berth_descheduler.api.certificate import Certificate
-from berth_descheduler.api.options import rest_settings
+from berth_descheduler.api.server import Certificate, rest_settings
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
 from berth_kube.resources import MIGRATION_PLANS, TOKEN_REVIEWS
 from berth_operator.webhook.certificates import CertificateTerms, renew

@@ -19,7 +19,7 @@ from schemathesis.openapi.loaders import from_asgi
 from schemathesis.schemas import BaseSchema
 
 from berth_core.clock import SystemClock
-from berth_descheduler.api.application import Application
+from berth_descheduler.api.app import Application
 from berth_kube.client import KubeClient
 from conventions.tracked import ROOT
 from descheduler.rest_desk import ADMIN, ask, hurried, populated, quick, serving

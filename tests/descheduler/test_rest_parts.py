@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
 from berth_core.migration_plans import MigrationPlan
-from berth_descheduler.api.admission import Admission
-from berth_descheduler.api.parameters import NAME_PATTERN, SHAPE_PATTERN, read_shapes
-from berth_descheduler.api.plan_events import events_between
+from berth_descheduler.api.concurrency import ShortMemory
+from berth_descheduler.api.limits import Admission
+from berth_descheduler.api.plan_stream import events_between
 from berth_descheduler.api.problems import ProblemError, from_error, from_validation
-from berth_descheduler.api.remembering import ShortMemory
+from berth_descheduler.api.routes import NAME_PATTERN, SHAPE_PATTERN, read_shapes
 from berth_descheduler.api.settings import RestLimits, RestTimes
-from berth_descheduler.plan_requests import PlanStateError
-from berth_descheduler.planner.asked_shapes import read_shape
+from berth_descheduler.migration.plans import PlanStateError
+from berth_descheduler.planner.stranded_capacity import read_shape
 from berth_kube.errors import (
     AlreadyExistsError,
     ConflictError,

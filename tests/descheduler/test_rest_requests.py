@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from berth_core.errors import BerthError
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.log_keys import KEY_REQUEST
+from berth_descheduler.telemetry import KEY_REQUEST
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_kube.resources import (
     DESCHEDULER_POLICIES,

@@ -13,13 +13,14 @@ from berth_core.migration_plans import (
     Objective,
     PlannedMove,
     Predicted,
+    Room,
+    RoomSlot,
 )
 from berth_core.names import DEFAULT_NAMESPACE, room_taint_value
 from berth_core.objects import Node, OwnerReference, Pod, Taint
-from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
-from berth_descheduler.execution.plan_review import PlanReview, Review
+from berth_descheduler.migration.validation import PlanReview, Review
 from builders import bare_pod, meta, namespace, node, owner, pod, reservation, task
 from descheduler.cycle_settings import UNPROTECTED
 

@@ -7,9 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MigrationPlanStatus, PlannedMove
+from berth_core.migration_plans import (
+    MigrationPlan,
+    MigrationPlanSpec,
+    MigrationPlanStatus,
+    PlannedMove,
+    Room,
+    RoomSlot,
+    RoomState,
+    RoomStatus,
+)
 from berth_core.objects import Pod
-from berth_core.plan_rooms import Room, RoomSlot, RoomState, RoomStatus
 from berth_core.reservations import (
     ObjectReference,
     Reservation,
@@ -19,10 +27,16 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_descheduler.execution.observation import Observed
-from berth_descheduler.execution.room_facts import RoomProgress, see_room, start_rooms
-from berth_descheduler.execution.room_moves import moves_of_rooms
-from berth_descheduler.execution.rooms import Hold, RoomFacts, Waiters
+from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.rooms import (
+    Hold,
+    RoomFacts,
+    RoomProgress,
+    Waiters,
+    moves_of_rooms,
+    see_room,
+    start_rooms,
+)
 from builders import NOON_TEXT, meta, pod, reservation
 
 NOW, GAP = 1000.0, 5.0

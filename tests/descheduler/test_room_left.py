@@ -8,8 +8,8 @@ import pytest
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlannedMove, Predicted
 from berth_core.reservations import ObjectReference
-from berth_descheduler.execution.plan_objects import PlanIdentity, build_plan, build_reservation
-from berth_descheduler.execution.room_left import who_lacks_room
+from berth_descheduler.migration.manifests import PlanIdentity, build_plan, build_reservation
+from berth_descheduler.migration.validation import who_lacks_room
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS

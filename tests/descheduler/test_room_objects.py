@@ -7,11 +7,10 @@ import msgspec
 
 from berth_core.labels import PLAN_LABEL, ROOM_ANNOTATION
 from berth_core.matching import owner_matches, template_matches
+from berth_core.migration_plans import Room, RoomSlot
 from berth_core.objects import Pod, Toleration
-from berth_core.plan_rooms import Room, RoomSlot
 from berth_core.reservations import Reservation
-from berth_descheduler.execution.plan_objects import PlanIdentity
-from berth_descheduler.execution.room_objects import build_room_reservation, room_reservation_name, ttl_from
+from berth_descheduler.migration.manifests import PlanIdentity, build_room_reservation, room_reservation_name, ttl_from
 from builders import NOON, as_api, pod, reservation
 
 PLAN = PlanIdentity(name="plan-20261121-120000-abcde", uid="uid-plan")

@@ -21,21 +21,19 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import InputError
 from berth_core.labels import LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
-from berth_descheduler import service
-from berth_descheduler.commands import run_command
-from berth_descheduler.commands.cli import run
+from berth_descheduler import server as service
+from berth_descheduler.cli import run as run_command
+from berth_descheduler.cli.main import run
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
-from berth_descheduler.observers import Unobserved
-from berth_descheduler.options.policy_option import settings_to_serve
-from berth_descheduler.options.run_options import cycle_settings, run_planner_settings
-from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.service import DeschedulerService, read_service_settings, serve
+from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
+from berth_descheduler.outcome import Outcome, PlanOutcome, Unobserved, Verdict
+from berth_descheduler.planner.arguments import DefragmentationArgs
+from berth_descheduler.server import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts, Service
-from berth_descheduler.stopping import stop_on_signals
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
+from berth_service.signals import stop_on_signals
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from berth_core.migration_plans import MoveState, MoveStatus
-from berth_descheduler.display.progress import RunProgress
 from berth_descheduler.outcome import Phase
+from berth_descheduler.report.progress import RunProgress
 
 
 def statuses(*states: MoveState) -> list[MoveStatus]:

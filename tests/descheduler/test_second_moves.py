@@ -10,13 +10,13 @@ from berth_core.migration_plans import MigrationPlanSpec, MoveState, PlannedMove
 from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
-from berth_descheduler.execution.plan_objects import build_plan
-from berth_descheduler.execution.second_moves import earlier_moves
+from berth_descheduler.migration.manifests import build_plan
+from berth_descheduler.migration.move_facts import earlier_moves
 from berth_descheduler.outcome import PlanOutcome
 from berth_descheduler.planner import PlannerSettings, WaveLimits, revalidate
-from berth_descheduler.planner.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.state import State, Step
+from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.state import State, Step
 from berth_descheduler.planner.waves import assign_waves
 from berth_kube.resources import MIGRATION_PLANS
 from builders import node, owner, pod

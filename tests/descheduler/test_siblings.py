@@ -8,10 +8,9 @@ import pytest
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
-from berth_descheduler.execution.facts import MoveProgress, start_progress
-from berth_descheduler.execution.moves import Eviction
-from berth_descheduler.execution.observation import Observed
-from berth_descheduler.execution.siblings import Siblings, find_unready
+from berth_descheduler.migration.move_facts import MoveProgress, Siblings, find_unready, start_progress
+from berth_descheduler.migration.moves import Eviction
+from berth_descheduler.migration.observation import Observed
 from builders import pod
 
 SINCE = "2026-11-21T12:00:00Z"

@@ -8,7 +8,7 @@ import pytest
 
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
-from berth_descheduler.commands.cli import run
+from berth_descheduler.cli.main import run
 from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
 from berth_kube.client import connect
 from builders import (

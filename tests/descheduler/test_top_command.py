@@ -30,10 +30,9 @@ from berth_core.labels import (
 from berth_core.migration_plans import MigrationPlan
 from berth_core.objects import Node, Taint
 from berth_core.snapshot import Snapshot
-from berth_descheduler.commands import top_command
-from berth_descheduler.commands.cli import run
-from berth_descheduler.display.top_frame import render_frame
-from berth_descheduler.display.top_view import NodeMark, mark_of, view_cluster
+from berth_descheduler.cli import top
+from berth_descheduler.cli.main import run
+from berth_descheduler.report.top import NodeMark, mark_of, render_frame, view_cluster
 from berth_descheduler.watched_cluster import WatchedCluster
 from berth_kube.errors import ForbiddenError, NotFoundError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
@@ -46,7 +45,7 @@ from scripted_server import ScriptedServer
 from waiting import soon
 
 Captured = pytest.CaptureFixture[str]
-BERTH = "from berth_descheduler.commands.cli import main; main()"
+BERTH = "from berth_descheduler.cli.main import main; main()"
 
 
 def stored(body: dict[str, Any]) -> MigrationPlan:
@@ -60,7 +59,7 @@ def tainted(key: str, effect: str = "NoSchedule") -> Node:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = fragmented_cluster()
-    monkeypatch.setattr(top_command, "connect", lambda **_: made)
+    monkeypatch.setattr(top, "connect", lambda **_: made)
     return made
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from berth_core.errors import RetryableError
 from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_descheduler.execution.plan_review import Review
-from berth_descheduler.execution.wave_gate import Passage, WaveGate
+from berth_descheduler.migration.validation import Passage, Review, WaveGate
 from berth_descheduler.planner import Invalid
 from builders import FakeClock
 

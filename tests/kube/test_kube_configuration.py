@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from berth_core.errors import InputError
-from berth_kube import configuration, connect
-from berth_kube.configuration import InClusterSource, KubeconfigSource, find_source, is_loopback
+from berth_kube import connect, transport
 from berth_kube.resources import NODES
+from berth_kube.transport import InClusterSource, KubeconfigSource, find_source, is_loopback
 from scripted_server import ScriptedServer, page, refusal, write_kubeconfig
 
 LIST = "/api/v1/nodes"
@@ -83,7 +83,7 @@ def in_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str) -> Path:
     authority.write_text("a certificate")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
-    for module in ("berth_kube.configuration", "kubernetes.config.incluster_config"):
+    for module in ("berth_kube.transport", "kubernetes.config.incluster_config"):
         monkeypatch.setattr(f"{module}.SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(authority))
     return token
@@ -225,4 +225,4 @@ def test_other_addresses_are_not_taken_for_this_machine(host: str) -> None:
 
 
 def test_a_dead_peer_is_noticed_by_the_kernel() -> None:
-    assert len(configuration._KEEP_ALIVE) >= 2
+    assert len(transport._KEEP_ALIVE) >= 2

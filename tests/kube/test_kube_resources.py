@@ -2,15 +2,7 @@ import pytest
 
 from berth_core.errors import InputError, PermanentError
 from berth_kube.client import KubeClient
-from berth_kube.resources import (
-    JOBS,
-    NODES,
-    PODS,
-    RESERVATIONS,
-    Resource,
-    UnaddressableError,
-    is_path_segment,
-)
+from berth_kube.resources import JOBS, NODES, PODS, RESERVATIONS, Resource, UnaddressableError, is_path_segment
 from scripted_server import ScriptedServer
 
 PATHS = {

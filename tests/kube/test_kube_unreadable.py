@@ -15,13 +15,13 @@ from berth_core.objects import Node, Pod
 from berth_core.policies import DeschedulerPolicy
 from berth_core.reservations import API_VERSION, KIND, ReservationPhase, ReservationReason
 from berth_core.snapshot import Snapshot
-from berth_descheduler.api.documents import PlanHead
-from berth_descheduler.api.reading import read_plans, read_policies
-from berth_descheduler.plugins.builtin import installed_plugins
-from berth_descheduler.policies.reading import PolicyError, RunDefaults
-from berth_descheduler.policy_service.book import Bells, Book, Office
-from berth_descheduler.policy_service.clerk import Clerk
-from berth_descheduler.policy_service.tally import RunTally
+from berth_descheduler.api.queries import read_plans, read_policies
+from berth_descheduler.api.schemas import PlanHead
+from berth_descheduler.controller.status import Clerk
+from berth_descheduler.controller.store import Bells, Book, Office
+from berth_descheduler.metrics import RunTally
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import PolicyError, RunDefaults
 from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import UnexpectedObjectError
@@ -47,12 +47,12 @@ from berth_kube.resources import (
     Resource,
 )
 from berth_kube.watching import Bookmark, Changed, Listed
-from berth_operator.acting.sweep import list_reservations
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.cluster_rules import ClusterRules
-from berth_operator.picture.node_book import GuardableNode
-from berth_operator.picture.readable import read_reservation
-from berth_operator.picture.watches import Watches
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.cache.informers import Watches
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.cache.reservations import read_reservation
+from berth_operator.executor.garbage_collector import list_reservations
 from builders import DEEP, as_api, nested_json, node, pod, reservation
 from scripted_server import Answer, ScriptedServer, Stream
 from waiting import eventually

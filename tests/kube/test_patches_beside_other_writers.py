@@ -9,7 +9,7 @@ import pytest
 from berth_core.labels import HANDOVER_TAINT
 from berth_kube.client import KubeClient
 from berth_kube.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
-from berth_operator.acting import pod_patches
+from berth_operator.reconcile import pod_patches
 from berth_sandbox.sandbox import Sandbox
 from fake_api import FakeApi
 from foreign_patches import FOREIGN_PATCHES, NODE, WITHIN, BesideAnotherWriter, ForeignPatch, lost, senders

@@ -17,11 +17,10 @@ from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL, VER
 from berth_core.matching import shape_of
 from berth_core.objects import Pod
 from berth_core.reservations import API_VERSION, KIND, Reservation, ReservationPhase, Slot, SlotState
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.openings import Openings
-from berth_operator.picture.readable import read_reservation
-from berth_operator.webhook.admission import Admission, Answer, read_review
-from berth_operator.webhook.webhook_limits import SearchTime
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.reservations import read_reservation
+from berth_operator.cache.slot_matching import Openings
+from berth_operator.webhook.admission import Admission, Answer, SearchTime, read_review
 from builders import as_api, pod, task
 from handover_builders import PLACE_UID, note, owner_pod, place, reference, slot
 from json_patches import apply

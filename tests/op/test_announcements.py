@@ -5,7 +5,7 @@ import threading
 from berth_core.reservations import ObjectReference
 from berth_kube.errors import ServerError
 from berth_kube.events import build_event
-from berth_operator.acting.announcements import Announcement, Announcer
+from berth_operator.executor.events import Announcement, Announcer
 from fake_api import FakeApi, error
 from waiting import soon
 

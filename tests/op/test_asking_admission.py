@@ -13,11 +13,11 @@ from berth_core.objects import PodTemplate, Toleration
 from berth_core.reservations import Reservation, ReservationReason, ReservationTask
 from berth_core.selectors import matches_node_affinity
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, RefusedError
-from berth_operator.bounds.limits import LimitSettings
-from berth_operator.decisions.actions import CreatePlaceholder, Validate
-from berth_operator.decisions.manifests import build_admission_pod
-from berth_operator.decisions.observation import Verdict
-from berth_operator.picture.node_book import GuardableNode
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.quota.limits import LimitSettings
+from berth_operator.reconcile.actions import CreatePlaceholder, Validate
+from berth_operator.reconcile.manifests import build_admission_pod
+from berth_operator.reconcile.observation import Verdict
 from berth_operator.settings import OperatorSettings
 from builders import node, task
 from fake_api import error

@@ -21,9 +21,10 @@ from berth_core.reservations import (
 )
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError, ServerError
 from berth_kube.resources import PODS, RESERVATIONS
-from berth_operator.acting.performer import LeaseLostError
-from berth_operator.bounds.limits import LimitSettings
-from berth_operator.decisions.actions import (
+from berth_operator.executor.executor import LeaseLostError
+from berth_operator.metrics import REGISTRY
+from berth_operator.quota.limits import LimitSettings
+from berth_operator.reconcile.actions import (
     Collect,
     CreatePlaceholder,
     DeletePlaceholder,
@@ -34,8 +35,7 @@ from berth_operator.decisions.actions import (
     Ungate,
     Validate,
 )
-from berth_operator.decisions.observation import Verdict
-from berth_operator.metrics import REGISTRY
+from berth_operator.reconcile.observation import Verdict
 from builders import as_api, task
 from fake_api import error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot

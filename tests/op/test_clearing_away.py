@@ -8,25 +8,16 @@ import pytest
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION
 from berth_core.objects import Pod
-from berth_core.reservations import (
-    API_VERSION,
-    KIND,
-    Reservation,
-    SlotState,
-)
+from berth_core.reservations import API_VERSION, KIND, Reservation, SlotState
 from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
-from berth_operator.acting.fences import FenceKeeper
-from berth_operator.acting.guards import GuardKeeper
-from berth_operator.acting.orphans import OrphanKeeper
-from berth_operator.acting.sweep import Sweep
-from berth_operator.decisions.actions import (
-    CreatePlaceholder,
-)
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.node_book import GuardableNode
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.executor.garbage_collector import OrphanKeeper, Sweep
+from berth_operator.executor.guards import FenceKeeper, GuardKeeper
+from berth_operator.reconcile.actions import CreatePlaceholder
 from berth_operator.settings import HandoverSettings, PlaceholderSettings
-from berth_operator.work_queue import STRAYS_KEY, KeyKind
+from berth_operator.workqueue import STRAYS_KEY, KeyKind
 from builders import NOON, as_api, pod, task
 from fake_api import error
 from handover_builders import DEADLINE, PLACE_UID, note, observe, owner_pod, place, placeholder, slot

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from berth_operator.clock_watch import ClockWatch
+from berth_operator.controller import ClockWatch
 from builders import FakeClock
 
 

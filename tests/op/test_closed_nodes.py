@@ -8,14 +8,13 @@ import pytest
 from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import NodeSpec, ObjectMeta, Taint, Toleration
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
-from berth_operator.decisions.actions import AssignSlot, Probe, Release
-from berth_operator.decisions.node_access import NodeAccess, NodeSign
-from berth_operator.decisions.observation import Observation
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.cluster_rules import NodeOffer
-from berth_operator.picture.node_book import GuardableNode
-from berth_operator.picture.openings import Openings
-from berth_operator.work_queue import Key, KeyKind
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.cluster_rules import NodeOffer
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.cache.slot_matching import Openings
+from berth_operator.reconcile.actions import AssignSlot, Probe, Release
+from berth_operator.reconcile.observation import NodeAccess, NodeSign, Observation
+from berth_operator.workqueue import Key, KeyKind
 from handover_builders import PLACE_UID, PROVEN, decide_now, note, observe, owner_pod, place, placeholder, slot
 
 CORDONED = NodeAccess(is_cordoned=True)

@@ -7,16 +7,9 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
-from berth_operator.decisions.actions import (
-    Collect,
-    DeletePlaceholder,
-    ExtendHandover,
-    Probe,
-)
-from berth_operator.decisions.node_access import NodeAccess
-from berth_operator.decisions.observation import Guard, Observation, ProbeResult
-from berth_operator.decisions.reconcile import Decision, decide
-from berth_operator.decisions.surveys import Survey
+from berth_operator.reconcile.actions import Collect, DeletePlaceholder, ExtendHandover, Probe
+from berth_operator.reconcile.observation import Guard, NodeAccess, Observation, ProbeResult, Survey
+from berth_operator.reconcile.reconcile import Decision, decide
 from berth_operator.settings import OperatorSettings
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (

@@ -11,13 +11,12 @@ from berth_core.reservations import SlotState
 from berth_core.selectors import matches_labels
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS
-from berth_operator.acting.fences import FenceKeeper
-from berth_operator.acting.guards import GuardKeeper
-from berth_operator.acting.sweep import Sweep
-from berth_operator.decisions.manifests import FENCE_PRIORITY
-from berth_operator.picture.node_book import GuardableNode
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.executor.garbage_collector import Sweep
+from berth_operator.executor.guards import FenceKeeper, GuardKeeper
+from berth_operator.reconcile.manifests import FENCE_PRIORITY
 from berth_operator.settings import HandoverSettings, PlaceholderSettings
-from berth_operator.work_queue import KeyKind
+from berth_operator.workqueue import KeyKind
 from builders import NOON, as_api, pod
 from fake_api import error
 from handover_builders import DEADLINE, note, owner_pod, place, slot

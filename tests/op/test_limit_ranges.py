@@ -9,10 +9,10 @@ import pytest
 
 from berth_core.objects import PodSpec
 from berth_kube.watching import Listed
-from berth_operator.acting.allowances import Allowances
-from berth_operator.bounds.limit_ranges import LimitRange, why_out_of_range
-from berth_operator.bounds.limits import LimitSettings, NamespaceLimit
-from berth_operator.picture.cluster_rules import ClusterRules
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.executor.quota_admission import Allowances
+from berth_operator.quota.limit_range import LimitRange, why_out_of_range
+from berth_operator.quota.limits import LimitSettings, NamespaceLimit
 from handover_builders import place
 
 

@@ -14,8 +14,9 @@ from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass, 
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Changed, Listed
-from berth_operator.acting.allowances import Allowances
-from berth_operator.bounds.limits import (
+from berth_operator.cache.cluster_rules import ClusterRules, NodeOffer
+from berth_operator.executor.quota_admission import Allowances
+from berth_operator.quota.limits import (
     LimitSettings,
     NamespaceLimit,
     open_slots,
@@ -24,8 +25,7 @@ from berth_operator.bounds.limits import (
     parse_namespace_tolerations,
     why_not_tolerable,
 )
-from berth_operator.bounds.quotas import PodTraits, ResourceQuota, counts, traits_of, usage_of
-from berth_operator.picture.cluster_rules import ClusterRules, NodeOffer
+from berth_operator.quota.resource_quota import PodTraits, ResourceQuota, counts, traits_of, usage_of
 from handover_builders import place, slot
 
 UNLIMITED = NamespaceLimit(slots=None, share_percent=None)

@@ -6,9 +6,8 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
-from berth_operator.decisions.observation import Observation
-from berth_operator.decisions.reconcile import decide
-from berth_operator.decisions.surveys import Survey
+from berth_operator.reconcile.observation import Observation, Survey
+from berth_operator.reconcile.reconcile import decide
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (
     HANDING_OVER,

@@ -10,14 +10,14 @@ from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.reservations import Condition, ConditionType, Reservation, ReservationStatus, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
-from berth_operator.acting.proofs import Prover
-from berth_operator.acting.webhook_scope import WebhookScope
-from berth_operator.decisions.actions import Probe
-from berth_operator.decisions.observation import ProbeResult
-from berth_operator.decisions.reconcile import decide
-from berth_operator.picture.cache import Cache
+from berth_operator.cache.cache import Cache
+from berth_operator.executor.probe import Prover
+from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.reconcile.actions import Probe
+from berth_operator.reconcile.observation import ProbeResult
+from berth_operator.reconcile.reconcile import decide
 from berth_operator.settings import OperatorSettings, PlaceholderSettings
-from berth_operator.work_queue import Key
+from berth_operator.workqueue import Key
 from builders import NOON
 from fake_api import FakeApi, error
 from handover_builders import PLACE_UID, observe, place, placeholder, slot

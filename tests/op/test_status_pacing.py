@@ -5,15 +5,8 @@ import time
 import pytest
 
 from berth_core.objects import Pod
-from berth_core.reservations import (
-    Reservation,
-    ReservationPhase,
-    ReservationState,
-    ReservationStatus,
-    Slot,
-    SlotState,
-)
-from berth_operator.pacing import PATIENCE_SECONDS, Pacing, may_wait, only_starts
+from berth_core.reservations import Reservation, ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
+from berth_operator.throttle import PATIENCE_SECONDS, Pacing, may_wait, only_starts
 from builders import NOON_TEXT
 from handover_builders import UNSCHEDULABLE, place, placeholder, slot
 

@@ -13,9 +13,8 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import EVENTS, PODS
-from berth_operator.acting.announcements import Announcer
-from berth_operator.acting.template_refusals import TemplateRefusals
-from berth_operator.picture.cache import Cache
+from berth_operator.cache.cache import Cache
+from berth_operator.executor.events import Announcer, TemplateRefusals
 from builders import NOON, FakeClock, as_api, bare_pod, label_owner, pod, task
 from fake_api import FakeApi, error
 from handover_builders import place, slot

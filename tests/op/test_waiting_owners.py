@@ -17,13 +17,13 @@ from berth_core.objects import LabelSelector, LabelSelectorRequirement, Pod, Pod
 from berth_core.reservations import ObjectReference, Reservation, ReservationOwner, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
-from berth_operator.acting.seeker import Seeker, share_out
-from berth_operator.decisions.actions import Release
-from berth_operator.decisions.observation import Observation
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.openings import Openings
-from berth_operator.picture.owner_index import OwnerIndex
-from berth_operator.work_queue import WAITING_KEY, Key, KeyKind
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.reservations import OwnerIndex
+from berth_operator.cache.slot_matching import Openings
+from berth_operator.executor.pending_owners import Seeker, share_out
+from berth_operator.reconcile.actions import Release
+from berth_operator.reconcile.observation import Observation
+from berth_operator.workqueue import WAITING_KEY, Key, KeyKind
 from builders import as_api, label_owner, object_owner, owner, pod
 from fake_api import FakeApi, error
 from handover_builders import (
@@ -259,7 +259,7 @@ def test_now_and_then_pods_are_looked_for_for_every_reservation_with_a_slot_to_g
 
 
 def test_looks_are_a_second_apart(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth_operator.acting.seeker.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("berth_operator.executor.pending_owners.time", SimpleNamespace(monotonic=lambda: 100.0))
     search.know(FIRST)
     search.seeker.ask("uid-default-first")
     search.seeker.look()

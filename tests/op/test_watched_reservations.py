@@ -9,10 +9,10 @@ import pytest
 from berth_core.reservations import API_VERSION, KIND, Reservation
 from berth_kube.client import KubeClient
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.cluster_rules import ClusterRules
-from berth_operator.picture.readable import read_reservation
-from berth_operator.picture.watches import Watches
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.cache.informers import Watches
+from berth_operator.cache.reservations import read_reservation
 from builders import as_api
 from fake_api import FakeApi
 from handover_builders import PLACE_UID, place
@@ -75,6 +75,6 @@ def test_what_is_known_already_is_not_read_again(monkeypatch: pytest.MonkeyPatch
         read.append(body["metadata"]["resourceVersion"])
         return read_reservation(body)
 
-    monkeypatch.setattr("berth_operator.picture.watches.read_reservation", read_and_note)
+    monkeypatch.setattr("berth_operator.cache.informers.read_reservation", read_and_note)
     follow(Listed((version("5"),), "7"), Changed(version("5"), added=False), Changed(version("8"), added=False))
     assert read == ["5", "8"]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
 from berth_core.reservations import SlotState
-from berth_operator.picture.cache import Cache
+from berth_operator.cache.cache import Cache
 from berth_operator.webhook.admission import Admission, read_review
 from builders import as_api, pod
 from handover_builders import PLACE_UID, place, slot

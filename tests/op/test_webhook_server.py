@@ -16,13 +16,12 @@ from berth_core.errors import InputError
 from berth_core.names import WEBHOOK_SECRET
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import SECRETS
-from berth_operator.picture.cache import Cache
+from berth_operator.cache.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
-from berth_operator.webhook import webhook_limits
-from berth_operator.webhook.admission import Admission
-from berth_operator.webhook.certificate_keeper import CertificateKeeper
+from berth_operator.webhook import admission
+from berth_operator.webhook.admission import LARGEST_BODY_BYTES, Admission
+from berth_operator.webhook.certificates import CertificateKeeper
 from berth_operator.webhook.server import WebhookServer
-from berth_operator.webhook.webhook_limits import LARGEST_BODY_BYTES
 from builders import NOON
 from fake_api import FakeApi, error
 from webhook_calls import OWNER, SETTINGS, post, review, running_server, trusting
@@ -129,8 +128,8 @@ async def test_a_server_whose_certificate_has_ended_is_not_ready() -> None:
 
 @pytest.mark.asyncio
 async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_limits, "_HANDSHAKE_SECONDS", 2.0)
-    monkeypatch.setattr(webhook_limits, "_FIRST_REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(admission, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(admission, "_FIRST_REQUEST_SECONDS", 0.5)
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         writer.write(b"POST /handover/x HTTP/1.1\r\nHost: ")
@@ -143,13 +142,13 @@ async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.Monke
 
 @pytest.mark.asyncio
 async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_limits, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(admission, "_BODY_SECONDS", 0.3)
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         writer.write(head(server, 1000) + b"{")
         answer = await asyncio.wait_for(reader.readline(), 60)
         writer.close()
-        monkeypatch.setattr(webhook_limits, "_BODY_SECONDS", PATIENT_SECONDS)
+        monkeypatch.setattr(admission, "_BODY_SECONDS", PATIENT_SECONDS)
         again, _ = await post(server, keeper, OWNER)
     assert b" 408 " in answer
     assert again == 200
@@ -157,8 +156,8 @@ async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.Monke
 
 @pytest.mark.asyncio
 async def test_no_more_bodies_are_held_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_limits, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
-    monkeypatch.setattr(webhook_limits, "_BODY_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(admission, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(admission, "_BODY_SECONDS", PATIENT_SECONDS)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(9)]
         for _, writer in opened:
@@ -177,8 +176,8 @@ async def test_no_more_bodies_are_held_than_there_is_memory_for(monkeypatch: pyt
 async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(webhook_limits, "_MOST_CONNECTIONS", 5)
-    monkeypatch.setattr(webhook_limits, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(admission, "_MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(admission, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))

@@ -24,11 +24,11 @@ from berth_core.objects import (
     Volume,
 )
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits
-from berth_descheduler.planner.cluster import Cluster
-from berth_descheduler.planner.state import State
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.refusals import RefusalReason
+from berth_descheduler.planner.arguments import DefragmentationArgs
+from berth_descheduler.planner.simulation.cluster import Cluster
+from berth_descheduler.planner.simulation.state import State
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

@@ -10,7 +10,7 @@ import pytest
 from berth_core.objects import ObjectMeta, Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PersistentVolume, PersistentVolumeSpec
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import attachment, claim, csi_node, node, pod, volume
 from planner.clusters import claimed, refusal_of
 

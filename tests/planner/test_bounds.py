@@ -11,12 +11,16 @@ from benchmarks.instances import Recipe, generate
 from berth_core.labels import CONTROL_PLANE_KEYS
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.packing.bounds import fewest_moves, most_freed_by_number, most_freed_by_volume
-from berth_descheduler.planner.packing.columns import Columns, read_columns
-from berth_descheduler.planner.packing.price_bound import PriceBound, bound_by_prices
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.sources import Sources, find_sources
-from berth_descheduler.planner.state import State
+from berth_descheduler.planner.problem import Problem, Sources, find_sources
+from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.solver.bounds import (
+    PriceBound,
+    bound_by_prices,
+    fewest_moves,
+    most_freed_by_number,
+    most_freed_by_volume,
+)
+from berth_descheduler.planner.solver.model import Columns, read_columns
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating
 from properties import holds_for

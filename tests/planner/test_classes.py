@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from berth_core.objects import ContainerPort, ContainerStatus, Pod, ResourceRequirements, Toleration
-from berth_descheduler.planner.classes import ClassBook
+from berth_descheduler.planner.simulation.pod_classes import ClassBook
 from builders import container, owner, pod, sidecar
 from planner.clusters import apart, claimed, expression, spread, term, tied
 

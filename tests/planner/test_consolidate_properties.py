@@ -5,9 +5,9 @@ import random
 from hypothesis import strategies as st
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.report import plan_to_json
+from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import PlannerSettings, plan, revalidate
-from berth_descheduler.refusals import RefusedKind
+from berth_descheduler.report.documents import plan_to_json
 from planner.clusters import api_items, consolidating, moves_of, wrongly_moved
 from planner.random_clusters import clusters, in_another_order
 from planner.replay import replay_steps, replay_waves

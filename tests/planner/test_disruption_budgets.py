@@ -8,9 +8,9 @@ import pytest
 
 from berth_core.objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import plan
-from berth_descheduler.plugins.disruptions import DisruptionBudgets, disruptions_allowed
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, disruptions_allowed
 from builders import as_api, disruption_budget, node, owner, pod
 from planner.clusters import consolidating
 

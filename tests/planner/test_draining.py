@@ -6,9 +6,9 @@ import pytest
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.consolidate import Consolidate
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.state import State
+from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.strategies.consolidate import Consolidate
 from builders import bare_pod, node, owner, pod
 from planner.clusters import apart, consolidating, term
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import PlannerSettings, plan, why_pods_stay
-from berth_descheduler.plugins.defragmentation import StrategyName
-from berth_descheduler.refusals import RefusalReason as Reason
-from berth_descheduler.refusals import RefusedKind
+from berth_descheduler.planner.arguments import StrategyName
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import apart, api_items, consolidating, making_room, moves_of, selector, settings, term
 from planner.random_clusters import clusters, in_another_order, tight_clusters

@@ -21,7 +21,7 @@ from berth_core.objects import (
 )
 from berth_core.snapshot import Snapshot
 from berth_core.storage import VolumeNodeAffinity
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from builders import claim, namespace, node, pod, volume
 from planner.clusters import (
     HOSTNAME,

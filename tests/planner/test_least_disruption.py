@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from berth_core.names import NO_EVICTION_ANNOTATION
 from berth_core.objects import ContainerStatus, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.cluster import Cluster
-from berth_descheduler.planner.disruption import Disruption
-from berth_descheduler.plugins.annotations import NO_EVICTION_ANNOTATION
+from berth_descheduler.planner.disruption_cost import Disruption
+from berth_descheduler.planner.simulation.cluster import Cluster
 from builders import node, owner, pod
 from planner.clusters import claimed, consolidating, making_room, settings
 

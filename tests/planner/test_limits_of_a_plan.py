@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from berth_core.errors import InputError
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings, plan
-from berth_descheduler.refusals import RefusalReason as Reason
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters

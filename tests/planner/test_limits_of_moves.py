@@ -12,8 +12,7 @@ from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import LabelSelector, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings, WaveLimits, plan, revalidate
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs, EvictableNamespaces
-from berth_descheduler.plugins.thresholds import Thresholds
+from berth_descheduler.planner.arguments import DefragmentationArgs, EvictableNamespaces, Thresholds
 from builders import NOON, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters, tight_clusters

@@ -7,9 +7,9 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.objects import Node, Pod, Taint, Toleration
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.refusals import RefusalReason as Reason
-from berth_descheduler.refusals import RefusedKind
 from builders import NOON, bare_pod, namespace, node, owner, pod
 from planner.clusters import HOSTNAME, ZONE, apart, company, expression, making_room, selector, spread, term, tied
 

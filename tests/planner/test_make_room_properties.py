@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.report import plan_to_json
 from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.report.documents import plan_to_json
 from planner.clusters import api_items, making_room, moves_of
 from planner.random_clusters import clusters
 from planner.replay import Present, World, moved, name, replay_steps, replay_waves, space

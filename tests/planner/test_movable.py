@@ -16,10 +16,10 @@ from berth_core.objects import (
     Volume,
 )
 from berth_core.snapshot import Snapshot
-from berth_core.workloads import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
-from berth_descheduler.plugins.defragmentation import EvictableNamespaces
-from berth_descheduler.plugins.movable import Movable
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_core.storage import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.planner.arguments import EvictableNamespaces
+from berth_descheduler.planner.evictability import Movable
 from builders import bare_pod, disruption_budget, owner, pod, volcano_job, volcano_pod, workload
 
 WEB = {"app": "web"}

@@ -10,9 +10,9 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.objects import LabelSelector, LabelSelectorRequirement, Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.report import plan_to_json
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate, why_pods_stay
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.report.documents import plan_to_json
 from builders import bare_pod, container, node, owner, pod
 from planner.clusters import HOSTNAME, claimed, consolidating, expression, making_room, settings, spread, term, tied
 from planner.clusters import apart as shy

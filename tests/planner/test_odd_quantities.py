@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 
 from berth_core.errors import InputError
 from berth_core.objects import Node, Pod
-from berth_core.quantity import parse_quantity
-from berth_core.resources import CPU, MOST_AMOUNT
+from berth_core.resources import CPU, MOST_AMOUNT, parse_quantity
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.report import plan_to_json
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings, plan, revalidate, why_pods_stay
-from berth_descheduler.planner.asked_shapes import read_shape
-from berth_descheduler.planner.stranded_capacity import report_capacity
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
+from berth_descheduler.report.documents import plan_to_json
 from builders import node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from properties import holds_for

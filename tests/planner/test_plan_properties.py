@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.report import plan_to_json
 from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.report.documents import plan_to_json
 from builders import node, owner, pod
 from planner.clusters import api_items, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, in_another_order

@@ -19,8 +19,8 @@ from berth_core.reservations import (
     SlotState,
 )
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings, plan
-from berth_descheduler.refusals import RefusalReason as Reason
 from builders import node, owner, pod, reservation, task
 from planner.clusters import consolidating, making_room, refusal_of, settings, tied
 

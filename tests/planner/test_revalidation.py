@@ -9,8 +9,7 @@ from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings, revalidate
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.plugins.thresholds import Thresholds
+from berth_descheduler.planner.arguments import DefragmentationArgs, Thresholds
 from builders import bare_pod, disruption_budget, node, owner, pod
 
 WEB = {"app": "web"}

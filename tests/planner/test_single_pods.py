@@ -10,17 +10,17 @@ from rich.console import Console
 
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import LabelSelector, Pod
-from berth_core.selector_texts import parse_selector
+from berth_core.selectors import parse_selector
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.plan_tables import render_plan
-from berth_descheduler.display.report import describe_plan, summarise_plan
+from berth_descheduler.framework.interfaces import Candidate, ClusterView
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusedKind
+from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
-from berth_descheduler.planner.balance import NoBalance
+from berth_descheduler.plugins.balance import NoBalance
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.plugin_set import Enabled, PluginSet
-from berth_descheduler.plugins.protocols import Candidate, ClusterView
-from berth_descheduler.refusals import RefusalReason as Reason
-from berth_descheduler.refusals import RefusedKind
+from berth_descheduler.report.documents import describe_plan, summarise_plan
+from berth_descheduler.report.tables import render_plan
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, tight_clusters

@@ -7,10 +7,10 @@ import msgspec
 from berth_core.objects import Pod, Taint
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PersistentVolumeClaim
-from berth_descheduler.planner.cluster import Cluster
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.state import State
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.simulation.cluster import Cluster
+from berth_descheduler.planner.simulation.state import State
 from builders import claim, node, owner, pod, volume
 from planner.clusters import (
     HOSTNAME,

@@ -14,10 +14,9 @@ from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT
 from berth_core.objects import Affinity, Node, Pod, Taint, Toleration
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.asked_shapes import read_shape
-from berth_descheduler.planner.stranded_capacity import CapacityReport, ShapeRoom, report_capacity
-from berth_descheduler.refusals import RefusalReason
+from berth_descheduler.planner.stranded_capacity import CapacityReport, ShapeRoom, read_shape, report_capacity
 from builders import bare_pod, node, owner, pod, reservation, task
 from planner.clusters import expression, settings, tied
 from planner.random_clusters import clusters

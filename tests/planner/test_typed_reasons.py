@@ -8,10 +8,10 @@ import pytest
 
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.display.report import plan_to_json
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import Plan, PlannerSettings, plan, why_pods_stay
-from berth_descheduler.refusals import RefusalReason as Reason
-from berth_descheduler.refusals import RefusedKind
+from berth_descheduler.report.documents import plan_to_json
 from builders import bare_pod, node, owner, pod
 from planner.clusters import ZONE, apart, consolidating, making_room, selector, settings, term
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.planner.cluster import NodeIndex
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.state import State, Step
+from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.simulation.cluster import NodeIndex
+from berth_descheduler.planner.simulation.state import State, Step
 from berth_descheduler.planner.waves import assign_waves
 from builders import disruption_budget, node, owner, pod
 from planner.clusters import ZONE, apart, company, selector, settings, spread, term

@@ -13,11 +13,11 @@ from berth_core.clock import format_timestamp
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PersistentVolumeClaim
+from berth_descheduler.framework.interfaces import ClusterView
+from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.planner.evictability import Movable
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.movable import Movable
-from berth_descheduler.plugins.plugin_set import Enabled, PluginSet
-from berth_descheduler.plugins.protocols import ClusterView
-from berth_descheduler.refusals import RefusalReason
 from builders import NOON, claim, pod
 
 AN_HOUR_AGO = format_timestamp(NOON - timedelta(hours=1))

@@ -9,9 +9,9 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.objects import Pod, Volume
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.interfaces import ClusterView
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.protocols import ClusterView
-from berth_descheduler.refusals import RefusalReason as Reason
 from builders import NOON, bare_pod, disruption_budget, namespace, node, owner, priority_class
 from planner.clusters import claimed
 from plugins.evictor_cases import AN_HOUR_AGO, all_reasons, reasons, running, stored

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from berth_core.clock import format_timestamp
 from berth_core.objects import Pod, Volume
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.interfaces import ClusterView
+from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.planner.problems import Problem
+from berth_descheduler.planner.evictability import Movable
+from berth_descheduler.planner.problem import Problem
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.movable import Movable
-from berth_descheduler.plugins.protocols import ClusterView
-from berth_descheduler.refusals import RefusalReason as Reason
 from builders import NOON, disruption_budget, namespace, node, owner, priority_class
 from planner.clusters import claimed
 from plugins.evictor_cases import only, reasons, running, stored

@@ -10,8 +10,8 @@ import pytest
 from berth_core.objects import Pod, SchedulingGroup, WorkloadReference
 from berth_core.pod_groups import LifecyclePolicy
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plugins.gangs import Gangs
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.planner.gangs import Gangs
 from builders import (
     NOON_TEXT,
     pod,

@@ -8,13 +8,12 @@ from typing import Any
 import yaml
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plugins.builtin import installed_plugins
-from berth_descheduler.plugins.plugin_set import Enabled, PluginSet
-from berth_descheduler.plugins.profiles import read_profile
-from berth_descheduler.plugins.protocols import ClusterView
-from berth_descheduler.plugins.registry import PluginRegistry
-from berth_descheduler.refusals import Refusal
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.framework.interfaces import ClusterView
+from berth_descheduler.framework.refusals import Refusal
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
+from berth_descheduler.policy.profiles import read_profile
 from builders import namespace, pod
 
 PAGE = (Path(__file__).parents[2] / "descheduler" / "README.md").read_text(encoding="utf-8")

@@ -8,10 +8,10 @@ import pytest
 from berth_core.errors import InputError, RetryableError
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plugins.plugin_set import Enabled, PluginError, PluginSet
-from berth_descheduler.plugins.protocols import Candidate, ClusterView, Objection, PodFilter
-from berth_descheduler.refusals import Refusal
-from berth_descheduler.refusals import RefusalReason as Reason
+from berth_descheduler.framework.interfaces import Candidate, ClusterView, Objection, PodFilter
+from berth_descheduler.framework.refusals import Refusal
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.framework.runtime import Enabled, PluginError, PluginSet
 from builders import pod
 
 VIEW = ClusterView.of(Snapshot())

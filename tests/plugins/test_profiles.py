@@ -9,14 +9,13 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.migration_plans import Objective
 from berth_core.objects import Pod
-from berth_core.selector_texts import format_selector
+from berth_core.selectors import format_selector
+from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.planner.balance import NoBalance, balance_of
-from berth_descheduler.plugins.builtin import OWN_PLUGINS
+from berth_descheduler.plugins.balance import NoBalance, balance_of
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.profiles import ProfilePlugins, read_profile
-from berth_descheduler.plugins.protocols import Candidate, ClusterView, PodFilter
-from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.plugins.registry import OWN_PLUGINS, PluginRegistry
+from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
 
 
 class Naming:

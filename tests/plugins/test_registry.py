@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from berth_core.errors import InputError
-from berth_descheduler.planner.balance import Defragmentation
-from berth_descheduler.plugins.builtin import OWN_PLUGINS, installed_plugins
+from berth_descheduler.plugins.balance import Defragmentation
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, PluginRegistry
+from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS, PluginRegistry, installed_plugins
 
 MODULE = '''
 from collections.abc import Mapping

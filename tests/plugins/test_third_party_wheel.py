@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.plugins.builtin import installed_plugins
+from berth_descheduler.plugins.registry import installed_plugins
 from builders import namespace, node, owner, pod, workload
 from third_party import install_plugins, write_policy
 
-PROGRAM = (sys.executable, "-c", "from berth_descheduler.commands.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from berth_descheduler.cli.main import main; main()")
 
 
 @pytest.fixture(scope="module")

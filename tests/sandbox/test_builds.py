@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from berth_sandbox import builds
-from berth_sandbox.binaries import find_binaries, find_helm, find_kubectl
+from berth_sandbox.builds import find_binaries, find_helm, find_kubectl
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.go_modules import ETCD, KUBERNETES
+from berth_sandbox.go_toolchain import ETCD, KUBERNETES
 from sandbox.fake_go import FakeGo
 from waiting import eventually
 
@@ -98,7 +98,7 @@ def test_what_a_killed_build_left_does_no_harm(use_go: UseGo) -> None:
 
 def test_a_build_that_is_interrupted_ends_go_and_leaves_nothing(use_go: UseGo, tmp_path: Path) -> None:
     go = use_go(waits_for=tmp_path / "never")
-    code = "from berth_sandbox import builds, go_modules; builds.build_programs(go_modules.ETCD, lambda _: None)"
+    code = "from berth_sandbox import builds, go_toolchain; builds.build_programs(go_toolchain.ETCD, lambda _: None)"
     building = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
         eventually("it builds", lambda: go.calls("build"), seconds=120)

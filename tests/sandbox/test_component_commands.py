@@ -6,10 +6,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from berth_sandbox.binaries import find_binaries
+from berth_sandbox.builds import find_binaries
 from berth_sandbox.certificates import CLIENTS, write_certificates
-from berth_sandbox.components import Component, ComponentPlace, build_command, health_url
-from berth_sandbox.configuration import CONTEXT_PREFIX, build_scheduler_config, write_configuration
+from berth_sandbox.components import (
+    CONTEXT_PREFIX,
+    Component,
+    ComponentPlace,
+    build_command,
+    build_scheduler_config,
+    health_url,
+    write_configuration,
+)
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import Ports
 from berth_sandbox.settings import SandboxSettings, ScoringStrategy

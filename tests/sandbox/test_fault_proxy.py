@@ -10,13 +10,7 @@ import pytest
 
 from berth_core.errors import BerthError
 from berth_kube.client import ClientSettings, KubeClient, connect
-from berth_kube.errors import (
-    ConflictError,
-    GoneError,
-    ServerError,
-    TooManyRequestsError,
-    UnreachableError,
-)
+from berth_kube.errors import ConflictError, GoneError, ServerError, TooManyRequestsError, UnreachableError
 from berth_kube.resources import PODS
 from berth_kube.retries import NO_RETRIES
 from berth_kube.watching import Changed, Listed

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from berth_core.errors import InputError
-from berth_sandbox.claims import claim_folder
 from berth_sandbox.components import Component
 from berth_sandbox.errors import SandboxNameError
 from berth_sandbox.folders import cache_folder, named_folder, remove_folder, state_folder
 from berth_sandbox.processes import read_command_line
 from berth_sandbox.record import read_record
-from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.sandbox import Sandbox, claim_folder
 from waiting import soon
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from berth_sandbox.go_modules import (
+from berth_sandbox.go_toolchain import (
     CONTROL_PLANE,
     ETCD,
     HELM,

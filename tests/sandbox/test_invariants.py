@@ -43,7 +43,7 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_core.workloads import WorkloadSpec, WorkloadStatus
+from berth_core.storage import WorkloadSpec, WorkloadStatus
 from berth_kube.leases import Lease, LeaseSpec
 from berth_sandbox.invariants import (
     BOUND_SECONDS,

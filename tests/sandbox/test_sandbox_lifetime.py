@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from berth_descheduler.commands.sandbox_commands import sandbox as sandbox_commands
+from berth_descheduler.cli.sandbox import sandbox as sandbox_commands
 from berth_kube.client import connect
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import NAMESPACES, NODES
-from berth_sandbox.binaries import find_binaries
+from berth_sandbox.builds import find_binaries
 from berth_sandbox.components import Component
 from berth_sandbox.errors import ComponentError, SandboxNameError
 from berth_sandbox.sandbox import Sandbox

@@ -3,13 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.resources import ResourceAmounts
-from berth_sandbox.workload import (
-    NAMESPACE_NAMES,
-    DeploymentPlan,
-    build_budget,
-    build_deployment,
-    plan_deployments,
-)
+from berth_sandbox.workload import NAMESPACE_NAMES, DeploymentPlan, build_budget, build_deployment, plan_deployments
 
 GIBI = 1 << 30
 

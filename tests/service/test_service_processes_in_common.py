@@ -18,9 +18,8 @@ from berth_kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from berth_service.addresses import parse_address
-from berth_service.identity import unique_identity
 from berth_service.logs import configure_logs
+from berth_service.process import parse_address, unique_identity
 
 CALL = Call("list", "nodes")
 FAILURE = Failure(500, "Odd", "so it is")

@@ -78,8 +78,9 @@ from berth_core.storage import (
     VolumeAttachmentSpec,
     VolumeNodeAffinity,
     VolumeNodeResources,
+    Workload,
+    WorkloadSpec,
 )
-from berth_core.workloads import Workload, WorkloadSpec
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOON_TEXT = "2026-11-21T12:00:00Z"

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from berth_sandbox.binaries import find_binaries
-from berth_sandbox.configuration import CONTEXT_PREFIX
+from berth_sandbox.builds import find_binaries
+from berth_sandbox.components import CONTEXT_PREFIX
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings

@@ -11,8 +11,8 @@ from typing import Any
 from berth_core.clock import SystemClock
 from berth_core.objects import Node, Pod
 from berth_core.pod_requests import effective_requests
-from berth_core.quantity import parse_quantity
 from berth_core.reservations import Reservation
+from berth_core.resources import parse_quantity
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import EVENTS, NAMESPACES, NODES, PODS, RESERVATIONS, SERVICE_ACCOUNTS

@@ -25,16 +25,17 @@ from berth_core.labels import (
 )
 from berth_core.objects import Pod
 from berth_core.reservations import SlotState
-from berth_descheduler.execution import cooling_nodes, freed_nodes, operator_watch, source_taints
+from berth_descheduler.migration import nodes, operator_liveness
 from berth_descheduler.settings import FreedNodes
 from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, Resource
-from berth_operator.acting.announcements import Announcer
-from berth_operator.acting.fences import FenceKeeper
-from berth_operator.acting.guards import GuardKeeper
-from berth_operator.acting.performer import Crew, Performer
-from berth_operator.acting.priorities import Priorities
-from berth_operator.decisions.actions import (
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.executor.events import Announcer
+from berth_operator.executor.executor import Crew, Performer
+from berth_operator.executor.guards import FenceKeeper, GuardKeeper
+from berth_operator.executor.priority_classes import Priorities
+from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
     ExtendHandover,
@@ -44,9 +45,7 @@ from berth_operator.decisions.actions import (
     ShortenPlaceholder,
     Ungate,
 )
-from berth_operator.decisions.assignments import Assignment
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.cluster_rules import ClusterRules
+from berth_operator.reconcile.observation import Assignment
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock
 from handover_builders import PLACE_UID, place, slot
@@ -134,25 +133,25 @@ def _unguard(client: KubeClient, _seen: Raw) -> None:
 
 
 def _ungate_for_the_silent(client: KubeClient, seen: Raw) -> None:
-    operator_watch._ungate(client, seen)
+    operator_liveness._ungate(client, seen)
 
 
 def _unguard_for_the_silent(client: KubeClient, _seen: Raw) -> None:
-    operator_watch._unguard(client, NODE)
+    operator_liveness._unguard(client, NODE)
 
 
 def _mark_freed(client: KubeClient, _seen: Raw) -> None:
     carries = FreedNodes(taint=True, annotations={"example.com/freed": "yes"})
-    freed_nodes.mark_freed(client, FakeClock(), [NODE], freed_nodes.Freeing("plan", "", carries))
+    nodes.mark_freed(client, FakeClock(), [NODE], nodes.Freeing("plan", "", carries))
 
 
 def _mark_moved(client: KubeClient, _seen: Raw) -> None:
     cool_down = timedelta(minutes=5)
-    cooling_nodes.mark_moved(client, FakeClock(), sources=[NODE], targets=[], cool_down=cool_down)
+    nodes.mark_moved(client, FakeClock(), sources=[NODE], targets=[], cool_down=cool_down)
 
 
 def _sweep_cooling(client: KubeClient, _seen: Raw) -> None:
-    cooling_nodes.sweep_cooling_nodes(client, FakeClock())
+    nodes.sweep_cooling_nodes(client, FakeClock())
 
 
 # --- the table
@@ -202,7 +201,7 @@ def _is_assigned(raw: Raw) -> bool:
     return is_noted and tolerated(raw).count(HANDOVER_TAINT) == 1 and _labels(raw)[RESERVATION_LABEL] == PLACE_UID
 
 
-_PATCHED: Final = "berth_operator.acting.performer._patched"
+_PATCHED: Final = "berth_operator.executor.executor._patched"
 
 FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
     "a gated pod is given a slot": ForeignPatch(
@@ -262,74 +261,74 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: not {*_notes(raw), *_labels(raw), *gates(raw)} & {SLOT_ANNOTATION, HANDOVER_GATE},
     ),
     "a pod is nominated": ForeignPatch(
-        site="berth_operator.acting.performer._nominate",
+        site="berth_operator.executor.executor._nominate",
         before=lambda: pod_body(noted=True),
         act=_perform(lambda pod: Nominate(pod, NODE)),
         done=lambda raw: raw["status"].get("nominatedNodeName") == NODE,
     ),
     "a node is guarded": ForeignPatch(
-        site="berth_operator.acting.guards._guard",
+        site="berth_operator.executor.guards._guard",
         before=node_body,
         act=_guard,
         done=lambda raw: HANDOVER_TAINT in taints(raw),
     ),
     "a guard is taken off": ForeignPatch(
-        site="berth_operator.acting.guards._unguard",
+        site="berth_operator.executor.guards._unguard",
         before=lambda: node_body(guarded=True),
         act=_unguard,
         done=lambda raw: HANDOVER_TAINT not in taints(raw),
     ),
     "a gate of a silent operator comes off": ForeignPatch(
-        site="berth_descheduler.execution.operator_watch._ungate",
+        site="berth_descheduler.migration.operator_liveness._ungate",
         before=lambda: pod_body(noted=True),
         act=_ungate_for_the_silent,
         done=lambda raw: HANDOVER_GATE not in gates(raw),
     ),
     "a guard of a silent operator is taken off": ForeignPatch(
-        site="berth_descheduler.execution.operator_watch._unguard",
+        site="berth_descheduler.migration.operator_liveness._unguard",
         before=lambda: node_body(guarded=True),
         act=_unguard_for_the_silent,
         done=lambda raw: HANDOVER_TAINT not in taints(raw),
     ),
     "a source is drained": ForeignPatch(
-        site="berth_descheduler.execution.source_taints.taint_nodes",
+        site="berth_descheduler.migration.nodes.taint_nodes",
         before=node_body,
-        act=lambda client, _seen: source_taints.taint_nodes(client, [NODE], "plan"),
-        done=lambda raw: source_taints.DRAINING_TAINT in taints(raw),
+        act=lambda client, _seen: nodes.taint_nodes(client, [NODE], "plan"),
+        done=lambda raw: nodes.DRAINING_TAINT in taints(raw),
     ),
     "a source is drained no more": ForeignPatch(
-        site="berth_descheduler.execution.source_taints.untaint_nodes",
+        site="berth_descheduler.migration.nodes.untaint_nodes",
         before=lambda: node_body(guarded=True),
-        act=lambda client, _seen: cast("None", source_taints.untaint_nodes(client, [NODE], HANDOVER_TAINT)),
+        act=lambda client, _seen: cast("None", nodes.untaint_nodes(client, [NODE], HANDOVER_TAINT)),
         done=lambda raw: HANDOVER_TAINT not in taints(raw),
     ),
     "a freed node is marked": ForeignPatch(
-        site="berth_descheduler.execution.freed_nodes.mark_freed",
+        site="berth_descheduler.migration.nodes.mark_freed",
         before=node_body,
         act=_mark_freed,
         done=lambda raw: bool(taints(raw)) and _notes(raw).get("example.com/freed") == "yes",
     ),
     "a freed node is marked no more": ForeignPatch(
-        site="berth_descheduler.execution.freed_nodes._sweep_one",
+        site="berth_descheduler.migration.nodes._sweep_one",
         before=lambda: node_body(freed=True),
-        act=lambda client, _seen: cast("None", freed_nodes._sweep_one(client, NODE, FreedNodes())),
+        act=lambda client, _seen: cast("None", nodes._sweep_one(client, NODE, FreedNodes())),
         done=lambda raw: FREED_TAINT not in taints(raw),
     ),
     "a node that pods were moved off rests": ForeignPatch(
-        site="berth_descheduler.execution.cooling_nodes.mark_moved",
+        site="berth_descheduler.migration.nodes.mark_moved",
         before=node_body,
         act=_mark_moved,
         done=lambda raw: LAST_DEFRAGMENTED_ANNOTATION in _notes(raw) and COOLING_LABEL in _labels(raw),
     ),
     "a node has rested": ForeignPatch(
-        site="berth_descheduler.execution.cooling_nodes.sweep_cooling_nodes",
+        site="berth_descheduler.migration.nodes.sweep_cooling_nodes",
         before=lambda: node_body(labels={COOLING_LABEL: "true"}),
         act=_sweep_cooling,
         done=lambda raw: COOLING_LABEL not in _labels(raw),
     ),
 }
 
-WITHIN: Final = frozenset({"berth_descheduler.execution.freed_nodes.change_node", "berth_kube.taints._change_taints"})
+WITHIN: Final = frozenset({"berth_descheduler.migration.nodes.change_node", "berth_kube.events._change_taints"})
 """Send the patches of others in this table."""
 
 OF_OUR_OWN: Final = frozenset(

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from berth_kube.resources import Resource
-from berth_sandbox.nodes import NodeShape, build_node
+from berth_sandbox.bootstrap import NodeShape, build_node
 from generated_pods import (
     DISK,
     DISKS,

@@ -30,7 +30,7 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_operator.decisions.actions import (
+from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
     Collect,
@@ -47,11 +47,9 @@ from berth_operator.decisions.actions import (
     Ungate,
     Validate,
 )
-from berth_operator.decisions.assignments import Assignment
-from berth_operator.decisions.manifests import handover_toleration
-from berth_operator.decisions.observation import Guard, Observation, ProbeResult
-from berth_operator.decisions.reconcile import Decision, decide
-from berth_operator.decisions.surveys import Survey, build_survey
+from berth_operator.reconcile.manifests import handover_toleration
+from berth_operator.reconcile.observation import Assignment, Guard, Observation, ProbeResult, Survey, build_survey
+from berth_operator.reconcile.reconcile import Decision, decide
 from berth_operator.settings import OperatorSettings
 from builders import NOON, NOON_TEXT, label_owner, pod, reservation, task
 

@@ -19,15 +19,15 @@ from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LAB
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Pod
 from berth_core.reservations import API_VERSION, KIND, Reservation, SlotState
-from berth_descheduler.execution.operator_watch import OperatorWatch
+from berth_descheduler.migration.operator_liveness import OperatorWatch
 from berth_kube.errors import Call, Failure, UnreachableError
 from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
-from berth_operator.acting.webhook_scope import WebhookScope
-from berth_operator.engine import Engine
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.node_book import GuardableNode
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.controller import Engine
+from berth_operator.executor.webhook_registration import WebhookScope
 from berth_operator.settings import OperatorSettings
-from berth_operator.work_queue import WAITING_KEY, Key, KeyKind, WorkQueue
+from berth_operator.workqueue import WAITING_KEY, Key, KeyKind, WorkQueue
 from builders import FakeClock, as_api
 from fake_api import FakeApi
 from handover_builders import GATED, PLACE_UID, PROVEN, owner_pod, place, placeholder, slot, with_condition

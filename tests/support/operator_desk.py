@@ -11,26 +11,19 @@ import msgspec
 import pytest
 
 from berth_core.objects import Pod, PriorityClass
-from berth_core.reservations import (
-    API_VERSION,
-    KIND,
-    Reservation,
-)
+from berth_core.reservations import API_VERSION, KIND, Reservation
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
-from berth_operator.acting.allowances import Allowances
-from berth_operator.acting.announcements import Announcer
-from berth_operator.acting.performer import Crew, Performer
-from berth_operator.acting.priorities import Priorities
-from berth_operator.acting.proofs import Prover
-from berth_operator.acting.validation import Validator
-from berth_operator.acting.webhook_scope import WebhookScope
-from berth_operator.decisions.actions import (
-    Action,
-)
-from berth_operator.picture.cache import Cache
-from berth_operator.picture.cluster_rules import ClusterRules
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.executor.events import Announcer
+from berth_operator.executor.executor import Crew, Performer
+from berth_operator.executor.priority_classes import Priorities
+from berth_operator.executor.probe import Prover
+from berth_operator.executor.quota_admission import Allowances, Validator
+from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.reconcile.actions import Action
 from berth_operator.settings import OperatorSettings
-from berth_operator.work_queue import Key
+from berth_operator.workqueue import Key
 from builders import FakeClock, as_api
 from fake_api import FakeApi
 from handover_builders import place

@@ -24,8 +24,8 @@ from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant, Violation, find_troubles, keep_watch, read_state
-from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts

@@ -19,8 +19,8 @@ from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, JOBS, NODES, PODS, RESERVATIONS, Resource
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import ClusterState, Invariant, Violation, find_violations, keep_watch, read_state
-from berth_sandbox.nodes import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template, read_reservation

@@ -14,10 +14,10 @@ import aiohttp
 import msgspec
 
 from berth_core.reservations import SlotState
-from berth_operator.picture.cache import Cache
+from berth_operator.cache.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
 from berth_operator.webhook.admission import Admission
-from berth_operator.webhook.certificate_keeper import CertificateKeeper
+from berth_operator.webhook.certificates import CertificateKeeper
 from berth_operator.webhook.server import WebhookServer
 from builders import as_api, pod
 from fake_api import FakeApi

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.errors import BerthError, InputError, RetryableError
-from berth_descheduler.plan_requests import PlanStateError
+from berth_descheduler.migration.plans import PlanStateError
 from berth_kube.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -3,25 +3,29 @@
 It does not own the documents, nor what every request passes before (`gate`).
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from berth_core.clock import Clock
-from berth_core.migration_plans import MigrationPlan, RunMode
+from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.policies import VALID, DeschedulerPolicy
-from berth_descheduler import plan_requests
-from berth_descheduler.api import reading
-from berth_descheduler.api.authority import Authority
-from berth_descheduler.api.background import Workers
-from berth_descheduler.api.capacity_desk import CapacityDesk
-from berth_descheduler.api.description import answers
-from berth_descheduler.api.documents import (
+from berth_descheduler.api import queries
+from berth_descheduler.api.auth import Authority
+from berth_descheduler.api.concurrency import Workers
+from berth_descheduler.api.limits import Passage
+from berth_descheduler.api.openapi import answers
+from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, Following, PlanFeeds, stream_events
+from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
+from berth_descheduler.api.queries import CapacityDesk
+from berth_descheduler.api.schemas import (
     Capacity,
     ListedPlan,
     PlanDocument,
@@ -32,27 +36,134 @@ from berth_descheduler.api.documents import (
     describe_run,
     list_plan,
 )
-from berth_descheduler.api.event_streams import MEDIA_TYPE, EventStream, Following, stream_events
-from berth_descheduler.api.gate import Passage
-from berth_descheduler.api.parameters import (
-    IdempotencyKey,
-    LastEventId,
-    PhaseFilter,
-    PlanLimit,
-    PlanName,
-    PolicyFilter,
-    RunRequest,
-    Shapes,
-    read_shapes,
-    refuse_unknown,
-)
-from berth_descheduler.api.plan_feeds import PlanFeeds
-from berth_descheduler.api.problems import ProblemError, ProblemKind, fault
 from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.migration import plans
+from berth_descheduler.planner.stranded_capacity import AskedShape, read_shape
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PODS
 from berth_kube.reviews import Access, Subject
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+# What a request may say: names, shapes, keys, and the body that asks for a run.
+
+MOST_SHAPES: Final = 8
+MOST_PLANS: Final = 500
+LONGEST_NAME: Final = 253
+LONGEST_SHAPE: Final = 300
+
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_RESOURCE: Final = r"(?:[a-z0-9](?:[-a-z0-9.]{0,60}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,60}[A-Za-z0-9])?"
+_SMALL: Final = r"0\.[0-9]{0,2}[1-9]"
+
+
+def _number(digits: int) -> str:
+    """Return the pattern of a number above zero with at most so many digits before the point."""
+    return rf"(?:[1-9][0-9]{{0,{digits - 1}}}(?:\.[0-9]{{1,3}})?|{_SMALL})"
+
+
+# No larger than what can be planned with (`berth_core.resources.MOST_AMOUNT`), which counts cores in thousandths.
+_CORES: Final = rf"(?:{_number(9)}m?|{_number(8)}(?:k|Ki)|{_number(5)}Mi?|{_number(2)}Gi?)"
+_TERA: Final = rf"(?:(?:[1-9][0-9]?|[1-4][0-9]{{2}})(?:\.[0-9]{{1,3}})?|{_SMALL})"
+_QUANTITY: Final = rf"(?:{_number(9)}(?:m|k|Ki)?|{_number(8)}Mi?|{_number(5)}Gi?|{_TERA}Ti?)"
+_AMOUNT: Final = rf"(?:cpu={_CORES}|(?!(?:pods|count|cpu)=){_RESOURCE}={_QUANTITY})"
+SHAPE_PATTERN: Final = rf"^(?!(?:.*,)?([^,=]+)=[^,]*,(?:.*,)?\1=){_AMOUNT}(?:,{_AMOUNT}){{0,7}}$"
+"""Amounts of different resources; pod slots are counted without being asked for."""
+
+_SHAPE: Final = re.compile(SHAPE_PATTERN)
+_SHAPE_EXPECTED: Final = "amounts of different resources such as cpu=4,memory=8Gi"
+KEY_PATTERN: Final = r"^[!-~]{1,200}$"
+
+PlanName = Annotated[
+    str, Path(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The plan's name.", examples=["plan-1"])
+]
+_ShapeText = Annotated[
+    str,
+    # Checked by `read_shapes`: the pattern looks ahead, which the checks of pydantic do not.
+    Field(json_schema_extra={"maxLength": LONGEST_SHAPE, "pattern": SHAPE_PATTERN}),
+]
+Shapes = Annotated[
+    list[_ShapeText] | None,
+    Query(
+        alias="shape",
+        max_length=MOST_SHAPES,
+        description="What a pod asks for that is to find room, such as `cpu=4,memory=8Gi`; may be repeated. Without "
+        "it: what most pending pods ask for, else the largest pods that controllers make.",
+        examples=[["cpu=4,memory=8Gi"]],
+    ),
+]
+PolicyFilter = Annotated[
+    str | None,
+    Query(
+        alias="policy",
+        max_length=LONGEST_NAME,
+        pattern=NAME_PATTERN,
+        description="Only plans of the policy of this name.",
+    ),
+]
+PhaseFilter = Annotated[PlanPhase | None, Query(alias="phase", description="Only plans in this phase.")]
+PlanLimit = Annotated[int, Query(alias="limit", ge=1, le=MOST_PLANS, description="The most plans to answer with.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=KEY_PATTERN,
+        description="With the same key from the same caller, asking again is asking once: the answer names the plan "
+        "that is there, as long as it is kept. Another request under the key is a conflict.",
+    ),
+]
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        max_length=100,
+        description="The id of the last event that was read: what came after it is told, or, if that is not known any "
+        "more, the whole plan. 204 where nothing can come any more.",
+    ),
+]
+
+
+class RunRequest(BaseModel):
+    """A run that is asked for."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", title="RunRequest")
+
+    policy: Annotated[
+        str, Field(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The policy by whose rules to run.")
+    ]
+    mode: Annotated[
+        Literal["Plan", "Approve", "Auto"] | None,
+        Field(
+            description="How far the run goes. Plan: the plan is published and nothing is touched. Approve: it waits "
+            "to be approved. Auto: it is carried out, which needs the right to approve as well. Default: the policy's."
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, Field(alias="dryRun", description="Publish the plan and never carry it out, whatever the mode.")
+    ] = False
+
+
+def read_shapes(texts: list[str]) -> tuple[AskedShape, ...]:
+    """Return the shapes of a request; raises `ProblemError` naming each that is none."""
+    faults: list[FieldFault] = []
+    shapes: list[AskedShape] = []
+    for index, text in enumerate(texts):
+        if len(text) <= LONGEST_SHAPE and _SHAPE.fullmatch(text):
+            shapes.append(read_shape(text))
+        else:
+            faults.append(fault(f"query.shape[{index}]", text, _SHAPE_EXPECTED))
+    if faults:
+        raise invalid(faults)
+    return tuple(shapes)
+
+
+def refuse_unknown(given: dict[str, Any], known: set[str]) -> None:
+    """Raise `ProblemError` where a query has parameters that mean nothing here."""
+    expected = f"one of {', '.join(sorted(known))}" if known else "no parameter"
+    faults = [fault(f"query.{name[:80]}", given[name], expected) for name in given if name not in known]
+    if faults:
+        raise invalid(faults)
+
 
 T = TypeVar("T")
 
@@ -108,13 +219,13 @@ def _add_runs(router: APIRouter, desk: Desk) -> None:
         refuse_unknown(dict(request.query_params), set())
         subject = await desk.admit(request, Access("create", MIGRATION_PLANS))
         with _naming("body.policy", body.policy, "policy"):
-            policy = await desk.workers.run(lambda: reading.read_policy(desk.client, body.policy))
+            policy = await desk.workers.run(lambda: queries.read_policy(desk.client, body.policy))
         _require_valid(policy)
         mode = RunMode.PLAN if body.dry_run else RunMode(body.mode or policy.spec.mode)
         if mode is RunMode.AUTO:
             await desk.admit(request, Access("patch", MIGRATION_PLANS))
         plan = await desk.workers.run(
-            lambda: plan_requests.request_run(
+            lambda: plans.request_run(
                 desk.client, desk.clock, body.policy, mode=mode, requested_by=subject.user, idempotency_key=key or ""
             )
         )
@@ -147,7 +258,7 @@ def _add_plans(router: APIRouter, desk: Desk) -> None:
     ) -> Response:
         refuse_unknown(dict(request.query_params), {"policy", "phase", "limit"})
         await desk.admit(request, Access("list", MIGRATION_PLANS))
-        found = await desk.workers.run(lambda: reading.read_plans(desk.client, policy=policy, phase=phase, limit=limit))
+        found = await desk.workers.run(lambda: queries.read_plans(desk.client, policy=policy, phase=phase, limit=limit))
         return _answer(found)
 
     @router.get(
@@ -161,7 +272,7 @@ def _add_plans(router: APIRouter, desk: Desk) -> None:
         refuse_unknown(dict(request.query_params), set())
         await desk.admit(request, Access("get", MIGRATION_PLANS, name))
         with _naming("path.name", name, "plan"):
-            return _answer(await desk.workers.run(lambda: reading.read_plan(desk.client, name)))
+            return _answer(await desk.workers.run(lambda: queries.read_plan(desk.client, name)))
 
 
 def _add_decisions(router: APIRouter, desk: Desk) -> None:
@@ -174,7 +285,7 @@ def _add_decisions(router: APIRouter, desk: Desk) -> None:
         **answers(ListedPlan, "The plan is approved and will be taken up.", conflict=True),
     )
     async def approve_plan(request: Request, name: PlanName) -> Response:
-        return await _decide(desk, request, name, plan_requests.approve)
+        return await _decide(desk, request, name, plans.approve)
 
     @router.post(
         "/plans/{name}/abort",
@@ -186,7 +297,7 @@ def _add_decisions(router: APIRouter, desk: Desk) -> None:
         **answers(ListedPlan, "The plan is being aborted.", conflict=True),
     )
     async def abort_plan(request: Request, name: PlanName) -> Response:
-        return await _decide(desk, request, name, plan_requests.abort)
+        return await _decide(desk, request, name, plans.abort)
 
 
 async def _decide(desk: Desk, request: Request, name: str, decide: Callable[..., MigrationPlan]) -> Response:
@@ -275,7 +386,7 @@ def _add_overviews(router: APIRouter, desk: Desk) -> None:
     async def policies(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await desk.admit(request, Access("list", DESCHEDULER_POLICIES))
-        return _answer(await desk.workers.run(lambda: reading.read_policies(desk.client)))
+        return _answer(await desk.workers.run(lambda: queries.read_policies(desk.client)))
 
 
 def _answer(

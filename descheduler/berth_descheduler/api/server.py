@@ -5,24 +5,274 @@ It does not own what is answered (`application`).
 
 import asyncio
 import socket
+import ssl
 import threading
-from contextlib import suppress
-from typing import Final, Self
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
 
+import click
+import h11
 import structlog
 import uvicorn
 from prometheus_client import CollectorRegistry
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from berth_core.clock import Clock, SystemClock
 from berth_core.errors import InputError
-from berth_descheduler import log_keys
-from berth_descheduler.api.application import Application
-from berth_descheduler.api.certificate import Certificate
-from berth_descheduler.api.connections import PatientLoop, patient_protocol
-from berth_descheduler.api.settings import RestSettings
-from berth_kube.client import KubeClient
+from berth_descheduler import telemetry
+from berth_descheduler.api.app import Application
+from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, overloaded
+from berth_descheduler.api.settings import RestSettings, RestTimes
+from berth_descheduler.options.command import option_of, with_options
+from berth_kube.client import ClientSettings, KubeClient, connect
+from berth_service.process import parse_address
+
+# --- certificate -----------------------------------------------------------------------------------------------------
+# The server's certificate: read from two files, and read anew when these change, without a restart.
 
 _LOG = structlog.get_logger(__name__)
+_CERTIFICATE: Final = "--rest-certificate"
+
+
+class Certificate:
+    """A TLS context with the certificate of two PEM files; raises `InputError` where they are no such."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = (certificate, key)
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.set_alpn_protocols(["http/1.1"])
+        self._seen = self._stamps()
+        try:
+            self.context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise _unusable(certificate, key, error) from error
+
+    async def look(self) -> None:
+        """Read the files anew if they have changed; what cannot be used is told, and the one before goes on."""
+        try:
+            found = self._stamps()
+            if found == self._seen:
+                return
+            self._seen = found
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
+            self.context.load_cert_chain(*self._files)
+        except (OSError, ssl.SSLError, InputError) as error:
+            _LOG.error(telemetry.CERTIFICATE_FAILED, **{telemetry.KEY_ERROR: str(error)})
+        else:
+            _LOG.info(telemetry.CERTIFICATE_LOADED)
+
+    def _stamps(self) -> tuple[tuple[int, int], ...]:
+        """Return what changes when a file does."""
+        certificate, key = self._files
+        try:
+            stats = [path.stat() for path in self._files]
+        except OSError as error:
+            raise _unusable(certificate, key, error) from error
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+
+def _unusable(certificate: Path, key: Path, error: Exception) -> InputError:
+    reason = " ".join(str(error).split())
+    return InputError(_CERTIFICATE, str(certificate), f"a PEM file with the certificate of the key in {key} ({reason})")
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+# The patience with single connections: how slowly a request may come, and an answer be read.
+
+_GOODBYE_SECONDS: Final = 1.0
+
+
+def patient_protocol(settings: RestSettings) -> type[asyncio.Protocol]:
+    """Return the protocol of a server with these settings."""
+
+    class Protocol(PatientProtocol):
+        limits = settings.limits
+        times = settings.times
+
+    return Protocol
+
+
+class PatientLoop(asyncio.SelectorEventLoop):
+    """An event loop whose servers give a TLS handshake as long as a request's headers, and not a minute."""
+
+    def __init__(self, times: RestTimes) -> None:
+        super().__init__()
+        self._handshake_seconds = times.header_seconds
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:  # noqa: ANN401 - the base has overloads
+        """Return a server, as the base class does."""
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = self._handshake_seconds
+        return await super().create_server(*args, **options)
+
+
+class PatientProtocol(H11Protocol):
+    """One connection whose peer has to be quick enough."""
+
+    limits = RestSettings().limits
+    times = RestSettings().times
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._asking: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        self._ending = False
+        self._idle_since = self.loop.time()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request; a connection too many is told so."""
+        super().connection_made(transport)
+        self._expect_request()
+        crowd, text = self._crowd()
+        if crowd:
+            waiting = [one for one in crowd if one is not self and not one.is_working]
+            yielding = min(waiting, key=lambda one: one.idle_since, default=self)
+            yielding.make_room(text)
+
+    @property
+    def idle_since(self) -> float:
+        """Return when the peer was last given something, by the loop's clock."""
+        return self._idle_since
+
+    @property
+    def is_working(self) -> bool:
+        """Return whether a request is being worked on."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def make_room(self, text: str) -> None:
+        """End the connection, because there are too many."""
+        self._refuse(overloaded(text))
+
+    def _crowd(self) -> tuple[list["PatientProtocol"], str]:
+        """Return the connections that are too many together, and a sentence; those of one peer come first."""
+        others = [
+            one for one in self.connections if isinstance(one, PatientProtocol) and not one.transport.is_closing()
+        ]
+        peers = Counter(one.peer for one in others)
+        if peers[self.peer] > self.limits.connections_per_peer:
+            text = f"{self.limits.connections_per_peer} connections of {self.peer} are open, which is the most"
+            return [one for one in others if one.peer == self.peer], text
+        if len(others) <= self.limits.connections:
+            return [], ""
+        (most, _), *_ = peers.most_common(1)
+        text = f"{self.limits.connections} connections are open, which is the most"
+        of_most = [one for one in others if one.peer == most]
+        # The newcomer asks nothing yet; where all of the most work, any other that asks nothing makes room.
+        return (of_most if any(not one.is_working for one in of_most if one is not self) else others), text
+
+    @property
+    def peer(self) -> str:
+        """Return the address at the other end."""
+        return self.client[0] if self.client else ""
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; once the headers are complete, the rest of the request has its own time."""
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request, or the rest of this one."""
+        super().on_response_complete()
+        self._idle_since = self.loop.time()
+        self._look()
+        if self._ending:
+            self._hurry()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop_asking()
+        self._stop_reading()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the peer to read."""
+        super().pause_writing()
+        self._reading = self._reading or self.loop.call_later(self.times.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop waiting: the peer has read."""
+        self._stop_reading()
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        """End an idle connection; one that is being worked on ends with its answer."""
+        super().shutdown()
+        self._ending = True
+        self._hurry()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._refuse(ProblemError(ProblemKind.MALFORMED, f"{msg.rstrip('.')}: it does not follow HTTP/1.1"))
+
+    def _look(self) -> None:
+        """Wait for a request, if none is being worked on; idle connections are uvicorn's to end."""
+        between = self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self._has_begun
+        if self.is_working or between or self.transport.is_closing():
+            self._stop_asking()
+        else:
+            self._expect_request()
+
+    @property
+    def _has_begun(self) -> bool:
+        """Tell whether a part of the next request has come."""
+        return bool(self.conn.trailing_data[0])
+
+    def _expect_request(self) -> None:
+        self._asking = self._asking or self.loop.call_later(self.times.header_seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        text = f"the request was not complete within {self.times.header_seconds:g} s"
+        self._refuse(ProblemError(ProblemKind.TOO_SLOW, text))
+
+    def _refuse(self, problem: ProblemError) -> None:
+        """Answer with a problem, if that is possible yet, and end the connection."""
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = problem.body()
+            headers = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), "Connection": "close"}
+            lines = [
+                f"HTTP/1.1 {problem.status} {problem.kind}",
+                *map(": ".join, {**headers, **problem.headers}.items()),
+            ]
+            self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        self._close()
+
+    def _close(self) -> None:
+        """End the connection."""
+        self.transport.close()
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """Wait for no peer that does not say goodbye, as TLS would for half a minute."""
+        if self.transport.is_closing():
+            self.loop.call_later(_GOODBYE_SECONDS, self.transport.abort)
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+
 _BACKLOG: Final = 128
 _HEAD_ROOM: Final = 16 * 1024
 """So much more than the limits say is read, so that what is too large can be told so."""
@@ -52,7 +302,7 @@ class RestServer:
     def __enter__(self) -> Self:
         self._thread.start()
         self._ready.wait()
-        _LOG.info(log_keys.REST_STARTED, **{log_keys.KEY_ADDRESS: self.url})
+        _LOG.info(telemetry.REST_STARTED, **{telemetry.KEY_ADDRESS: self.url})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,7 +322,7 @@ class RestServer:
             with asyncio.Runner(loop_factory=lambda: PatientLoop(self._settings.times)) as runner:
                 runner.run(self._serve())
         except Exception as error:  # noqa: BLE001 - the thread's boundary: the service goes on without the interface
-            _LOG.error(log_keys.REST_FAILED, exc_info=error)
+            _LOG.error(telemetry.REST_FAILED, exc_info=error)
         finally:
             self._socket.close()
             self._ready.set()
@@ -126,3 +376,78 @@ def _listen(settings: RestSettings) -> socket.socket:
     except OSError as error:
         text = f"a free local address ({error.strerror})"
         raise InputError("--rest-address", f"{settings.host}:{settings.port}", text) from error
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+# The service's options about the HTTP interface; needs nothing that the interface itself needs.
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ADDRESS: Final = "--rest-address"
+_NEEDED: Final = ("fastapi", "uvicorn", "jinja2")
+
+
+def rest_options(command: F) -> F:
+    """Add the options from which `rest_settings` makes the settings."""
+    file = click.Path(path_type=Path)
+    options = [
+        click.option(_ADDRESS, metavar="HOST:PORT", help="Where to answer REST requests; default: nowhere."),
+        click.option(
+            "--rest-certificate",
+            metavar="FILE",
+            type=file,
+            help="PEM file of the certificate with its chain, read anew when it changes; without it, REST is plain "
+            "HTTP and takes a loopback address only.",
+        ),
+        click.option("--rest-key", metavar="FILE", type=file, help="PEM file of the certificate's key."),
+        click.option(
+            "--rest-audience",
+            metavar="NAME",
+            multiple=True,
+            help="Take only tokens that were made for this audience; may be repeated. Default: the API server's own.",
+        ),
+    ]
+    return with_options(command, options)
+
+
+def rest_settings(options: dict[str, Any]) -> RestSettings | None:
+    """Return where and how to answer, None for nowhere; raises `InputError` naming the option."""
+    if options["rest_address"] is None:
+        for name in ("rest_certificate", "rest_key", "rest_audience"):
+            if options[name]:
+                option = option_of(name)
+                raise InputError(_ADDRESS, None, f"HOST:PORT beside {option}", said="not given")
+        return None
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        text = f"{' and '.join(missing)} installed: the extra berth[descheduler] has them"
+        raise InputError(_ADDRESS, options["rest_address"], text)
+    host, port = parse_address(_ADDRESS, options["rest_address"])
+    return RestSettings(
+        host=host.strip("[]"),
+        port=port,
+        certificate=options["rest_certificate"],
+        key=options["rest_key"],
+        audiences=tuple(options["rest_audience"]),
+    )
+
+
+def serve_rest(
+    settings: RestSettings | None, registry: CollectorRegistry, *, kubeconfig: str | None, context: str | None
+) -> ExitStack:
+    """Return what is to be left at the end of the service: the server, which runs by then, or nothing.
+
+    It has connections of its own, so that those who ask much do not keep the service from its work.
+    """
+    leaving = ExitStack()
+    if settings is None:
+        return leaving
+
+    with leaving:
+        limits = ClientSettings(max_connections=settings.limits.workers + 1)
+        client = leaving.enter_context(
+            connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler/rest", settings=limits)
+        )
+        leaving.enter_context(RestServer(client, settings, registry))
+        return leaving.pop_all()
+    raise AssertionError("the stack passes every error on")

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from berth_core.migration_plans import MigrationPlan, MoveState
-from berth_descheduler.display.node_map import draw_nodes
 from berth_descheduler.planner import Fragmentation
+from berth_descheduler.report.node_map import draw_nodes
 
 _RESOURCE = "cpu"
 

@@ -1,12 +1,10 @@
 """Finds what to move where: pure, without clock and I/O; the same snapshot and settings give the same plan."""
 
-from berth_descheduler.planner.deadlines import ClockDeadline
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
-from berth_descheduler.planner.planning import Plan, measure_cluster, plan
-from berth_descheduler.planner.quality import Quality, RoomMade
+from berth_descheduler.planner.planning import Plan, measure_cluster, plan, why_pods_stay
+from berth_descheduler.planner.problem import Quality, RoomMade
 from berth_descheduler.planner.revalidation import Invalid, revalidate
-from berth_descheduler.planner.settings import PlannerSettings, WaveLimits
-from berth_descheduler.planner.why_pods_stay import why_pods_stay
+from berth_descheduler.planner.settings import ClockDeadline, PlannerSettings, WaveLimits
 
 __all__ = [
     "ClockDeadline",

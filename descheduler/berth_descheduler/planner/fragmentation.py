@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from berth_core.resources import ResourceAmounts
-from berth_descheduler.planner.cluster import Cluster, NodeIndex, PodIndex, Presence
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.state import Step
+from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex, Presence
+from berth_descheduler.planner.simulation.state import Step
 
 
 @dataclass(frozen=True, slots=True)

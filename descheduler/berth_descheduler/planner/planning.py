@@ -3,32 +3,142 @@
 It does not own any rule of its own.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
 
-from berth_core.migration_plans import Objective, PlannedMove, Predicted
+from berth_core.migration_plans import MoveReason, Objective, PlannedMove, Predicted, Room
 from berth_core.objects import OwnerReference, Pod
-from berth_core.plan_rooms import Room
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
-from berth_descheduler.planner.balance import balance_of
-from berth_descheduler.planner.classes import odd_requests
-from berth_descheduler.planner.cluster import NodeIndex
-from berth_descheduler.planner.deadlines import Deadline, NoDeadline
-from berth_descheduler.planner.descheduling import Named, joined, name_pods, problem_after, propose_for_named
+from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
-from berth_descheduler.planner.limits import propose_within
-from berth_descheduler.planner.planned_rooms import RoomTerms, planned_rooms
-from berth_descheduler.planner.problems import Problem, Proposal, Strategy
-from berth_descheduler.planner.quality import Quality, RoomMade
-from berth_descheduler.planner.room_seekers import is_pending
-from berth_descheduler.planner.settings import PlannerSettings
-from berth_descheduler.planner.state import State, Step
-from berth_descheduler.planner.waiting_pods import pods_competing_for_room
+from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
+from berth_descheduler.planner.problem import Problem, Proposal, Quality, RoomMade, Strategy
+from berth_descheduler.planner.settings import Deadline, NoDeadline, PlannerSettings
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.pod_classes import odd_requests
+from berth_descheduler.planner.simulation.state import State, Step
+from berth_descheduler.planner.strategies.room_report import RoomTerms, planned_rooms
+from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves
-from berth_descheduler.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.plugins.balance import balance_of
+from berth_descheduler.text import count
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+# The limits of a plan per node and namespace: a strategy is asked again until what it proposes keeps them.
+#
+# A strategy knows nothing of these limits. Where it proposes too much, the pods beyond a limit become pods that may
+# not be moved, and it is asked what it makes of the rest. So every plan keeps the limits; that none within them is
+# better is not said then, for what stays is chosen in the order of the moves.
+
+_GENTLE_ROUNDS: Final = 8
+"""After so many questions all pods of a namespace that is over its limit stay, but for those that were accepted."""
+
+Propose = Callable[[Problem], tuple[Proposal, State]]
+
+
+def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, Proposal]:
+    """Return a proposal that keeps the limits, with the problem and the state that it belongs to."""
+    proposal, state = propose(problem)
+    first = proposal.quality
+    rounds = 0
+    while surplus := _find_surplus(problem, proposal, thorough=rounds >= _GENTLE_ROUNDS):
+        problem = problem.keeping(surplus)
+        proposal, state = propose(problem)
+        rounds += 1
+    if rounds and first is not None and proposal.quality is not None:
+        proposal = replace(proposal, quality=_as_far_as_known(proposal.quality, first))
+    return problem, state, proposal
+
+
+def _as_far_as_known(found: Quality, first: Quality) -> Quality:
+    """Return the quality of what was found at last; what is proven of all plans was proven by the first question."""
+    out_of_time = found.out_of_time or first.out_of_time
+    known = replace(found, upper_bound=first.upper_bound, prover=first.prover, out_of_time=out_of_time)
+    return replace(known, fewest_moves=min(1, found.moves))
+
+
+@dataclass(slots=True)
+class _Accepted:
+    """The moves that keep the limits so far."""
+
+    settings: PlannerSettings
+    of_namespace: Counter[str] = field(default_factory=Counter)
+    of_node: Counter[NodeIndex] = field(default_factory=Counter)
+    pods: set[PodIndex] = field(default_factory=set)
+
+    def over(self, of_namespace: Mapping[str, int]) -> set[str]:
+        """Return the namespaces that would go over their limit with so many moves more."""
+        most = self.settings.max_moves_per_namespace
+        if most is None:
+            return set()
+        return {name for name, count in of_namespace.items() if self.of_namespace[name] + count > most}
+
+
+def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> dict[PodIndex, Refusal]:
+    """Return the pods that have to stay so that the limits are kept, each with the reason; nothing if they are."""
+    settings = problem.settings
+    if settings.max_moves_per_node is None and settings.max_moves_per_namespace is None:
+        return {}
+    groups: defaultdict[NodeIndex, list[Step]] = defaultdict(list)
+    for step in proposal.steps:
+        groups[step.source].append(step)
+    accepted = _Accepted(settings)
+    surplus: dict[PodIndex, Refusal] = {}
+    for source, group in groups.items():
+        alone = any(step.pod in proposal.reasons for step in group)
+        together = not alone and {step.pod for step in group}.issuperset(problem.pods_to_move(source))
+        for several in [group] if together else [[step] for step in group]:
+            surplus |= _judge(problem, accepted, several)
+    if thorough and surplus:
+        surplus = _all_but_accepted(problem, surplus, accepted)
+    return surplus
+
+
+def _judge(problem: Problem, accepted: _Accepted, several: Sequence[Step]) -> dict[PodIndex, Refusal]:
+    """Accept moves that are of use together only, or return those of their pods that have to stay."""
+    namespaces = Counter(_namespace(problem, step.pod) for step in several)
+    source, most = several[0].source, accepted.settings.max_moves_per_node
+    over = accepted.over(namespaces)
+    if over:
+        refusals = {name: _namespace_refusal(problem, name) for name in over}
+        pods = ((step.pod, _namespace(problem, step.pod)) for step in several)
+        return {pod: refusals[name] for pod, name in pods if name in over}
+    if most is not None and accepted.of_node[source] + len(several) > most:
+        text = f"{most} pods are moved off {problem.cluster.node_name(source)}, and no more may be"
+        return {step.pod: Refusal(RefusalReason.NODE_LIMIT, text) for step in several}
+    accepted.of_namespace.update(namespaces)
+    accepted.of_node[source] += len(several)
+    accepted.pods |= {step.pod for step in several}
+    return {}
+
+
+def _all_but_accepted(
+    problem: Problem, surplus: Mapping[PodIndex, Refusal], accepted: _Accepted
+) -> dict[PodIndex, Refusal]:
+    """Return every pod alike in namespace or node to one that has to stay; those accepted only if they are all."""
+    namespaces = {_namespace(problem, pod) for pod in surplus}
+    nodes = {problem.cluster.pods[pod].node for pod in surplus}
+    alike = {
+        PodIndex(index): _namespace_refusal(problem, placed.pod.metadata.namespace)
+        for index, placed in enumerate(problem.cluster.pods)
+        if (placed.pod.metadata.namespace in namespaces or placed.node in nodes) and index not in problem.pod_refusals
+    }
+    others = {pod: refusal for pod, refusal in alike.items() if pod not in accepted.pods}
+    return {**(others or alike), **surplus}
+
+
+def _namespace_refusal(problem: Problem, name: str) -> Refusal:
+    most = problem.settings.max_moves_per_namespace
+    text = f"at most {most} pods of the namespace {name} may be moved, and others of them are"
+    return Refusal(RefusalReason.NAMESPACE_LIMIT, text)
+
+
+def _namespace(problem: Problem, pod: PodIndex) -> str:
+    return problem.cluster.pods[pod].pod.metadata.namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +297,125 @@ def _reference(pod: Pod, owner: OwnerReference | None) -> ObjectReference | None
 
 def _name(problem: Problem, node: NodeIndex) -> str:
     return problem.cluster.node_name(node)
+
+
+# --- limits of moves -------------------------------------------------------------------------------------------------
+# Which moves of a plan that was made earlier, or by hand, keep the limits of its policy as they are now.
+#
+# A plan of the planner keeps them by itself (`limits`, `waves`), unless the policy has changed since.
+
+Limited: TypeAlias = tuple[MoveReason, str]
+"""What is limited, and of which node, namespace, wave, or controller in a wave."""
+
+ControllerOf: TypeAlias = Mapping[int, str]
+"""The controller of each move's pod, by the move's position; "" where it is not known."""
+
+_WHAT: Final = {
+    MoveReason.MOVE_LIMIT: "in all",
+    MoveReason.NODE_LIMIT: "off node {}",
+    MoveReason.NAMESPACE_LIMIT: "of namespace {}",
+    MoveReason.WAVE_LIMIT: "in wave {}",
+    MoveReason.CONTROLLER_LIMIT: "in wave {} of one controller",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """The limit that a move would break."""
+
+    reason: MoveReason
+    message: str
+
+
+@dataclass(slots=True)
+class MoveLimits:
+    """Counts moves as long as they keep the limits."""
+
+    settings: PlannerSettings
+    _counts: Counter[Limited] = field(default_factory=Counter)
+
+    def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
+        """Count moves, each with its controller, that are of use together only; return the limit that they break."""
+        wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
+        for (reason, what), number in wanted.items():
+            most = self._most(reason)
+            if most is not None and self._counts[reason, what] + number > most:
+                text = _WHAT[reason].format(what.partition("/")[0])
+                return OverLimit(reason, f"the policy allows {count(most, 'move')} {text}, and others come first")
+        self._counts.update(wanted)
+        return None
+
+    def count_begun(self, moves: Iterable[tuple[PlannedMove, str]]) -> None:
+        """Count moves that have been begun already, whatever the limits say."""
+        for move, controller in moves:
+            self._counts.update(_limited(move, controller))
+
+    def _most(self, reason: MoveReason) -> int | None:
+        settings = self.settings
+        return {
+            MoveReason.MOVE_LIMIT: settings.max_moves,
+            MoveReason.NODE_LIMIT: settings.max_moves_per_node,
+            MoveReason.NAMESPACE_LIMIT: settings.max_moves_per_namespace,
+            MoveReason.WAVE_LIMIT: settings.waves.per_wave,
+            MoveReason.CONTROLLER_LIMIT: settings.waves.per_controller,
+        }[reason]
+
+
+def _limited(move: PlannedMove, controller: str) -> Iterator[Limited]:
+    """Yield everything of which a move is one more."""
+    yield MoveReason.MOVE_LIMIT, ""
+    yield MoveReason.NODE_LIMIT, move.source
+    yield MoveReason.NAMESPACE_LIMIT, move.namespace
+    yield MoveReason.WAVE_LIMIT, str(move.wave)
+    if controller:
+        yield MoveReason.CONTROLLER_LIMIT, f"{move.wave}/{controller}"
+
+
+# --- why pods stay ---------------------------------------------------------------------------------------------------
+# The reason of every single pod that a plan leaves where it is.
+#
+# A plan names a pod only where that says more than the reason of its node, as there may be hundreds of thousands. Here
+# each of them gets one: its own where it may not be moved or found no target, else that of its node.
+
+_NOT_NEEDED = Refusal(RefusalReason.NOT_NEEDED, "nothing that the plan is for is in need of its place")
+
+
+def why_pods_stay(snapshot: Snapshot, plan: Plan) -> tuple[Refused, ...]:
+    """Return for each pod that holds a place and is not moved why it stays; `plan` was made from the snapshot."""
+    problem = Problem.from_snapshot(snapshot, plan.settings)
+    named = {(one.namespace, one.name): one for one in plan.refused if one.kind is RefusedKind.POD and one.node}
+    of_nodes = {one.node: one for one in plan.refused if one.kind is RefusedKind.NODE}
+    moved = {(move.namespace, move.pod) for move in plan.moves}
+    return tuple(sorted(_reasons(problem, moved, named, of_nodes)))
+
+
+def _reasons(
+    problem: Problem,
+    moved: set[tuple[str, str]],
+    named: Mapping[tuple[str, str], Refused],
+    of_nodes: Mapping[str, Refused],
+) -> Iterator[Refused]:
+    in_snapshot = {pod.key for pod in problem.cluster.snapshot.pods}
+    for index, placed in enumerate(problem.cluster.pods):
+        meta, node = placed.pod.metadata, problem.cluster.node_name(placed.node)
+        key = meta.namespace, meta.name
+        if key in moved or placed.pod.key not in in_snapshot:
+            continue
+        own = problem.pod_refusals.get(PodIndex(index))
+        if key in named and own is None:
+            yield named[key]
+        else:
+            yield Refused.of_pod(node, *key, own or _with_its_node(of_nodes.get(node)))
+    yield from (named[pod.metadata.namespace, pod.metadata.name] for pod in problem.cluster.strays)
+
+
+def _with_its_node(why: Refused | None) -> Refusal:
+    if why is None:
+        return _NOT_NEEDED
+    return Refusal(
+        why.reason,
+        f"{why.node} is not emptied: {why.message}",
+        constraint=why.constraint,
+        resource=why.resource,
+        blocking_pod=why.blocking_pod,
+    )

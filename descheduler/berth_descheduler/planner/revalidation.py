@@ -10,15 +10,14 @@ from typing import Final
 
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.limits_of_moves import MoveLimits
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.protection import protected_amounts
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.arguments import EvictableNamespaces
+from berth_descheduler.planner.planning import MoveLimits
+from berth_descheduler.planner.problem import Problem, resting_refusal
 from berth_descheduler.planner.settings import PlannerSettings
-from berth_descheduler.planner.sources import resting_refusal
-from berth_descheduler.planner.state import State
-from berth_descheduler.plugins.defragmentation import EvictableNamespaces
-from berth_descheduler.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.node_fit import protected_amounts
+from berth_descheduler.planner.simulation.state import State
 
 _OF_PODS: Final = {
     RefusalReason.BUDGET_EXHAUSTED: MoveReason.EVICTION_BLOCKED,

@@ -21,12 +21,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from berth_descheduler.planner.classes import ClassIndex
-from berth_descheduler.planner.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.problems import Problem
-from berth_descheduler.planner.state import State, Step
-from berth_descheduler.plugins.disruptions import DisruptionBudgets, budget_key, disruptions_allowed
-from berth_descheduler.plugins.gangs import Gangs
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, budget_key, disruptions_allowed
+from berth_descheduler.planner.gangs import Gangs
+from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.pod_classes import ClassIndex
+from berth_descheduler.planner.simulation.state import State, Step
 
 Limited: TypeAlias = tuple[str, str]
 """Something of which only so many may be in flight: a controller, a disruption budget, a gang, the wave itself."""

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from berth_core.clock import parse_timestamp
 from berth_core.errors import InputError
+from berth_core.names import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION
 from berth_core.objects import OwnerReference, Pod
 from berth_core.selectors import matches_labels
-from berth_descheduler.plugins.annotations import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION
+from berth_descheduler.framework.interfaces import ClusterView, PodFilter
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.arguments import EvictableNamespaces
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
-from berth_descheduler.plugins.defragmentation import EvictableNamespaces
-from berth_descheduler.plugins.disruptions import DisruptionBudgets
-from berth_descheduler.plugins.protocols import ClusterView, PodFilter
-from berth_descheduler.refusals import Refusal, RefusalReason
 
 EVICTOR_NAME: Final = "DefaultEvictor"
 

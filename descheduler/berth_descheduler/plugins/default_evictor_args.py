@@ -10,11 +10,11 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from berth_core.durations import format_duration, parse_duration
+from berth_core.clock import format_duration, parse_duration
 from berth_core.errors import InputError
 from berth_core.objects import LabelSelector
-from berth_core.selector_texts import parse_selector, read_selector
-from berth_descheduler.plugins.defragmentation import EvictableNamespaces
+from berth_core.selectors import parse_selector, read_selector
+from berth_descheduler.planner.arguments import EvictableNamespaces
 
 T = TypeVar("T")
 

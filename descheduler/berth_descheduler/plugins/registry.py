@@ -10,7 +10,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
 from berth_core.errors import InputError
-from berth_descheduler.plugins.protocols import PluginType
+from berth_descheduler.framework.interfaces import PluginType
+from berth_descheduler.planner.arguments import PLUGIN_NAME
+from berth_descheduler.plugins.balance import Defragmentation
+from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
 
 ENTRY_POINT_GROUP: Final = "berth.plugins"
 _OWN: Final = "berth"
@@ -94,3 +97,14 @@ def _registration(point: EntryPoint) -> Registration:
 
 def _blame(registration: Registration, error: Exception) -> str:
     return f"{type(error).__name__} in {registration.origin}: {error}"
+
+
+# --- builtin ---------------------------------------------------------------------------------------------------------
+# The list of the plugins that come with Berth.
+
+OWN_PLUGINS: Final[Mapping[str, PluginType]] = {PLUGIN_NAME: Defragmentation, EVICTOR_NAME: DefaultEvictor}
+
+
+def installed_plugins() -> PluginRegistry:
+    """Return the plugins that a policy can name: Berth's own and those that are installed beside it."""
+    return PluginRegistry.discover(OWN_PLUGINS)

@@ -20,7 +20,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
@@ -29,6 +31,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.names import WEBHOOK_SECRET
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from berth_kube.resources import SECRETS
+from berth_operator import telemetry
+from berth_operator.settings import OperatorSettings
 
 _CHECKS_PER_LIFE: Final = 40
 _LONGEST_CHECK: Final = timedelta(minutes=1)
@@ -291,3 +298,69 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+# --- certificate keeper ----------------------------------------------------------------------------------------------
+# The Secret in which all replicas share the webhook's certificates.
+
+_LOG = structlog.get_logger(__name__)
+
+
+class CertificateKeeper:
+    """Keeps one bundle in the Secret and renews it in time; of two replicas that do so at once one gives way."""
+
+    def __init__(self, client: KubeClient, settings: OperatorSettings) -> None:
+        self._client = client
+        self._namespace = settings.placeholders.namespace
+        self._terms = CertificateTerms(_hosts(settings), timedelta(seconds=settings.webhook.certificate_seconds))
+        self.bundle: CertificateBundle | None = None
+
+    @property
+    def check_seconds(self) -> float:
+        """Return the seconds between two refreshes."""
+        return self._terms.check_every.total_seconds()
+
+    def refresh(self, now: datetime) -> bool:
+        """Read the Secret, renew what has to be; tell whether the bundle is another than before.
+
+        A Secret that is gone or damaged is mended with what this process has.
+        """
+        before = self.bundle
+        body = self._read()
+        held = CertificateBundle.from_secret(body) if body is not None else None
+        wanted = renew(held or before, self._terms, now)
+        self.bundle = held if wanted == held else self._write(wanted, body)
+        return self.bundle != before
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            return self._client.get(SECRETS, WEBHOOK_SECRET, namespace=self._namespace)
+        except NotFoundError:
+            return None
+
+    def _write(self, bundle: CertificateBundle, over: dict[str, Any] | None) -> CertificateBundle:
+        """Store a bundle over what was read; where another replica was faster, take its bundle instead."""
+        secret = bundle.to_secret(self._namespace)
+        try:
+            if over is None:
+                self._client.create(SECRETS, secret, namespace=self._namespace)
+            else:
+                version = {"resourceVersion": over["metadata"]["resourceVersion"]}
+                patch = {"metadata": version, "data": secret["data"]}
+                self._client.merge_patch(SECRETS, WEBHOOK_SECRET, patch, namespace=self._namespace)
+        except (AlreadyExistsError, ConflictError):
+            theirs = CertificateBundle.from_secret(self._read() or {})
+            if theirs is None:
+                raise
+            return theirs
+        _LOG.info(telemetry.CERTIFICATE_ISSUED)
+        return bundle
+
+
+def _hosts(settings: OperatorSettings) -> tuple[str, ...]:
+    """Return the names and addresses that the API server may call the webhook by."""
+    service, namespace = settings.webhook.service, settings.placeholders.namespace
+    if service:
+        return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
+    host = urlsplit(settings.webhook.url).hostname
+    return tuple(sorted({host or settings.webhook.host, "127.0.0.1", "localhost"}))

@@ -16,23 +16,27 @@ import structlog
 from aiohttp import web
 
 from berth_core.errors import InputError
-from berth_operator import log_keys, metrics
+from berth_operator import metrics, telemetry
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook.admission import Admission, AdmissionReview, Answer, allow, read_review
-from berth_operator.webhook.certificate_keeper import CertificateKeeper
-from berth_operator.webhook.webhook_limits import (
+from berth_operator.webhook.admission import (
     IDLE_SECONDS,
     LARGEST_BODY_BYTES,
     LINGERING_SECONDS,
+    Admission,
+    AdmissionReview,
+    Answer,
     BodyReader,
     BodyRefusedError,
     ConnectionLimit,
+    allow,
+    read_review,
 )
+from berth_operator.webhook.certificates import CertificateKeeper
 
 _PATH_PREFIX: Final = "/handover/"
 _STOP_SECONDS: Final = 2.0
 
-log = structlog.get_logger(__name__)
+_LOG = structlog.get_logger(__name__)
 
 
 class WebhookServer:
@@ -74,7 +78,7 @@ class WebhookServer:
             address = f"{self._settings.webhook.host}:{self.port}"
             raise InputError("webhook address", address, f"one to listen on: {error.strerror}") from error
         self.port = self._listener.sockets[0].getsockname()[1]
-        log.info(log_keys.WEBHOOK_LISTENING, **{log_keys.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})
+        _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})
 
     def drain(self) -> None:
         """Go on answering, but end each connection with its next answer, so that the caller goes elsewhere."""
@@ -156,16 +160,16 @@ class WebhookServer:
         """Return the answer to a review; one that cannot be found lets the pod be, whatever went wrong."""
         try:
             answer = self._admission.answer(review)
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged; the pod is let be, whatever went wrong
             metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
-            log.exception(log_keys.WEBHOOK_FAILED)
+            _LOG.exception(telemetry.WEBHOOK_FAILED)
             return allow(review.request.uid)
         metrics.WEBHOOK_REVIEWS.labels(verdict=answer.verdict).inc()
         if answer.is_out_of_time:
-            log.warning(log_keys.WEBHOOK_OUT_OF_TIME, **{log_keys.KEY_POD: answer.pod})
+            _LOG.warning(telemetry.WEBHOOK_OUT_OF_TIME, **{telemetry.KEY_POD: answer.pod})
         if answer.reservation and not review.request.dry_run:
-            log.info(
-                log_keys.WEBHOOK_GATED,
-                **{log_keys.KEY_POD: answer.pod, log_keys.KEY_UID: answer.reservation},
+            _LOG.info(
+                telemetry.WEBHOOK_GATED,
+                **{telemetry.KEY_POD: answer.pod, telemetry.KEY_UID: answer.reservation},
             )
         return answer

@@ -3,10 +3,8 @@
 It does not own mending: the operator and the descheduler do that in every pass.
 """
 
-from berth_sandbox.invariants.checking import check, find_troubles, find_violations
-from berth_sandbox.invariants.state import ClusterState, NamedObject, read_state
-from berth_sandbox.invariants.vigil import Vigil, keep_watch
-from berth_sandbox.invariants.violations import BOUND_SECONDS, Invariant, Violation
+from berth_sandbox.invariants.checks import Vigil, check, find_troubles, find_violations, keep_watch
+from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, NamedObject, Violation, read_state
 
 __all__ = [
     "BOUND_SECONDS",

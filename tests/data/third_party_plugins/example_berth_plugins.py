@@ -10,7 +10,7 @@ from typing import Any
 
 from berth_core.errors import InputError
 from berth_core.objects import Pod
-from berth_descheduler.plugins.protocols import Candidate, ClusterView, PodFilter
+from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
 
 KERNEL_LABEL = "example.com/kernel"
 RELEASE_LABEL = "example.com/release"

@@ -1,0 +1,118 @@
+"""Owns what is kept of every request: a line in the log, numbers for the metrics, an id that names it in both.
+
+It does not own the metrics' names (`berth_descheduler.metrics`). No header, query or body is ever logged.
+"""
+
+import uuid
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from berth_core.clock import Clock
+from berth_descheduler import metrics, telemetry
+from berth_descheduler.api.limits import Admission, Passage, send_problem
+from berth_descheduler.api.problems import FAILED, ProblemError, ProblemKind
+
+_LOG = structlog.get_logger(__name__)
+_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_UNROUTED: Final = "none"
+_LONGEST_PATH: Final = 200
+_FAILED: Final = 500
+_GONE: Final = 499
+"""What is counted for a request whose sender went away before the answer, as is usual."""
+
+_HEADERS: Final = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+_POLICY: Final = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+
+
+class RequestMetrics:
+    """Counts requests; one for each registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            metrics.REST_REQUESTS,
+            "Requests by method, route and status; 499: the sender went away.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            metrics.REST_SECONDS, "Time to the end of the answer.", ["route"], buckets=_BUCKETS, registry=registry
+        )
+        self._open = Gauge(metrics.REST_OPEN, "Requests that are worked on.", registry=registry)
+        self._streams = Gauge(metrics.REST_STREAMS, "Event streams that are open.", registry=registry)
+
+    def watch(self, admission: Admission) -> None:
+        """Show how many requests and streams are open."""
+        self._open.set_function(lambda: admission.open_requests)
+        self._streams.set_function(lambda: admission.open_streams)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        known = method if method in _METHODS else "OTHER"
+        self._requests.labels(method=known, route=route, status=str(status)).inc()
+        self._seconds.labels(route=route).observe(seconds)
+
+
+class Recorder:
+    """The outermost ASGI application: nothing that happens within reaches the server but answers."""
+
+    def __init__(self, app: ASGIApp, clock: Clock, numbers: RequestMetrics) -> None:
+        self._app = app
+        self._clock = clock
+        self._numbers = numbers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; of other kinds of connection there are none."""
+        if scope["type"] != "http":
+            return
+        request_id = str(uuid.uuid4())
+        scope["state"] = {**scope.get("state", {}), "request_id": request_id}
+        begun_at = self._clock.monotonic()
+        status = _GONE
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+                message["headers"] = _with_our_headers(message["headers"], request_id)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever failed, the caller gets a problem
+            _LOG.error(telemetry.REQUEST_FAILED, exc_info=error, **{telemetry.KEY_REQUEST: request_id})
+            if status == _GONE:
+                await send_problem(scope, noted, ProblemError(ProblemKind.INTERNAL, FAILED))
+        finally:
+            self._note(scope, status, self._clock.monotonic() - begun_at)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", _UNROUTED)
+        self._numbers.answered(scope["method"], route, status, seconds)
+        passage: Passage | None = scope["state"].get("passage")
+        log = _LOG.warning if status >= _FAILED else _LOG.info
+        log(
+            telemetry.REQUEST_ANSWERED,
+            **{
+                telemetry.KEY_REQUEST: scope["state"]["request_id"],
+                telemetry.KEY_METHOD: scope["method"][:_LONGEST_PATH],
+                telemetry.KEY_PATH: scope["path"][:_LONGEST_PATH],
+                telemetry.KEY_STATUS: status,
+                telemetry.KEY_SECONDS: round(seconds, 3),
+                telemetry.KEY_USER: passage.subject.user if passage and passage.subject else "",
+                telemetry.KEY_PEER: (scope.get("client") or ("",))[0],
+            },
+        )
+
+
+def _with_our_headers(headers: list[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
+    """Return an answer's headers with those that every answer has."""
+    policy = () if any(name == _POLICY[0] for name, _ in headers) else (_POLICY,)
+    return [*headers, *_HEADERS, *policy, (b"x-request-id", request_id.encode())]

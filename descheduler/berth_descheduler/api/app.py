@@ -1,0 +1,122 @@
+"""Owns the application: the paths, their description, and what every request passes, put together.
+
+It does not own the server that runs it (`server`).
+"""
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from berth_core.clock import Clock
+from berth_core.errors import BerthError
+from berth_descheduler.api.access_log import Recorder, RequestMetrics
+from berth_descheduler.api.auth import Authority
+from berth_descheduler.api.concurrency import Workers
+from berth_descheduler.api.limits import Admission, Gate
+from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
+from berth_descheduler.api.plan_stream import PlanFeeds
+from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
+from berth_descheduler.api.queries import CapacityDesk
+from berth_descheduler.api.routes import Desk, build_routes
+from berth_descheduler.api.settings import RestSettings
+from berth_kube.client import KubeClient
+
+DESCRIPTION_PATH: Final = "/openapi.json"
+PAGE_PATH: Final = "/docs"
+
+
+class Application:
+    """The HTTP interface as an ASGI application; for one event loop, also `end_streams` and `close`."""
+
+    def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings, registry: CollectorRegistry) -> None:
+        self._workers = Workers(settings.limits.workers, settings.times.call_seconds)
+        self._capacity = CapacityDesk(client, clock, settings)
+        self._feeds = PlanFeeds(client, settings)
+        hurried = client.within(settings.times.call_seconds)
+        authority = Authority(hurried, clock, self._workers, settings)
+        desk = Desk(hurried, clock, self._workers, authority, self._capacity, self._feeds, settings)
+        admission = Admission(clock, settings.limits, settings.times)
+        numbers = RequestMetrics(registry)
+        numbers.watch(admission)
+        self.paths = build_paths(desk)
+        self.asgi: ASGIApp = Recorder(Gate(self.paths, authority, admission, settings), clock, numbers)
+
+    def end_streams(self) -> None:
+        """Let all streams end, and begin no more."""
+        self._feeds.close()
+
+    def close(self) -> None:
+        """End all streams and take nothing more on."""
+        self.end_streams()
+        self._capacity.close()
+        self._workers.close()
+
+
+def build_paths(desk: Desk) -> FastAPI:
+    """Return all paths, with the description and its page."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.include_router(build_routes(desk))
+    described = describe(app)
+    as_json, as_page = msgspec.json.encode(described), render_page(described).encode()
+
+    @app.get(DESCRIPTION_PATH, include_in_schema=False)
+    async def description() -> Response:
+        return Response(as_json, media_type="application/json")
+
+    @app.get(PAGE_PATH, include_in_schema=False)
+    async def page() -> Response:
+        return Response(
+            as_page, headers={"Content-Security-Policy": CONTENT_POLICY}, media_type="text/html; charset=utf-8"
+        )
+
+    _add_problems(app)
+    return app
+
+
+def _add_problems(app: FastAPI) -> None:
+    """Let every error be answered with a problem; what is not foreseen goes on to the recorder, which logs it."""
+
+    @app.exception_handler(ProblemError)
+    async def problem(request: Request, error: ProblemError) -> Response:
+        return _answer(request, error)
+
+    @app.exception_handler(BerthError)
+    async def berth_error(request: Request, error: BerthError) -> Response:
+        return _answer(request, from_error(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _answer(request, from_validation(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def unrouted(request: Request, error: HTTPException) -> Response:
+        return _answer(request, _from_http(request, error))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, _error: Exception) -> Response:
+        return _answer(request, ProblemError(ProblemKind.INTERNAL, FAILED))
+
+
+def _from_http(request: Request, error: HTTPException) -> ProblemError:
+    method, path = request.method[:40], request.url.path[:200]
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            text = f"there is no path {path}; {PAGE_PATH} lists those that there are"
+            return ProblemError(ProblemKind.NOT_FOUND, text)
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            headers = dict(error.headers or {})
+            text = f"{path} does not take {method}; expected {headers.get('Allow', 'another method')}"
+            return ProblemError(ProblemKind.METHOD_NOT_ALLOWED, text, headers=headers)
+        case _:
+            return ProblemError(ProblemKind.MALFORMED, str(error.detail))
+
+
+def _answer(request: Request, problem: ProblemError) -> Response:
+    body = problem.body(request.state.request_id)
+    return Response(body, problem.status, problem.headers, media_type=MEDIA_TYPE)

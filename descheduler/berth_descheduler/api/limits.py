@@ -1,0 +1,441 @@
+"""Owns how many requests and streams are worked on at once, in all and for one caller, and how fast they may come.
+
+It does not own what they ask for.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from berth_core.clock import Clock
+from berth_descheduler.api.auth import Authority
+from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, fault, overloaded, too_many
+from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
+from berth_kube.reviews import Subject
+
+_STREAM_RETRY_SECONDS: Final = 10
+
+
+class _Places:
+    """A number of places, in all and for one caller."""
+
+    def __init__(self, what: str, most: int, per_caller: int, retry_seconds: float) -> None:
+        self._what = what
+        self._most = most
+        self._per_caller = per_caller
+        self._retry_seconds = retry_seconds
+        self._taken: Counter[str] = Counter()
+        self.open = 0
+
+    def enter(self) -> None:
+        """Take a place for somebody unknown yet; raises `ProblemError`."""
+        if self.open >= self._most:
+            raise overloaded(f"{self._most} {self._what} are open, which is the most", self._retry_seconds)
+        self.open += 1
+
+    def name(self, caller: str) -> None:
+        """Count a place for a caller; raises `ProblemError`."""
+        if self._taken[caller] >= self._per_caller:
+            text = f"{caller} has {self._per_caller} {self._what} open, which is the most for one caller"
+            raise too_many(text, self._retry_seconds)
+        self._taken[caller] += 1
+
+    def leave(self, caller: str | None) -> None:
+        """Give a place back, and the caller's."""
+        self.open -= 1
+        if caller is not None:
+            self._taken[caller] -= 1
+            if not self._taken[caller]:
+                del self._taken[caller]
+
+
+@dataclass(slots=True)
+class _Line:
+    """Where the requests of one peer wait in turn."""
+
+    places: asyncio.Semaphore
+    length: int = 0
+
+
+class _UnauthenticatedRequests:
+    """Places of requests that are not authenticated yet: few at once, so that the others keep theirs.
+
+    A peer with many of them waits for itself alone, as long as there are places for others.
+    """
+
+    def __init__(self, limits: RestLimits, wait_seconds: float) -> None:
+        self._all = asyncio.Semaphore(limits.unauthenticated_requests)
+        self._per_peer = limits.unauthenticated_per_peer
+        self._wait_seconds = wait_seconds
+        self._lines: dict[str, _Line] = {}
+
+    @asynccontextmanager
+    async def place(self, peer: str) -> AsyncIterator[None]:
+        """Hold a place for one request of a peer; raises `ProblemError` where none becomes free in time."""
+        line = self._lines.setdefault(peer, _Line(asyncio.Semaphore(self._per_peer)))
+        line.length += 1
+        try:
+            await self._wait(line)
+            try:
+                yield
+            finally:
+                self._all.release()
+                line.places.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[peer]
+
+    async def _wait(self, line: _Line) -> None:
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await line.places.acquire()
+                try:
+                    await self._all.acquire()
+                except BaseException:
+                    line.places.release()
+                    raise
+        except TimeoutError as error:
+            text = f"too many requests of unknown callers came before this one, for more than {self._wait_seconds:g} s"
+            raise too_many(text) from error
+
+
+class _Pace:
+    """A bucket of permits for each caller, which fills up with time."""
+
+    def __init__(self, clock: Clock, limits: RestLimits) -> None:
+        self._clock = clock
+        self._rate = limits.rate_per_second
+        self._burst = limits.burst
+        self._size = limits.remembered
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, caller: str) -> None:
+        """Take one permit; raises `ProblemError` where there is none."""
+        now = self._clock.monotonic()
+        level, at = self._levels.pop(caller, (float(self._burst), now))
+        level = min(float(self._burst), level + (now - at) * self._rate)
+        enough = level >= 1
+        self._levels[caller] = (level - 1 if enough else level, now)
+        if len(self._levels) > self._size:
+            self._levels.popitem(last=False)
+        if not enough:
+            raise too_many(f"{caller} asks more than {self._rate:g} times a second", (1 - level) / self._rate)
+
+
+class Admission:
+    """Lets requests and streams in; for one event loop."""
+
+    def __init__(self, clock: Clock, limits: RestLimits, times: RestTimes) -> None:
+        self._unauthenticated = _UnauthenticatedRequests(limits, times.authentication_wait_seconds)
+        self._requests = _Places("requests", limits.requests, limits.requests_per_caller, 1)
+        self._streams = _Places("streams", limits.streams, limits.streams_per_caller, _STREAM_RETRY_SECONDS)
+        self._pace = _Pace(clock, limits)
+
+    @property
+    def open_requests(self) -> int:
+        """Return how many requests are worked on."""
+        return self._requests.open
+
+    @property
+    def open_streams(self) -> int:
+        """Return how many streams are open."""
+        return self._streams.open
+
+    def unauthenticated_request(self, peer: str) -> AbstractAsyncContextManager[None]:
+        """Hold a place for a request that is not authenticated yet; raises `ProblemError`."""
+        return self._unauthenticated.place(peer)
+
+    @contextmanager
+    def request(self) -> Iterator["Visit"]:
+        """Hold a place for one request; raises `ProblemError` where there is none."""
+        self._requests.enter()
+        visit = Visit(self._requests, self._streams, self._pace)
+        try:
+            yield visit
+        finally:
+            visit.end()
+
+
+class Visit:
+    """The place of one request, which may become that of a stream."""
+
+    def __init__(self, requests: _Places, streams: _Places, pace: _Pace) -> None:
+        self._place = requests
+        self._streams = streams
+        self._pace = pace
+        self._caller: str | None = None
+
+    def name(self, caller: str) -> None:
+        """Say whose request it is; raises `ProblemError` where they ask too much."""
+        self._pace.take(caller)
+        self._place.name(caller)
+        self._caller = caller
+
+    def become_stream(self) -> None:
+        """Change the place of a request for that of a stream; raises `ProblemError` where there is none."""
+        caller, streams = self._caller, self._streams
+        streams.enter()
+        try:
+            if caller is not None:
+                streams.name(caller)
+        except BaseException:
+            streams.leave(None)
+            raise
+        self._place.leave(caller)
+        self._place = streams
+
+    def end(self) -> None:
+        """Give the place back."""
+        self._place.leave(self._caller)
+
+
+# --- gate ------------------------------------------------------------------------------------------------------------
+# What every request passes before it is looked at: its size, whose it is, how much is asked at once, its time.
+
+PROTECTED: Final = "/v1/"
+"""What stands below this is for those only whom the cluster knows."""
+
+_JSON: Final = "application/json"
+_DRAIN_SECONDS: Final = 2.0
+_BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+@dataclass(slots=True)
+class Passage:
+    """What the gate found out about a request that it let through."""
+
+    visit: Visit
+    deadline: asyncio.Timeout
+    subject: Subject | None = None
+    authorization: Sequence[str] = ()
+    """Kept for streams, which ask again."""
+
+    def become_stream(self) -> None:
+        """Let the request last; raises `ProblemError` where too many do."""
+        self.visit.become_stream()
+        self.deadline.reschedule(None)
+
+
+class _GoneError(Exception):
+    """The peer went away before its request was whole."""
+
+
+class Gate:
+    """An ASGI application before another one; answers itself what it does not let through."""
+
+    def __init__(self, app: ASGIApp, authority: Authority, admission: Admission, settings: RestSettings) -> None:
+        self._app = app
+        self._authority = authority
+        self._admission = admission
+        self._limits = settings.limits
+        self._times = settings.times
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer with a problem."""
+        started = False
+        intake = _Intake(receive)
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._pass(scope, intake, noted)
+        except _GoneError:
+            return
+        except (ProblemError, TimeoutError) as error:
+            if started:
+                raise
+            problem = error if isinstance(error, ProblemError) else self._too_long()
+            await self._refuse(scope, intake, send, problem)
+
+    async def _pass(self, scope: Scope, receive: "_Intake", send: Send) -> None:
+        require_modest(scope, self._limits)
+        require_one_length(scope)
+        if not scope["path"].startswith(PROTECTED):
+            async with self._admission.unauthenticated_request(peer_of(scope)):
+                await self._work(scope, receive, send, ())
+            return
+        authorization = header_values(scope, b"authorization")
+        if not self._authority.is_caller(authorization):
+            # A caller with invalid tokens gets no place among the requests of known callers.
+            async with (
+                self._admission.unauthenticated_request(peer_of(scope)),
+                asyncio.timeout(self._times.request_seconds),
+            ):
+                await self._authority.identify(authorization)
+        await self._work(scope, receive, send, authorization)
+
+    async def _work(self, scope: Scope, receive: "_Intake", send: Send, authorization: Sequence[str]) -> None:
+        """Have a request answered, in its own place; one without authorization has no caller."""
+        with self._admission.request() as visit:
+            async with asyncio.timeout(self._times.request_seconds) as deadline:
+                passage = Passage(visit, deadline, authorization=authorization)
+                scope["state"]["passage"] = passage
+                if authorization:
+                    passage.subject = await self._authority.identify(authorization)
+                    visit.name(passage.subject.user)
+                body = await self._read_body(scope, receive)
+                await self._app(scope, _replayed(body, receive), send)
+
+    async def _read_body(self, scope: Scope, receive: "_Intake") -> bytes:
+        """Return the whole body; raises `ProblemError` where it is too large, of another kind or too slow."""
+        if not has_body(scope):
+            return b""
+        try:
+            async with asyncio.timeout(self._times.body_seconds):
+                body = await _read(receive, self._limits.body_bytes)
+        except TimeoutError as error:
+            text = f"the body was not complete within {self._times.body_seconds:g} s"
+            raise ProblemError(ProblemKind.TOO_SLOW, text) from error
+        if body and scope["method"] in _BODY_METHODS:
+            require_json(scope)
+        return body
+
+    def _too_long(self) -> ProblemError:
+        return ProblemError(ProblemKind.TIMED_OUT, f"there was no answer within {self._times.request_seconds:g} s")
+
+    async def _refuse(self, scope: Scope, intake: "_Intake", send: Send, problem: ProblemError) -> None:
+        """Answer with a problem; a body that is not too large is read before, so that its sender reads the answer."""
+        whole = intake.whole or not has_body(scope)
+        if not whole and problem.kind is not ProblemKind.TOO_SLOW:
+            whole = await _drained(scope, intake, self._limits.drained_bytes)
+        await send_problem(scope, send, problem, close=not whole)
+
+
+class _Intake:
+    """Receives a request's messages and knows whether its body was whole."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.whole = False
+
+    async def __call__(self) -> Message:
+        """Return the next message."""
+        message = await self._receive()
+        self.whole = self.whole or (message["type"] == "http.request" and not message.get("more_body", False))
+        return message
+
+
+def require_modest(scope: Scope, limits: RestLimits) -> None:
+    """Raise `ProblemError` where a request's target, headers or announced body are too large."""
+    target = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
+    if target > limits.target_bytes:
+        text = f"path and query have {target} bytes; expected at most {limits.target_bytes}"
+        raise ProblemError(ProblemKind.TARGET_TOO_LONG, text)
+    headers = scope["headers"]
+    size = sum(len(name) + len(value) for name, value in headers)
+    if len(headers) > limits.headers or size > limits.header_bytes:
+        raise ProblemError(
+            ProblemKind.HEADERS_TOO_LARGE,
+            f"there are {len(headers)} headers of {size} bytes; expected at most {limits.headers} of"
+            f" {limits.header_bytes} bytes in all",
+        )
+    if (announced := _announced_bytes(scope)) > limits.body_bytes:
+        raise _too_large(limits.body_bytes, f"{announced} bytes")
+
+
+def require_one_length(scope: Scope) -> None:
+    """Raise `ProblemError` where two headers say how long a body is: a proxy before may have believed the other one."""
+    if header_values(scope, b"transfer-encoding") and header_values(scope, b"content-length"):
+        text = "there are both Content-Length and Transfer-Encoding; expected one of them"
+        raise ProblemError(
+            ProblemKind.MALFORMED,
+            text,
+            faults=[fault("header.Content-Length", None, "nothing beside Transfer-Encoding")],
+            headers={"Connection": "close"},
+        )
+
+
+def peer_of(scope: Scope) -> str:
+    """Return the address from which a request comes."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def require_json(scope: Scope) -> None:
+    """Raise `ProblemError` unless a body is said to be JSON."""
+    found = header_values(scope, b"content-type")
+    if len(found) != 1 or found[0].partition(";")[0].strip().lower() != _JSON:
+        raise ProblemError(
+            ProblemKind.UNSUPPORTED_MEDIA_TYPE,
+            f"the body is {', '.join(found) or 'of no type'}; expected the header Content-Type: {_JSON}",
+            faults=[fault("header.Content-Type", ", ".join(found) or None, _JSON)],
+            headers={"Accept": _JSON},
+        )
+
+
+def header_values(scope: Scope, name: bytes) -> list[str]:
+    """Return the values of a header."""
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def has_body(scope: Scope) -> bool:
+    """Tell whether a request announces a body."""
+    return bool(header_values(scope, b"transfer-encoding")) or _announced_bytes(scope) > 0
+
+
+async def send_problem(scope: Scope, send: Send, problem: ProblemError, *, close: bool = False) -> None:
+    """Send a problem document."""
+    body = problem.body(scope["state"].get("request_id", ""))
+    headers = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), **problem.headers}
+    headers |= {"Connection": "close"} if close else {}
+    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _announced_bytes(scope: Scope) -> int:
+    """Return the announced length of the body; the server has refused what is no number."""
+    return next((int(value) for value in header_values(scope, b"content-length") if value.isdecimal()), 0)
+
+
+async def _read(receive: _Intake, most: int) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _GoneError
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise _too_large(most, "more")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _too_large(most: int, found: str) -> ProblemError:
+    text = f"the body has {found}; expected at most {most} bytes"
+    return ProblemError(ProblemKind.TOO_LARGE, text, faults=[fault("body", None, f"at most {most} bytes")])
+
+
+async def _drained(scope: Scope, receive: _Intake, most: int) -> bool:
+    """Tell whether the rest of a body could be read in short time; not where its sender waits to be asked for it."""
+    if header_values(scope, b"expect"):
+        return False
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            await _read(receive, most)
+    except (TimeoutError, ProblemError, _GoneError):
+        return False
+    return True
+
+
+def _replayed(body: bytes, receive: _Intake) -> Receive:
+    """Return a `receive` that gives the body that was read, then what comes after it."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

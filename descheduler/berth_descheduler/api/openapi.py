@@ -1,0 +1,162 @@
+"""Owns the OpenAPI description: what each path may answer, and the schemas, made from the documents themselves.
+
+It does not own the paths (`routes`), nor how the description is shown to people (`page`).
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any, Final
+
+import jinja2
+import msgspec
+from fastapi import FastAPI, Response
+from fastapi.openapi.utils import get_openapi
+
+from berth_descheduler.api.problems import MEDIA_TYPE, Problem
+from berth_descheduler.api.schemas import DOCUMENTS
+
+_SCHEMAS: Final = "#/components/schemas/"
+_TITLE: Final = "Berth descheduler"
+_ABOUT: Final = (
+    "Asks the descheduler for runs, shows and follows their plans, lets them be carried out or ends them, and tells "
+    "how fragmented the cluster is. Whoever asks shows a bearer token that the cluster knows; what they may do is what "
+    "its RBAC lets them do to the objects behind it. Every error is a problem document (RFC 9457)."
+)
+_RETRY: Final = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
+_PROBLEMS: Final[Mapping[HTTPStatus, str]] = {
+    HTTPStatus.BAD_REQUEST: "The request cannot be read.",
+    HTTPStatus.UNAUTHORIZED: "The cluster does not know who is asking.",
+    HTTPStatus.FORBIDDEN: "Whoever asks may not do this.",
+    HTTPStatus.REQUEST_TIMEOUT: "The request came too slowly.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "Path and query are too long.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is no application/json.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Something in the request is not as it must be; errors name it.",
+    HTTPStatus.TOO_MANY_REQUESTS: "The caller asks too much at once.",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The headers are too large.",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "The service failed.",
+    HTTPStatus.BAD_GATEWAY: "The cluster refused the service itself.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The service has enough to do, or the cluster does not answer.",
+    HTTPStatus.GATEWAY_TIMEOUT: "There was no answer in time.",
+}
+_WITH_RETRY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_MISSING: Final = "There is no such object."
+_CONFLICT: Final = "The object is not in a state in which this can be asked of it, or the key was used before."
+
+
+def answers(
+    document: type,
+    said: str,
+    *,
+    media_type: str = "application/json",
+    missing: bool = True,
+    conflict: bool = False,
+    location: bool = False,
+    nothing: bool = False,
+) -> dict[str, Any]:
+    """Return what FastAPI is told of a path's answers: a document of one type, or one of the problems."""
+    schema = {"$ref": f"{_SCHEMAS}{document.__name__}"}
+    good: dict[str, Any] = {"description": said, "content": {media_type: {"schema": schema}}}
+    if location:
+        good["headers"] = {"Location": {"description": "The plan's path.", "schema": {"type": "string"}}}
+    status = HTTPStatus.ACCEPTED if location or conflict else HTTPStatus.OK
+    problems = {
+        **_PROBLEMS,
+        **({HTTPStatus.NOT_FOUND: _MISSING} if missing else {}),
+        **({HTTPStatus.CONFLICT: _CONFLICT} if conflict else {}),
+    }
+    responses: dict[int | str, dict[str, Any]] = {int(status): good}
+    responses |= {int(one): _problem(one, text) for one, text in sorted(problems.items())}
+    if nothing:
+        responses[int(HTTPStatus.NO_CONTENT)] = {"description": "All was read, and nothing can come any more."}
+    return {"response_class": Response, "response_model": None, "responses": responses}
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """Return the description of an application."""
+    found = get_openapi(
+        title=_TITLE, version=version("berth"), description=_ABOUT, routes=app.routes, servers=[{"url": "/"}]
+    )
+    components = found.setdefault("components", {})
+    schemas: dict[str, Any] = components.setdefault("schemas", {})
+    _, ours = msgspec.json.schema_components((*DOCUMENTS, Problem), ref_template=f"{_SCHEMAS}{{name}}")
+    schemas |= ours
+    components["securitySchemes"] = {
+        "bearer": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A token of a service account or a user of the cluster, as `kubectl create token` gives.",
+        }
+    }
+    found["security"] = [{"bearer": []}]
+    for path in found["paths"].values():
+        for operation in path.values():
+            operation["parameters"] = [_without_null(one) for one in operation.get("parameters", ())]
+    return found
+
+
+def _problem(status: HTTPStatus, said: str) -> dict[str, Any]:
+    content = {MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}}
+    described: dict[str, Any] = {"description": said, "content": content}
+    if status in _WITH_RETRY:
+        described["headers"] = _RETRY
+    if status is HTTPStatus.UNAUTHORIZED:
+        described["headers"] = {
+            "WWW-Authenticate": {"description": "How to say who asks.", "schema": {"type": "string"}}
+        }
+    return described
+
+
+def _without_null(parameter: dict[str, Any]) -> dict[str, Any]:
+    """Return a parameter that may be left out as what it is where it is given."""
+    schema = parameter["schema"]
+    given = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    if len(given) != 1:
+        return parameter
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**parameter, "schema": {**rest, **given[0]}}
+
+
+# --- page ------------------------------------------------------------------------------------------------------------
+# The description as a page for people: made from it, without scripts and without anything from elsewhere.
+
+_TEMPLATE: Final = "rest.html.j2"
+CONTENT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+
+
+def render_page(description: Mapping[str, Any]) -> str:
+    """Return the page of a description."""
+    return _template().render(
+        info=description["info"],
+        operations=list(_operations(description)),
+        schemas=description["components"]["schemas"],
+        type_of=type_of,
+    )
+
+
+def type_of(schema: Mapping[str, Any]) -> str:
+    """Return in a few words what a schema takes; a name that is a document's is linked by the template."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(type_of(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(str(one) for one in schema["enum"])
+    if "items" in schema:
+        return f"list of {type_of(schema['items'])}"
+    values = schema.get("additionalProperties")
+    return f"map of {type_of(values)}" if isinstance(values, Mapping) else str(schema.get("type", "anything"))
+
+
+def _operations(description: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            yield {**operation, "path": path, "method": method.upper()}
+
+
+@cache
+def _template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("berth_descheduler")
+    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(_TEMPLATE)

@@ -1,0 +1,383 @@
+"""Owns following plans: one watch for each plan that somebody reads, shared by its readers, with its last events.
+
+It does not own what the events are (`plan_events`) nor who reads them. A watch runs in a thread; everything else is
+for one event loop.
+"""
+
+import asyncio
+import threading
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from berth_core.clock import Clock
+from berth_core.errors import BerthError
+from berth_core.migration_plans import MigrationPlan
+from berth_descheduler import telemetry
+from berth_descheduler.api.problems import ProblemError, from_error
+from berth_descheduler.api.schemas import EventKind, describe_change, describe_moves, describe_plan
+from berth_descheduler.api.settings import RestSettings, RestTimes
+from berth_kube.client import KubeClient
+from berth_kube.resources import MIGRATION_PLANS
+from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+
+# --- plan events -----------------------------------------------------------------------------------------------------
+# What is told of a plan that is followed: the events that lie between two states of it, and their ids.
+#
+# An id is the plan's resourceVersion, which every replica of the service knows alike. Of several events that come with
+# one change of the plan, the last has the plain version and the others a number behind it, so that the plain version
+# means: all is known up to here.
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEvent:
+    """One event."""
+
+    kind: EventKind
+    id: str
+    """"" for an event that does not say how far the reader is."""
+    data: bytes
+
+    def encode(self) -> bytes:
+        """Return the event as a stream of server-sent events has it; JSON has no line ends."""
+        named = f"id: {self.id}\n" if self.id else ""
+        return f"{named}event: {self.kind}\ndata: ".encode() + self.data + b"\n\n"
+
+
+def whole_plan(plan: MigrationPlan) -> PlanEvent:
+    """Return the event that tells a whole plan."""
+    return PlanEvent(EventKind.PLAN, plan.metadata.resource_version, msgspec.json.encode(describe_plan(plan)))
+
+
+def deletion(plan: MigrationPlan) -> PlanEvent:
+    """Return the event of a plan that is gone."""
+    data = msgspec.json.encode({"name": plan.metadata.name})
+    return PlanEvent(EventKind.DELETED, f"{plan.metadata.resource_version}-deleted", data)
+
+
+def events_between(before: MigrationPlan, after: MigrationPlan) -> tuple[PlanEvent, ...]:
+    """Return what has changed, the moves first, then the plan as a whole; nothing where nobody would see it."""
+    if before.spec.moves != after.spec.moves:
+        return (whole_plan(after),)
+    return tuple(_numbered(list(_changes(before, after)), after.metadata.resource_version))
+
+
+def _changes(before: MigrationPlan, after: MigrationPlan) -> Iterator[tuple[EventKind, bytes]]:
+    if before.status.moves != after.status.moves:
+        for old, new in zip(describe_moves(before), describe_moves(after), strict=True):
+            if old != new:
+                yield EventKind.MOVE, msgspec.json.encode(new)
+    change = describe_change(after)
+    if describe_change(before) != change:
+        yield EventKind.PHASE, msgspec.json.encode(change)
+
+
+def _numbered(changes: Sequence[tuple[EventKind, bytes]], version: str) -> Iterator[PlanEvent]:
+    for number, (kind, data) in enumerate(changes, start=1):
+        yield PlanEvent(kind, version if number == len(changes) else f"{version}.{number}", data)
+
+
+_LOG = structlog.get_logger(__name__)
+
+
+class PlanFeed:
+    """What is known of one plan, kept up by a watch until it is closed."""
+
+    def __init__(self, client: KubeClient, name: str, events_kept: int) -> None:
+        self._client = client
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._looked = asyncio.Event()
+        self._changed: set[asyncio.Event] = set()
+        self._events: deque[PlanEvent] = deque(maxlen=events_kept)
+        self._told = 0
+        self._versions: OrderedDict[str, int] = OrderedDict()
+        """The places after versions of the plan, also of those with which nothing was told."""
+        self._versions_kept = events_kept
+        self.readers = 0
+        self.plan: MigrationPlan | None = None
+        """As it is; None where there is none, and before `looked`."""
+        self.deleted = False
+        self.error: BerthError | None = None
+        threading.Thread(target=self._follow, name=f"rest plan {name}", daemon=True).start()
+
+    async def looked(self) -> None:
+        """Wait until the plan was looked for; raises the `BerthError` that kept it from being found."""
+        await self._looked.wait()
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether it is of no use to new readers."""
+        return self.deleted or self.error is not None
+
+    @property
+    def over(self) -> bool:
+        """Tell whether nothing more will come."""
+        return self.ended or self.plan is None or self.plan.phase.terminal
+
+    def close(self) -> None:
+        """End the watch."""
+        self._stop.set()
+
+    def place_after(self, last_id: str) -> int | None:
+        """Return the place of the event that follows one, None where it is not known any more."""
+        if last_id in self._versions:
+            return self._versions[last_id]
+        first = self._told - len(self._events)
+        found = (first + index + 1 for index, event in enumerate(self._events) if event.id == last_id)
+        return next(found, None)
+
+    def events_from(self, place: int | None) -> tuple[list[PlanEvent], int]:
+        """Return the events from a place on and the next place; the whole plan where some are not known any more."""
+        first = self._told - len(self._events)
+        if place is None or place < first:
+            return ([whole_plan(self.plan)] if self.plan is not None else []), self._told
+        return [self._events[index] for index in range(place - first, len(self._events))], self._told
+
+    @contextmanager
+    def reading(self) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever there is something new."""
+        changed = asyncio.Event()
+        self._changed.add(changed)
+        try:
+            yield changed
+        finally:
+            self._changed.discard(changed)
+
+    def wake(self) -> None:
+        """Let all readers look."""
+        for changed in self._changed:
+            changed.set()
+
+    # --- the watch, in a thread --------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        selector = f"metadata.name={self._name}"
+        try:
+            watch = self._client.watch(MIGRATION_PLANS, stop=self._stop, field_selector=selector, type=MigrationPlan)
+            for item in watch:
+                self._tell(item)
+        except BerthError as error:
+            self._tell(error)
+
+    def _tell(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._take, found)
+        except RuntimeError:  # the loop has ended
+            self._stop.set()
+
+    # --- the event loop ----------------------------------------------------------------------------------------------
+
+    def _take(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
+        match found:
+            case Listed(items=items):
+                self._see(items[0] if items else None)
+            case Changed(item=plan):
+                self._see(plan)
+            case Removed():
+                self._see(None)
+            case Bookmark():
+                return
+            case BerthError():
+                _LOG.warning(telemetry.FEED_FAILED, **{telemetry.KEY_PLAN: self._name, telemetry.KEY_ERROR: str(found)})
+                self.error = found
+        self._looked.set()
+        self.wake()
+
+    def _see(self, plan: MigrationPlan | None) -> None:
+        before = self.plan
+        if before is None:
+            # One that is made after it was looked for in vain is for those who ask anew.
+            self.plan = None if self._looked.is_set() else plan
+        elif plan is None or plan.metadata.uid != before.metadata.uid:
+            if not self.deleted:
+                self._add(deletion(before))
+            self.deleted = True
+        elif not self.deleted:
+            self._add(*events_between(before, plan))
+            self.plan = plan
+        self._note_version()
+
+    def _add(self, *events: PlanEvent) -> None:
+        self._events.extend(events)
+        self._told += len(events)
+
+    def _note_version(self) -> None:
+        if self.plan is not None and not self.deleted:
+            self._versions[self.plan.metadata.resource_version] = self._told
+            if len(self._versions) > self._versions_kept:
+                self._versions.popitem(last=False)
+
+
+class PlanFeeds:
+    """The feeds of all plans that are read; one that is left by its last reader is kept a while for the next."""
+
+    def __init__(self, client: KubeClient, settings: RestSettings) -> None:
+        self._client = client
+        self._events_kept = settings.limits.events_kept
+        self._linger_seconds = settings.times.linger_seconds
+        self._feeds: dict[str, PlanFeed] = {}
+        self.closing = False
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    @contextmanager
+    def following(self, name: str) -> Iterator[PlanFeed]:
+        """Yield the feed of a plan, which may be found not to exist."""
+        feed = self._feeds.get(name)
+        if feed is None or feed.ended:
+            feed = self._feeds[name] = PlanFeed(self._client, name, self._events_kept)
+        feed.readers += 1
+        try:
+            yield feed
+        finally:
+            feed.readers -= 1
+            self._leave(name, feed)
+
+    def close(self) -> None:
+        """Let all readers end, and end all watches."""
+        self.closing = True
+        for feed in self._feeds.values():
+            feed.close()
+            feed.wake()
+        self._feeds.clear()
+
+    def _leave(self, name: str, feed: PlanFeed) -> None:
+        if feed.ended or feed.plan is None:
+            self._drop(name, feed)
+        elif not feed.readers and not self.closing:
+            asyncio.get_running_loop().call_later(self._linger_seconds, self._drop_if_unread, name, feed)
+
+    def _drop_if_unread(self, name: str, feed: PlanFeed) -> None:
+        if not feed.readers:
+            self._drop(name, feed)
+
+    def _drop(self, name: str, feed: PlanFeed) -> None:
+        """Forget a feed; readers that are left go on reading it, new ones get a new one."""
+        if self._feeds.get(name) is feed:
+            del self._feeds[name]
+        if not feed.readers:
+            feed.close()
+
+
+# --- event streams ---------------------------------------------------------------------------------------------------
+# A stream of server-sent events about one plan: what is sent when, and when it ends.
+
+MEDIA_TYPE: Final = "text/event-stream"
+_RECONNECT: Final = b"retry: 2000\n\n"
+_HEARTBEAT: Final = b": the plan goes on\n\n"
+_SERVICE_ENDS: Final = b": the service ends, ask again\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What a stream needs while it lasts."""
+
+    feeds: PlanFeeds
+    clock: Clock
+    times: RestTimes
+    still_allowed: Callable[[], Awaitable[None]]
+    """Raises `ProblemError` once the reader may not read on."""
+
+
+async def stream_events(feed: PlanFeed, last_id: str, around: Following) -> AsyncGenerator[bytes, None]:
+    """Yield the plan as it is, or what came after `last_id`, then every change, until the plan or the time is over."""
+    clock, times = around.clock, around.times
+    ends_at = clock.monotonic() + times.stream_seconds
+    ask_at = clock.monotonic() + times.heartbeat_seconds
+    place = feed.place_after(last_id) if last_id else None
+    with feed.reading() as changed:
+        yield _RECONNECT
+        while True:
+            changed.clear()
+            over = feed.over
+            events, place = feed.events_from(place)
+            for event in events:
+                yield event.encode()
+            if (ending := _ending(feed, around.feeds)) is not None:
+                yield ending
+            if over or around.feeds.closing or clock.monotonic() >= ends_at:
+                return
+            if clock.monotonic() >= ask_at:
+                if (refusal := await _refusal(around)) is not None:
+                    yield refusal
+                    return
+                ask_at = clock.monotonic() + times.heartbeat_seconds
+                yield _HEARTBEAT
+            await _wait_for(changed, min(ask_at, ends_at) - clock.monotonic())
+
+
+def _ending(feed: PlanFeed, feeds: PlanFeeds) -> bytes | None:
+    """Return what is said to a reader whose stream ends though the plan goes on."""
+    if feed.error is not None:
+        return _problem_event(from_error(feed.error))
+    return _SERVICE_ENDS if feeds.closing else None
+
+
+async def _refusal(around: Following) -> bytes | None:
+    """Return what is said to a reader who may not read on."""
+    try:
+        await around.still_allowed()
+    except ProblemError as error:
+        return _problem_event(error)
+    return None
+
+
+async def _wait_for(changed: asyncio.Event, seconds: float) -> None:
+    """Wait until something changes, or so long."""
+    try:
+        await asyncio.wait_for(changed.wait(), max(0.0, seconds))
+    except TimeoutError:
+        return
+
+
+def _problem_event(error: ProblemError) -> bytes:
+    return PlanEvent(EventKind.PROBLEM, "", error.body()).encode()
+
+
+class EventStream(Response):
+    """Sends chunks until they end or the reader is gone; then, in any case, does what is to be done `at_end`."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], at_end: Callable[[], None]) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._chunks = chunks
+        self._at_end = at_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the protocol's
+        """Send the stream."""
+        tasks = (asyncio.ensure_future(self._send(send)), asyncio.ensure_future(_disconnected(receive)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            sent, _ = await asyncio.gather(*tasks, return_exceptions=True)
+            self._at_end()
+        if isinstance(sent, Exception):
+            raise sent
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._chunks) as chunks:
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

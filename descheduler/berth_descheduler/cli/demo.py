@@ -1,0 +1,139 @@
+"""Owns `berth demo`: its options, what it prints and its exit code.
+
+It does not own the steps of the demo: those are in `berth_descheduler.demo`.
+"""
+
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from importlib.resources import as_file, files
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from berth_core.clock import SystemClock
+from berth_descheduler.cli.output import Output, output_option, write_described
+from berth_descheduler.demo.narration import ConsoleNarrator
+from berth_descheduler.demo.scenario import PLANNER_SETTINGS, DemoResult, DemoRun, log_files, run_demo
+from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
+from berth_descheduler.planner import plan
+from berth_descheduler.report.documents import describe_plan
+from berth_descheduler.report.html import ReportFile, report_option
+from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
+from berth_descheduler.report.tables import Terminal, output_console, print_plan
+from berth_descheduler.snapshots import read_snapshot_file
+from berth_sandbox.errors import SandboxUnavailableError
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from berth_service.signals import interrupt_on_signals
+
+_KEPT_NAME = "demo"
+_FAILED = 1
+
+
+@click.command("demo")
+@click.option("--nodes", type=click.IntRange(4, 1000), default=60, show_default=True, help="Nodes of 16 cpu and 64Gi.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Decides sizes and replicas of the workload.")
+@click.option("--keep", is_flag=True, help="Leave the cluster up and say how to look around.")
+@output_option
+@report_option
+def demo_command(*, nodes: int, seed: int, keep: bool, output: Output, report: ReportFile | None) -> int:
+    """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify.
+
+    Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end.
+    """
+    console = Terminal(stderr=True)
+    settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
+    with interrupt_on_signals(), ExitStack() as stack:
+        narrator = stack.enter_context(ConsoleNarrator(console))
+        try:
+            sandbox = stack.enter_context(Sandbox.start(settings, progress=narrator.say))
+        except SandboxUnavailableError as error:
+            narrator.say(f"no real cluster can be started here: {error}")
+            narrator.say("planning on the bundled snapshot instead; nothing is evicted")
+            return _plan_only(output, report)
+        made = run_demo(sandbox, seed=seed, narrator=narrator)
+        if keep:
+            sandbox.detach()
+            _say_how_to_look(console, sandbox)
+    _print(made.result, output, console)
+    if report is not None:
+        report.write(build_demo_page(made))
+    return 0 if made.result.all_well else _FAILED
+
+
+def build_demo_page(made: DemoRun) -> Page:
+    """Return the page of the demo's run."""
+    occasion = Occasion(SystemClock().now(), "The demo's cluster")
+    if made.found is None:
+        return plan_page(made.planned, occasion)
+    status, planned = made.found.status, replace(made.planned, moves=made.found.spec.moves)
+    done = PlanOutcome(
+        plan=made.found.metadata.name,
+        phase=made.found.phase,
+        statuses=status.moves,
+        freed_nodes=status.achieved.freed_nodes if status.achieved else (),
+        pending=made.result.pending,
+        seconds=status.achieved.seconds if status.achieved else 0.0,
+    )
+    return run_page(Outcome(Verdict.CARRIED_OUT, done), planned, occasion, measured=made.after)
+
+
+def _plan_only(output: Output, report: ReportFile | None) -> int:
+    """Show the plan for the snapshot that comes with the program."""
+    with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
+        snapshot = read_snapshot_file(str(path))
+    found = plan(snapshot, PLANNER_SETTINGS)
+    if report is not None:
+        report.write(plan_page(found, Occasion(SystemClock().now(), "The bundled snapshot of the demo")))
+    if output is not Output.TABLE:
+        numbers = {
+            "nodes": len(found.before.nodes),
+            "freed_nodes": len(found.freed_nodes),
+            "upper_bound": found.quality.upper_bound if found.quality else len(found.before.nodes),
+            "proven_optimal": found.quality is not None and found.quality.proven_optimal,
+            "moves": len(found.moves),
+            "landed_on_target": 0,
+            "pending": 0,
+            "seconds": 0.0,
+            "plan_only": True,
+            "plan": describe_plan(found),
+        }
+        write_described(numbers, output, indent=None)
+    else:
+        print_plan(found, output_console())
+    return 0
+
+
+def _print(result: DemoResult, output: Output, console: Console) -> None:
+    if output is not Output.TABLE:
+        write_described(asdict(result), output, indent=None)
+        return
+    table = Table(show_header=False, box=None)
+    rows = (
+        ("nodes freed", f"{result.freed_nodes} of {result.nodes}"),
+        ("no plan frees more than", str(result.upper_bound)),
+        ("moves", str(result.moves)),
+        ("landed on their planned node", f"{result.landed_on_target} of {result.moves}"),
+        ("pods pending / lost", f"{result.pending} / {result.lost} of {result.pods}"),
+        ("seconds", f"{result.seconds:.1f}"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    Terminal().print(table)
+    console.print(result.outcome, highlight=False, markup=False)
+
+
+def _say_how_to_look(console: Console, sandbox: Sandbox) -> None:
+    lines = (
+        "the cluster stays up; look around with",
+        f"  export KUBECONFIG={sandbox.kubeconfig}",
+        "  kubectl get migrationplans",
+        "  kubectl get reservations --all-namespaces",
+        "  kubectl describe migrationplans",
+        "  kubectl get pods --all-namespaces --output wide",
+        f"the services' logs: {' '.join(str(path) for path in log_files(sandbox.folder))}",
+        f"end it with: berth sandbox down --name {_KEPT_NAME}",
+    )
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,284 @@
+"""Owns `berth doctor`: looks at a live cluster for what Berth should not have left, and explains it.
+
+It does not own what is looked for (`berth_sandbox.invariants`) nor the words (`doctor_advice`). It changes nothing.
+
+Exit codes: 0 all is well; 1 something is not; 2 the input is wrong, or the cluster could not be looked at.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from berth_core.clock import Clock, SystemClock
+from berth_core.errors import BerthError, InputError, printable_line
+from berth_core.labels import (
+    COOLING_LABEL,
+    DRAINING_TAINT,
+    FREED_ANNOTATION,
+    FREED_TAINT,
+    HANDOVER_GATE,
+    HANDOVER_TAINT,
+    RESERVATION_LABEL,
+    ROOM_TAINT,
+)
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_descheduler.cli.output import Output, output_option, write_described
+from berth_descheduler.options.command import cluster_options
+from berth_descheduler.report.tables import Terminal
+from berth_kube.client import KubeClient, connect
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import RESERVATIONS
+from berth_sandbox.invariants import Invariant, Vigil, Violation, find_troubles, keep_watch, read_state
+
+# --- doctor advice ---------------------------------------------------------------------------------------------------
+# What people are told about each broken invariant: what it is, why it matters, what to do.
+#
+# It does not find anything: `berth_sandbox.invariants` does.
+
+_GATE_OFF: Final = {
+    "metadata": {"labels": {RESERVATION_LABEL: None}},
+    "spec": {"schedulingGates": [{"name": HANDOVER_GATE, "$patch": "delete"}]},
+}
+_NOMINATION_OFF: Final = {"status": {"nominatedNodeName": None}}
+_OPERATOR_LOG: Final = "kubectl -n {own} logs deployment/berth-operator --tail=100"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to say of one invariant; `command` has places for `{own}`, `{namespace}` and `{name}`."""
+
+    what: str
+    why: str
+    to_do: str
+    command: str
+
+    def command_for(self, violation: Violation, own_namespace: str) -> str:
+        """Return the command with the names of what was found."""
+        filled = self.command
+        places = {"own": own_namespace, "namespace": violation.namespace, "name": violation.name}
+        for place, value in places.items():
+            filled = filled.replace(f"{{{place}}}", value)
+        return filled
+
+
+def _patch(body: object, *options: str) -> str:
+    """Return the kubectl command that patches the pod that was found."""
+    return " ".join(["kubectl -n {namespace} patch pod {name}", *options, "-p", shlex.quote(json.dumps(body))])
+
+
+ADVICE: Final[Mapping[Invariant, Advice]] = {
+    Invariant.OPERATOR_ABSENT: Advice(
+        what="No operator holds its Lease.",
+        why="Places stay held, but nothing is handed over, expires or is cleared away until one runs.",
+        to_do="See why no operator runs:",
+        command="kubectl -n {own} describe deployment berth-operator",
+    ),
+    Invariant.HANDOVER_UNPROVEN: Advice(
+        what="A place is held, but the way of handing it over does not work: a dry-run pod did not come back gated.",
+        why="Nothing is evicted for this Reservation, and a pod that is made for it now may land elsewhere.",
+        to_do="Mostly the API server does not reach the webhook; the operator's log and its Service say more:",
+        command="kubectl -n {own} get endpointslices -l kubernetes.io/service-name=berth-webhook",
+    ),
+    Invariant.GATE_LEFT: Advice(
+        what="A pod is kept back by Berth's scheduling gate, and no reserved place waits for it.",
+        why="No scheduler looks at the pod while it has the gate: it stays Pending for ever.",
+        to_do="The operator takes such gates off within seconds; see first whether one runs. By hand:",
+        command=_patch(_GATE_OFF),
+    ),
+    Invariant.LABEL_LEFT: Advice(
+        what="A pod carries the label of a hand-over that is over.",
+        why="It harms nothing by itself, but whatever selects pods by their labels sees it.",
+        to_do="Take the label off:",
+        command=f"kubectl -n {{namespace}} label pod {{name}} {RESERVATION_LABEL}-",
+    ),
+    Invariant.NOMINATION_LEFT: Advice(
+        what="A waiting pod is still nominated to the node of a hand-over that does not run.",
+        why="Schedulers keep room on that node for it, which others could use.",
+        to_do="Clear the nomination; the pod is scheduled as ever:",
+        command=_patch(_NOMINATION_OFF, "--subresource=status", "--type=merge"),
+    ),
+    Invariant.PLACEHOLDER_LEFT: Advice(
+        what="A placeholder pod holds capacity that no live Reservation needs.",
+        why="That capacity can be used by nobody.",
+        to_do="Delete the placeholder; it is only a pause container:",
+        command="kubectl -n {namespace} delete pod {name}",
+    ),
+    Invariant.GUARD_LEFT: Advice(
+        what="A node carries the taint that guards it during a hand-over, and none is going on there.",
+        why="No new pod is scheduled to the node.",
+        to_do="Take the taint off:",
+        command=f"kubectl taint node {{name}} {HANDOVER_TAINT}-",
+    ),
+    Invariant.FENCE_LEFT: Advice(
+        what="A pod fences a node off as during a hand-over, and none is going on there.",
+        why="No new pod but those of DaemonSets is scheduled to the node until it ends by itself, within five minutes.",
+        to_do="Delete the fence; it is only a pause container:",
+        command="kubectl -n {namespace} delete pod {name}",
+    ),
+    Invariant.DRAINING_LEFT: Advice(
+        what="A node carries the taint of a plan that is not running.",
+        why="No new pod is scheduled to the node.",
+        to_do="The next run of the descheduler takes it off. By hand:",
+        command=f"kubectl taint node {{name}} {DRAINING_TAINT}-",
+    ),
+    Invariant.ROOM_GUARD_LEFT: Advice(
+        what="A node carries the taint by which a plan kept room there, and the plan is not running.",
+        why="No new pod is scheduled to the node.",
+        to_do="The next run of the descheduler takes it off. By hand:",
+        command=f"kubectl taint node {{name}} {ROOM_TAINT}-",
+    ),
+    Invariant.FREED_LEFT: Advice(
+        what="A node carries what a plan put on it when it freed it, though it is in use again.",
+        why="Pods that could go there go elsewhere first, and an autoscaler may take the node for one to be removed.",
+        to_do="The service takes it off within a pass, the next run by hand as well. By hand:",
+        command=f"kubectl taint node {{name}} {FREED_TAINT}- && kubectl annotate node {{name}} {FREED_ANNOTATION}-",
+    ),
+    Invariant.COOLING_LEFT: Advice(
+        what="A node is labelled as cooling though it has rested since a plan moved pods off or onto it.",
+        why="Deschedulers that select by the label leave the node alone for no reason.",
+        to_do="The service takes it off within a pass, the next run by hand as well. By hand:",
+        command=f"kubectl label node {{name}} {COOLING_LABEL}-",
+    ),
+    Invariant.PRIORITY_CLASS_LEFT: Advice(
+        what="A PriorityClass that the operator made for placeholders is left, and no Reservation is live.",
+        why="It harms nothing, but nobody needs it.",
+        to_do="Delete it; the operator makes it again when it is needed:",
+        command="kubectl delete priorityclass {name}",
+    ),
+    Invariant.WEBHOOK_LEFT: Advice(
+        what="The webhook is registered although no Reservation is live.",
+        why="Pods of the namespaces that it names are sent to it; if nobody answers, each waits out its time limit.",
+        to_do="Delete the registration; the operator makes it again when it is needed:",
+        command="kubectl delete mutatingwebhookconfiguration {name}",
+    ),
+    Invariant.STATUS_UNTRUE: Advice(
+        what="The status of a Reservation is not what its pods and nodes say.",
+        why="Whoever waits for the Reservation, the descheduler too, acts on what is not so.",
+        to_do="Only the operator may write it. If one runs, its log says what keeps it from doing so:",
+        command=_OPERATOR_LOG,
+    ),
+    Invariant.WORKLOAD_SHORT: Advice(
+        what="A workload that a Reservation is for has fewer pods running than it asks for.",
+        why="That is what Berth promises not to cause; it can also have reasons of its own.",
+        to_do="The events of its pods say what they wait for:",
+        command="kubectl -n {namespace} get events --field-selector=involvedObject.kind=Pod --sort-by=.lastTimestamp",
+    ),
+    Invariant.POD_PENDING: Advice(
+        what="A pod waits for a place.",
+        why="It does not do its work.",
+        to_do="Its events say what it waits for:",
+        command="kubectl -n {namespace} describe pod {name}",
+    ),
+    Invariant.NODE_OVERBOOKED: Advice(
+        what="The pods of a node request more than the node has.",
+        why="Two schedulers may have used one place; the kubelet turns pods away, or they starve one another.",
+        to_do="See which pods are there, and delete one that its controller makes again:",
+        command="kubectl describe node {name}",
+    ),
+    Invariant.PLAN_ABANDONED: Advice(
+        what="A plan is Running and no descheduler carries it out.",
+        why="Its source nodes stay tainted and its places held until the next run takes it up or they expire.",
+        to_do="Start the descheduler, which goes on with it, or delete the plan, which releases everything:",
+        command="kubectl delete migrationplan {name}",
+    ),
+}
+"""In the order in which they are told: what is the cause of others comes first."""
+
+
+_TROUBLE: Final = 1
+_CANNOT_LOOK: Final = 2
+
+
+@click.command("doctor")
+@cluster_options
+@click.option(
+    "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace: placeholders and Leases."
+)
+@output_option
+def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: str, output: Output) -> int:
+    """Look for what Berth should not have left behind, and explain what is found. Changes nothing.
+
+    One look is enough where all is well. What may still pass by itself is watched until it has, or has stood for
+    longer than it may. Exit code 0: all is well; 1: something was found; 2: the cluster could not be looked at.
+    """
+    console = Terminal(stderr=True)
+    clock = SystemClock()
+    started = clock.monotonic()
+    try:
+        with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-doctor") as client:
+            _require_berth(client)
+            found = _examine(client, clock, namespace, console)
+    except BerthError as error:
+        click.echo(f"berth: {printable_line(str(error))}", err=True)
+        return _CANNOT_LOOK
+    seconds = clock.monotonic() - started
+    if output is Output.TABLE:
+        print_findings(found, namespace, Terminal())
+    else:
+        described = {"healthy": not found, "seconds": round(seconds, 1)}
+        findings = [describe_finding(violation, namespace) for violation in found]
+        write_described({**described, "findings": findings}, output)
+    return _TROUBLE if found else 0
+
+
+def _require_berth(client: KubeClient) -> None:
+    """Raise InputError where the cluster does not know Reservations: there would be nothing to look for."""
+    try:
+        client.list(RESERVATIONS)
+    except NotFoundError as error:
+        raise InputError("cluster", client.server_url, "one with Berth's CRDs installed") from error
+
+
+def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console) -> tuple[Violation, ...]:
+    """Watch the cluster until nothing is in doubt, and show how far that is."""
+
+    def look() -> tuple[Violation, ...]:
+        return find_troubles(read_state(client, own_namespace=namespace), now=clock.now())
+
+    with console.status("reading the cluster") as status:
+        return keep_watch(look, clock, tell=lambda vigil: status.update(_describe_progress(vigil)))
+
+
+def _describe_progress(vigil: Vigil) -> str:
+    """Return what the watch has come to, for people."""
+    suspects, breaches = len(vigil.suspects()), len(vigil.breaches())
+    found = f"{breaches} found; " if breaches else ""
+    return f"{found}{suspects} may still pass by itself, watching for {vigil.seconds_left():.0f} s more"
+
+
+def describe_finding(violation: Violation, own_namespace: str) -> dict[str, Any]:
+    """Return a finding with its explanation, for JSON."""
+    advice = ADVICE[violation.invariant]
+    return {
+        "invariant": violation.invariant.value,
+        "kind": violation.kind,
+        "namespace": violation.namespace,
+        "name": violation.name,
+        "detail": violation.detail,
+        "what": advice.what,
+        "why": advice.why,
+        "toDo": advice.to_do,
+        "command": advice.command_for(violation, own_namespace),
+    }
+
+
+def print_findings(found: Sequence[Violation], own_namespace: str, console: Console) -> None:
+    """Print findings for people; each kind is explained once, with all that it was found on."""
+    if not found:
+        console.print("All is well: Berth has left nothing behind, and what it says is true.")
+    present = {violation.invariant for violation in found}
+    for invariant, advice in ((invariant, told) for invariant, told in ADVICE.items() if invariant in present):
+        console.print(f"{invariant}: {advice.what}", style="bold", highlight=False, markup=False)
+        console.print(f"  {advice.why}", highlight=False, markup=False)
+        same = [violation for violation in found if violation.invariant is invariant]
+        for violation in same:
+            console.print(f"  - {violation.target}: {violation.detail}", highlight=False, markup=False)
+        console.print(f"  {advice.to_do}", highlight=False, markup=False)
+        for command in dict.fromkeys(advice.command_for(violation, own_namespace) for violation in same):
+            console.print(f"    {command}", highlight=False, markup=False, soft_wrap=True)
+        console.print()

@@ -1,0 +1,188 @@
+"""Owns the command `berth`: its group of commands, and how errors become a line and an exit code.
+
+It does not own the commands; each is in a module of its own.
+
+Exit codes: 0 done; 1 it failed: a pod did not land where it was to, a plan is in the wrong state, `berth doctor` found
+something, or it was not over in time; 2 the input is wrong, or the cluster cannot be reached or does not allow it; 130
+it was interrupted.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem, ShellComplete
+
+from berth_core.errors import BerthError, InputError, printable_line, printable_text
+from berth_core.objects import ObjectMeta
+from berth_kube.client import connect
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource
+
+INTERRUPTED: Final = 130
+
+_KUBECTL_PLUGIN: Final = "kubectl-berth"
+
+_COMMANDS: Final = {
+    "abort": "plans:abort_command",
+    "approve": "plans:approve_command",
+    "demo": "demo:demo_command",
+    "doctor": "doctor:doctor_command",
+    "fragmentation": "plan:fragmentation_command",
+    "plan": "plan:plan_command",
+    "plans": "plans:plans_command",
+    "policies": "policies:policies_command",
+    "policy": "policies:policy_command",
+    "run": "run:run_command",
+    "sandbox": "sandbox:sandbox",
+    "show": "plans:show_command",
+    "snapshot": "plan:snapshot_command",
+    "top": "top:top_command",
+}
+"""Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""
+
+
+_EPILOG: Final = """\b
+Exit codes:
+  0    done
+  1    it failed: a pod did not land where it was to, a plan is in the wrong state,
+       something was found (doctor), or it was not over in time
+  2    the input is wrong, or the cluster cannot be reached or does not allow it
+  130  interrupted
+
+\b
+Completion, also of the names of plans and policies:
+  bash: eval "$(_BERTH_COMPLETE=bash_source berth)"       in ~/.bashrc
+  zsh:  eval "$(_BERTH_COMPLETE=zsh_source berth)"        in ~/.zshrc
+  fish: _BERTH_COMPLETE=fish_source berth | source        in ~/.config/fish/config.fish
+  kubectl berth: nothing to do where kubectl itself is completed
+
+Colours and moving pictures are for terminals only; NO_COLOR takes the colours away.
+"""
+
+
+class LazyCommands(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of all commands."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        """Return a command, None where there is none; without its extra one that says what to install."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        try:
+            found: click.Command = getattr(import_module(f"berth_descheduler.cli.{module}"), attribute)
+        except ModuleNotFoundError as error:
+            return _not_installed(cmd_name, error)
+        return found
+
+
+def _not_installed(name: str, missing: ModuleNotFoundError) -> click.Command:
+    """Return a command that says which extra brings what is missing."""
+
+    def refuse(**_: object) -> None:
+        raise InputError("installation", missing.name, f"pip install 'berth[demo]', which `berth {name}` needs")
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=refuse, help="Needs pip install 'berth[demo]'.", context_settings=settings)
+
+
+@click.group(
+    cls=LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog=_EPILOG,
+)
+@click.version_option(package_name="berth", prog_name="berth")
+def berth() -> None:
+    """Free the nodes of a fragmented cluster without losing a pod on the way.
+
+    `kubectl berth` is the same program.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; errors become one line on standard error."""
+    given = None if arguments is None else list(arguments)
+    try:
+        result = berth.main(args=given, prog_name=_program_name(), standalone_mode=False)
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BerthError as error:
+        click.echo(f"berth: {printable_line(str(error))}", err=True)
+        return error.exit_code
+    return result if isinstance(result, int) else 0
+
+
+def _program_name() -> str | None:
+    """Return how the program was called where that is not by its own name; None: click finds it out."""
+    return "kubectl berth" if Path(sys.argv[0]).name.startswith(_KUBECTL_PLUGIN) else None
+
+
+# --- completion ------------------------------------------------------------------------------------------------------
+# What the shell is offered for the names of plans and policies, and that it never waits long for that.
+
+LONGEST_SECONDS: Final = 2.0
+"""After this long nothing is offered: a shell that hangs is worse."""
+
+_NO_FILE_NAMES: Final = 4
+"""What kubectl's completion is told last: no names of files beside these."""
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """Any object, of which only the name is looked at."""
+
+    metadata: ObjectMeta
+
+
+def names_of(resource: Resource) -> Complete:
+    """Return what completes the name of an object; where the cluster cannot be asked in time it offers nothing."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found: list[str] = []
+        asking = threading.Thread(target=_ask, args=(context, resource, found), daemon=True)
+        asking.start()
+        asking.join(LONGEST_SECONDS)
+        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+
+    return complete
+
+
+complete_plans: Final = names_of(MIGRATION_PLANS)
+complete_policies: Final = names_of(DESCHEDULER_POLICIES)
+
+
+def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
+    """Print what `kubectl` offers after `kubectl berth …`, as it asks plugins for it; the last word is incomplete."""
+    *words, incomplete = sys.argv[1:] if arguments is None else arguments
+    for item in ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete):
+        click.echo(printable_text(f"{item.value}\t{item.help}" if item.help else item.value))
+    click.echo(f":{_NO_FILE_NAMES}")
+
+
+def _ask(context: click.Context, resource: Resource, found: list[str]) -> None:
+    """Add the names of all objects of a kind; a shell has no use for what went wrong."""
+    which = {name: context.params.get(name) for name in ("kubeconfig", "context")}
+    with (
+        suppress(Exception),
+        connect(**which, user_agent="berth-completion", request_timeout=LONGEST_SECONDS) as client,
+    ):
+        listed = client.within(LONGEST_SECONDS).list(resource, type=_Named)
+        found.extend(one.metadata.name for one in listed.items)

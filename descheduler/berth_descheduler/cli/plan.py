@@ -1,0 +1,165 @@
+"""Owns `berth plan`: a plan for a snapshot or for the live cluster, shown and not carried out.
+
+It does not own planning.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from berth_core.clock import SystemClock
+from berth_core.errors import InputError
+from berth_core.snapshot import Snapshot
+from berth_core.snapshot_kinds import SnapshotKind, parse_kinds
+from berth_descheduler.cli.output import Output, output_option, write_described
+from berth_descheduler.options.command import cluster_options, naming_options, planner_options
+from berth_descheduler.options.policy import naming_what_was_typed, policy_option, settings_to_plan
+from berth_descheduler.planner import ClockDeadline, plan, why_pods_stay
+from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
+from berth_descheduler.report.capacity import describe_capacity, render_capacity
+from berth_descheduler.report.documents import describe_plan
+from berth_descheduler.report.html import ReportFile, report_option
+from berth_descheduler.report.page import Occasion, plan_page
+from berth_descheduler.report.summary import missing_in_words
+from berth_descheduler.report.tables import output_console, print_plan, working
+from berth_descheduler.snapshots import (
+    STANDARD_STREAM,
+    dump_cluster,
+    read_capacity,
+    read_live_snapshot,
+    read_snapshot_file,
+    write_snapshot_file,
+)
+from berth_kube.client import connect
+
+
+@click.command("plan")
+@click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` or kubectl wrote, - for standard input.")
+@click.option(
+    "--snapshot-kinds",
+    metavar="KINDS",
+    help="Kinds that the file was made of, such as nodes,pods,poddisruptionbudgets.policy, or all: of those that it "
+    "has no object of there is none. `berth snapshot` writes that down; kubectl does not.",
+)
+@cluster_options
+@policy_option
+@planner_options
+@click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
+@output_option
+@click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
+@report_option
+def plan_command(
+    *,
+    snapshot: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    policy: str | None,
+    at: str | None,
+    output: Output,
+    every_pod: bool,
+    report: ReportFile | None,
+    **options: Any,  # noqa: ANN401
+) -> None:
+    """Show what would be moved where, what that brings, and why not more. Changes nothing."""
+    settings = settings_to_plan(options, policy, at=at)
+    with working("reading the cluster"):
+        read = _read_for_plan(snapshot, _stated(snapshot, options["snapshot_kinds"]), kubeconfig, context)
+    with naming_what_was_typed(options, policy), working("planning"):
+        found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
+    if report is not None:
+        cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
+        report.write(plan_page(found, Occasion(SystemClock().now(), cluster)))
+    if output is Output.TABLE:
+        print_plan(found, output_console())
+    else:
+        for line in missing_in_words(found):
+            click.echo(line, err=True)
+        write_described(describe_plan(found, why_pods_stay(read, found) if every_pod else None), output)
+
+
+def _stated(snapshot: str | None, kinds: str | None) -> frozenset[SnapshotKind]:
+    """Return the kinds that a snapshot file was made of, as far as the caller says; raises `InputError`."""
+    if kinds is None:
+        return frozenset()
+    if snapshot is None:
+        raise InputError("--snapshot-kinds", kinds, "--snapshot beside it: of a live cluster all kinds are read")
+    try:
+        return parse_kinds(kinds)
+    except InputError as error:
+        raise InputError("--snapshot-kinds", error.value, error.expected) from error
+
+
+def _read_for_plan(
+    snapshot: str | None, stated: frozenset[SnapshotKind], kubeconfig: str | None, context: str | None
+) -> Snapshot:
+    if snapshot is not None:
+        return read_snapshot_file(snapshot, stated)
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plan") as client:
+        return read_live_snapshot(client)
+
+
+# --- fragmentation command -------------------------------------------------------------------------------------------
+# `berth fragmentation`: how many of a shape still fit, and what is stranded and why.
+
+
+@click.command("fragmentation")
+@click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` or kubectl wrote, - for standard input.")
+@cluster_options
+@click.option(
+    "--shape",
+    multiple=True,
+    metavar="RESOURCE=AMOUNT,...",
+    help="What a pod asks for, such as cpu=4,memory=8Gi; may be repeated. Default: what most pending pods ask for, "
+    "else the largest pods that controllers make.",
+)
+@output_option
+def fragmentation_command(
+    *, snapshot: str | None, kubeconfig: str | None, context: str | None, shape: Sequence[str], output: Output
+) -> None:
+    """Show how many pods of a shape still fit, and how much of what is free is of no use to them, and why.
+
+    What is free is stranded for a shape where a node has too little of something else left, or does not take it.
+    """
+    with naming_options({"shape": tuple(shape)}):
+        shapes = tuple(map(read_shape, shape))
+    with working("reading the cluster"):
+        found = report_capacity(_read_for_capacity(snapshot, kubeconfig, context), shapes)
+    if output is Output.TABLE:
+        output_console().print(render_capacity(found))
+    else:
+        write_described(describe_capacity(found), output)
+
+
+def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:
+    if snapshot is not None:
+        found = read_snapshot_file(snapshot)
+        if lacking := sorted({SnapshotKind.NODES, SnapshotKind.PODS}.intersection(found.missing)):
+            expected = "what `berth snapshot` or `kubectl get nodes,pods -A -o json` writes"
+            raise InputError("--snapshot", snapshot, expected, said=f"without {' and '.join(lacking)}")
+        return found
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-fragmentation") as client:
+        return read_capacity(client)
+
+
+# --- snapshot command ------------------------------------------------------------------------------------------------
+# `berth snapshot`: writes what `berth plan` reads.
+
+
+@click.command("snapshot")
+@cluster_options
+@click.option(
+    "-o",
+    "--output",
+    default=STANDARD_STREAM,
+    metavar="FILE",
+    help="File to write, compressed if its name ends in .gz; default: standard output.",
+)
+def snapshot_command(*, kubeconfig: str | None, context: str | None, output: str) -> None:
+    """Write the nodes, the pods and all else that a plan is made from, as a v1 List.
+
+    Pods are written as the API server has them, environment variables among them.
+    """
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-snapshot") as client:
+        raw = dump_cluster(client)
+    write_snapshot_file(output, raw)

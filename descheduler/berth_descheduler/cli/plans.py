@@ -1,0 +1,290 @@
+"""Owns `berth plans`, `berth show`, `berth approve` and `berth abort`: the plans in the cluster, for people.
+
+It does not own what is told of a plan (`stored_plans`) nor what may be asked of it (`plan_requests`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from berth_core.clock import Clock, SystemClock
+from berth_core.errors import BerthError, InputError, printable_line
+from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_descheduler.cli.main import complete_plans, complete_policies
+from berth_descheduler.cli.output import Output, output_option, write_described
+from berth_descheduler.migration import plans
+from berth_descheduler.options.command import cluster_options, duration_option
+from berth_descheduler.report.html import ReportFile, report_option
+from berth_descheduler.report.stored_plans import (
+    describe_in_short,
+    describe_stored_plan,
+    newest_first,
+    render_plan_list,
+    render_stored_plan,
+    what_to_do,
+)
+from berth_descheduler.report.tables import Terminal, output_console
+from berth_kube.client import KubeClient, connect
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import MIGRATION_PLANS
+
+# --- plan waiting ----------------------------------------------------------------------------------------------------
+# Waiting for a MigrationPlan that the service carries out: until when, and what is shown meanwhile.
+
+POLL_SECONDS: Final = 0.5
+
+
+class NobodyEndedItError(BerthError):
+    """The plan was not where it was waited for in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWaiter:
+    """Looks at a plan again and again; made for one command."""
+
+    client: KubeClient
+    clock: Clock
+    console: Console
+    """Where progress goes."""
+
+    timeout_seconds: float
+
+    def wait_until_over(self, name: str) -> MigrationPlan:
+        """Return a plan that is over; raises `NobodyEndedItError` if it is not in time, or deleted."""
+        return self.wait(name, lambda plan: plan.phase.terminal)
+
+    def wait(self, name: str, reached: Callable[[MigrationPlan], bool]) -> MigrationPlan:
+        """Return a plan as soon as something is true of it; errors as `wait_until_over` has them."""
+        deadline = self.clock.monotonic() + self.timeout_seconds
+        with _PlanProgress(self.console) as progress:
+            while True:
+                plan = self._look(name)
+                progress.show(plan)
+                if reached(plan):
+                    return plan
+                if self.clock.monotonic() >= deadline:
+                    raise NobodyEndedItError(_too_late(plan, self.timeout_seconds))
+                self.clock.sleep(POLL_SECONDS)
+
+    def _look(self, name: str) -> MigrationPlan:
+        try:
+            return self.client.get(MIGRATION_PLANS, name, type=MigrationPlan)
+        except NotFoundError as error:
+            raise NobodyEndedItError(f"plan {name} was deleted, which aborts it") from error
+
+
+def _too_late(plan: MigrationPlan, seconds: float) -> str:
+    untouched = plan.phase in {PlanPhase.REQUESTED, PlanPhase.PROPOSED, PlanPhase.APPROVED}
+    hint = ": is the descheduler running?" if untouched else f"; it goes on: berth show {plan.metadata.name}"
+    return f"plan {plan.metadata.name} is still {plan.phase.value} after {seconds:g} s{hint}"
+
+
+@dataclass(slots=True)
+class _PlanProgress:
+    """A bar of moves that are over on a terminal; elsewhere a line where the phase or the number of them changes."""
+
+    console: Console
+    _bar: Progress = field(init=False)
+    _last: tuple[PlanPhase, int] | None = None
+
+    def __post_init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=self.console, transient=True)
+        self._bar.add_task("looking", total=None)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self._bar.stop()
+
+    def show(self, plan: MigrationPlan) -> None:
+        """Show where a plan stands."""
+        statuses = plan.move_statuses
+        over = sum(status.state.terminal for status in statuses)
+        said = plan.phase.value + (", aborting" if plan.spec.aborted and not plan.phase.terminal else "")
+        task = self._bar.task_ids[0]
+        self._bar.update(task, description=said, total=len(statuses) or None, completed=over)
+        if not self.console.is_terminal and (plan.phase, over) != self._last:
+            states = Counter(status.state for status in statuses)
+            counts = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
+            self.console.print(f"{said}{f': {counts}' if counts else ''}", highlight=False, markup=False)
+        self._last = (plan.phase, over)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FAILED: Final = 1
+_plan_argument: Final = click.argument("plan", shell_complete=complete_plans)
+
+
+def wait_options(what: str, default: str) -> Callable[[F], F]:
+    """Return what adds `--wait` and `--timeout`; `what` is waited for."""
+
+    def add(command: F) -> F:
+        timeout = f"With --wait: give up after this long; default {default}."
+        command = click.option("--timeout", default=default, metavar="DURATION", help=timeout)(command)
+        return click.option("--wait", is_flag=True, help=f"Wait until {what}.")(command)
+
+    return add
+
+
+@click.command("plans")
+@cluster_options
+@click.option("--policy", metavar="NAME", shell_complete=complete_policies, help="Only plans of this policy.")
+@click.option(
+    "--phase",
+    multiple=True,
+    type=click.Choice([phase.value for phase in PlanPhase], case_sensitive=False),
+    help="Only plans in this phase; may be repeated.",
+)
+@output_option
+def plans_command(
+    *, kubeconfig: str | None, context: str | None, policy: str | None, phase: tuple[str, ...], output: Output
+) -> None:
+    """List the plans in the cluster, the newest first, with how far they are."""
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plans") as client:
+        found = _list(client)
+    if policy is not None:
+        found = tuple(one for one in found if one.spec.policy == policy)
+    if phase:
+        found = tuple(one for one in found if one.phase.value in phase)
+    if output is Output.TABLE:
+        output_console().print(render_plan_list(found, SystemClock().now()))
+    else:
+        write_described([describe_in_short(one) for one in found], output)
+
+
+@click.command("show")
+@click.argument("plan", required=False, shell_complete=complete_plans)
+@cluster_options
+@output_option
+@report_option
+def show_command(
+    *, plan: str | None, kubeconfig: str | None, context: str | None, output: Output, report: ReportFile | None
+) -> None:
+    """Show a plan of the cluster: its moves with their states and reasons, predicted beside achieved.
+
+    Without a name the newest one.
+    """
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-show") as client:
+        found = _newest(client) if plan is None else _get(client, plan)
+        if report is not None:
+            _write_report(client, found, report, context)
+    if output is Output.TABLE:
+        output_console().print(render_stored_plan(found, SystemClock().now()))
+    else:
+        write_described(describe_stored_plan(found), output)
+
+
+@click.command("approve")
+@_plan_argument
+@cluster_options
+@wait_options("the plan is over", "30m")
+@output_option
+def approve_command(
+    *, plan: str, kubeconfig: str | None, context: str | None, wait: bool, timeout: str, output: Output
+) -> int:
+    """Let a plan be carried out that waits for approval. With --wait, exit code 1 if it did not all go as planned."""
+    seconds = duration_option({"timeout": timeout}, "timeout")
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-approve") as client:
+        found = _ask(client, plan, plans.approve, said="is approved", wait_seconds=seconds if wait else None)
+    return tell(found, output, waited=wait)
+
+
+@click.command("abort")
+@_plan_argument
+@cluster_options
+@wait_options("the plan is over", "5m")
+@output_option
+def abort_command(
+    *, plan: str, kubeconfig: str | None, context: str | None, wait: bool, timeout: str, output: Output
+) -> int:
+    """Have a plan brought to a safe end: nothing new is begun, what is reserved and not evicted is released."""
+    seconds = duration_option({"timeout": timeout}, "timeout")
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-abort") as client:
+        found = _ask(client, plan, plans.abort, said="is being aborted", wait_seconds=seconds if wait else None)
+    tell(found, output, waited=wait)
+    return 0
+
+
+@contextmanager
+def known(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
+    """Raise what is not found in the block as an `InputError`: of the name that was given, or of the cluster."""
+    try:
+        yield
+    except NotFoundError as error:
+        if name is None:
+            raise InputError("cluster", error.call.target, "one with Berth's CRDs", said="one without them") from error
+        raise InputError(argument, name, f"a name that `{listed_by}` lists") from error
+
+
+def waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> PlanWaiter:
+    """Return what waits for a plan, with its progress on standard error."""
+    return PlanWaiter(client, clock or SystemClock(), Terminal(stderr=True), seconds)
+
+
+def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
+    """Show a plan that something was asked of and return the exit code: 1 if it is over and not all landed."""
+    if output is not Output.TABLE:
+        write_described(describe_stored_plan(plan), output)
+    elif waited:
+        output_console().print(f"{plan.phase.value}: {plan.status.message}", highlight=False, markup=False)
+        if advice := what_to_do(plan):
+            _say(advice)
+    return _FAILED if plan.phase in {PlanPhase.PARTIAL, PlanPhase.FAILED, PlanPhase.ABORTED} else 0
+
+
+def _ask(
+    client: KubeClient,
+    plan: str,
+    ask: Callable[[KubeClient, str], MigrationPlan],
+    *,
+    said: str,
+    wait_seconds: float | None,
+) -> MigrationPlan:
+    """Ask something of a plan, say so, and return it; with seconds to wait, as it is when it is over."""
+    with known("PLAN", plan, "berth plans"):
+        found = ask(client, plan)
+    _say(f"plan {plan} {said}")
+    return found if wait_seconds is None else waiter(client, wait_seconds).wait_until_over(plan)
+
+
+def _list(client: KubeClient) -> tuple[MigrationPlan, ...]:
+    with known("PLAN", None, "berth plans"):
+        return newest_first(client.list(MIGRATION_PLANS, type=MigrationPlan).items)
+
+
+def _get(client: KubeClient, plan: str) -> MigrationPlan:
+    with known("PLAN", plan, "berth plans"):
+        return client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+
+
+def _newest(client: KubeClient) -> MigrationPlan:
+    found = _list(client)
+    if not found:
+        raise InputError("PLAN", None, "the name of a plan", said="not given, and there is none in the cluster")
+    return found[0]
+
+
+def _write_report(client: KubeClient, plan: MigrationPlan, report: ReportFile, context: str | None) -> None:
+    from berth_descheduler.report.html import stored_plan_page  # noqa: PLC0415 - the same
+    from berth_descheduler.report.page import Occasion  # noqa: PLC0415 - only a report needs it
+    from berth_descheduler.snapshots import read_capacity  # noqa: PLC0415 - the same
+
+    occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
+    report.write(stored_plan_page(plan, read_capacity(client), occasion))
+
+
+def _say(line: str) -> None:
+    """Write a line for people to standard error, which leaves standard output to what was asked for."""
+    click.echo(printable_line(line), err=True)

@@ -1,0 +1,116 @@
+"""Owns `berth run`: one cycle on the live cluster, now, with its progress and its outcome shown.
+
+It does not own the cycle.
+"""
+
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from berth_core.clock import SystemClock
+from berth_core.errors import BerthError
+from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_descheduler.cli.output import Output, output_option, write_described
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.options.command import cluster_options, planner_options
+from berth_descheduler.options.policy import (
+    cycle_settings,
+    naming_what_was_typed,
+    policy_option,
+    run_options,
+    settings_to_run,
+)
+from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import RunDefaults
+from berth_descheduler.policy.terms import Terms, read_terms
+from berth_descheduler.report.html import ReportFile, report_option
+from berth_descheduler.report.page import Occasion, run_page
+from berth_descheduler.report.progress import RunProgress
+from berth_descheduler.report.tables import Terminal
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube.client import KubeClient, connect
+from berth_service.logs import configure_logs
+from berth_service.signals import stop_on_signals
+
+_LISTED_FAILURES: Final = 20
+_FAILED: Final = 1
+
+
+@click.command("run")
+@cluster_options
+@policy_option
+@planner_options
+@run_options
+@click.option("--dry-run", is_flag=True, help="Plan only: nothing is written to the cluster.")
+@click.option("--verbose", is_flag=True, help="Log every step to standard error.")
+@output_option
+@report_option
+def run_command(
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    policy: str | None,
+    dry_run: bool,
+    verbose: bool,
+    output: Output,
+    report: ReportFile | None,
+    **options: Any,  # noqa: ANN401 - read once by the functions that declare them
+) -> int:
+    """Plan, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
+    asked = cycle_settings(options, trigger="Manual", dry_run=dry_run)
+    settings, planner = settings_to_run(options, policy, asked)
+    configure_logs("info" if verbose else "error", as_json=False)
+    console = Terminal(stderr=True)
+    with (
+        connect(kubeconfig=kubeconfig, context=context, user_agent="berth-run") as client,
+        stop_on_signals() as stop,
+        RunProgress(console, asks_for_approval=options["approve"]) as progress,
+        naming_what_was_typed(options, policy),
+    ):
+        clock, defaults = SystemClock(), RunDefaults(settings, planner)
+
+        def terms_of(plan: MigrationPlan) -> Terms:
+            return read_terms(client, plan, defaults, installed_plugins(), clock.now())
+
+        outcome = Cycle(Surroundings(client, clock, progress, stop, terms_of), settings, planner).run()
+        measured = _look_again(client, progress.found, outcome) if report is not None else None
+    if output is Output.TABLE:
+        print_outcome(outcome, Terminal())
+    else:
+        write_described(outcome.to_mapping(), output)
+    if report is not None:
+        occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
+        report.write(run_page(outcome, progress.found, occasion, measured=measured, settings=settings))
+    return 0 if outcome.clean else _FAILED
+
+
+def _look_again(client: KubeClient, planned: Plan | None, outcome: Outcome) -> Fragmentation | None:
+    """Return how the cluster lies after a run; None where nothing was moved or it cannot be read any more."""
+    if planned is None or outcome.verdict is not Verdict.CARRIED_OUT:
+        return None
+    try:
+        return measure_cluster(read_live_snapshot(client), planned.settings)
+    except BerthError:
+        return None
+
+
+def print_outcome(outcome: Outcome, console: Console) -> None:
+    """Show what a cycle did to people."""
+    console.print(outcome.sentence, highlight=False)
+    if outcome.plan is None:
+        return
+    if outcome.plan.freed_nodes:
+        console.print(f"freed: {', '.join(outcome.plan.freed_nodes)}", highlight=False)
+    others = [status for status in outcome.plan.statuses if status.state is not MoveState.LANDED]
+    if not others:
+        return
+    table = Table("pod", "state", "reason", "message", box=None, padding=(0, 2, 0, 0))
+    for status in others[:_LISTED_FAILURES]:
+        table.add_row(f"{status.namespace}/{status.pod}", status.state.value, status.reason, status.message)
+    console.print(table)
+    if len(others) > _LISTED_FAILURES:
+        console.print(f"... and {len(others) - _LISTED_FAILURES} more: kubectl get migrationplan -o yaml")

@@ -1,0 +1,125 @@
+"""Owns the commands `berth sandbox up | down | status | kubeconfig`.
+
+It does not own the sandbox: that is `berth_sandbox`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from berth_descheduler.cli.output import Output, output_option, write_described
+from berth_sandbox.bootstrap import BERTH_ACCOUNTS
+from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
+from berth_sandbox.settings import SandboxSettings, ScoringStrategy
+
+_SCORING: Final = tuple(strategy.value for strategy in ScoringStrategy)
+
+_name_option: Final[Callable[..., Any]] = click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, help="Which sandbox; several may be up at once."
+)
+
+
+@click.group()
+def sandbox() -> None:
+    """Run a real control plane here, with pretended nodes."""
+
+
+@sandbox.command()
+@_name_option
+@click.option("--nodes", type=int, default=10, show_default=True, help="How many nodes to make.")
+@click.option("--node-cpu", default="16", show_default=True, help="Allocatable cpu of each node.")
+@click.option("--node-memory", default="64Gi", show_default=True, help="Allocatable memory of each node.")
+@click.option("--node-pods", type=int, default=110, show_default=True, help="Pod slots of each node.")
+@click.option(
+    "--scoring",
+    type=click.Choice(_SCORING),
+    default=_SCORING[0],
+    show_default=True,
+    help="How kube-scheduler ranks nodes: LeastAllocated is its own default, MostAllocated packs.",
+)
+@click.option("--second-scheduler", is_flag=True, help="Run another kube-scheduler, named second-scheduler, beside it.")
+def up(*, name: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click passes the remaining options by name
+    """Start a sandbox that stays up until `berth sandbox down`.
+
+    The first start builds the control plane's programs, which takes some minutes; later ones take seconds.
+    """
+    settings = SandboxSettings(name=name, scoring=ScoringStrategy(scoring), **size)
+    started = Sandbox.start(settings, progress=_say)
+    started.detach()
+    click.echo(f"The sandbox {name!r} is up with {settings.nodes} nodes. To look at it with kubectl:\n")
+    click.echo(f"  export KUBECONFIG={started.kubeconfig}\n")
+    click.echo(f"To stop it:\n\n  berth sandbox down{_name_argument(name)}")
+
+
+@sandbox.command()
+@_name_option
+def down(name: str) -> None:
+    """Stop a sandbox and remove all of it.
+
+    Where none is up this does nothing.
+    """
+    stopped = Sandbox.stop_named(name)
+    _say(f"the sandbox {name!r} is stopped and removed" if stopped else f"no sandbox {name!r} is up")
+
+
+@sandbox.command()
+@output_option
+def status(output: Output) -> None:
+    """Show the sandboxes that are up.
+
+    Each with its nodes, its components and where its kubeconfig is.
+    """
+    described = [_describe(Sandbox.find(name)) for name in Sandbox.names()]
+    if output is not Output.TABLE:
+        write_described(described, output)
+    elif not described:
+        _say("no sandbox is up; `berth sandbox up` starts one")
+    for entry in described if output is Output.TABLE else ():
+        click.echo(f"{entry['name']}: {entry['state']}, {entry['readyNodes']} of {entry['nodes']} nodes ready")
+        click.echo(f"  started     {entry['started']}, scoring {entry['scoring']}")
+        click.echo(f"  kubeconfig  {entry['kubeconfig']}")
+        running = ", ".join(f"{component} ({pid})" for component, pid in entry["components"].items())
+        click.echo(f"  components  {running or 'none is running'}")
+
+
+@sandbox.command()
+@_name_option
+@click.option(
+    "--service-account",
+    type=click.Choice(BERTH_ACCOUNTS),
+    help="The kubeconfig of one of Berth's services, with exactly its rights, instead of the administrator's.",
+)
+def kubeconfig(name: str, service_account: str | None) -> None:
+    """Print the path of a kubeconfig.
+
+    For `export KUBECONFIG=$(berth sandbox kubeconfig)`.
+    """
+    found = Sandbox.find(name)
+    click.echo(found.service_account_kubeconfig(service_account) if service_account else found.kubeconfig)
+
+
+def _say(line: str) -> None:
+    """Write a line for people to standard error, which leaves standard output to what was asked for."""
+    click.echo(line, err=True)
+
+
+def _name_argument(name: str) -> str:
+    """Return the option that names a sandbox, nothing for the default one."""
+    return "" if name == DEFAULT_NAME else f" --name {name}"
+
+
+def _describe(found: Sandbox) -> dict[str, Any]:
+    """Return what is to be said of a sandbox."""
+    health = found.read_health()
+    return {
+        "name": found.settings.name,
+        "state": "up" if health.complete else "broken",
+        "nodes": health.nodes,
+        "readyNodes": health.ready_nodes,
+        "scoring": found.settings.scoring.value,
+        "started": found.started,
+        "context": found.context,
+        "kubeconfig": str(found.kubeconfig),
+        "components": {component.value: pid for component, pid in health.components.items()},
+    }

@@ -1,0 +1,306 @@
+"""Owns what the service does next, and what it does beside it: pure decisions on policies and plans as they were seen.
+
+It does not do any of it (`runner`, `clerk`).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from berth_core.clock import format_timestamp, read_timestamp
+from berth_core.errors import RetryableError
+from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode, fails_unread
+from berth_core.names import is_scheduled_plan
+from berth_core.policies import SCHEDULED, DeschedulerPolicy
+from berth_descheduler.policy.parsing import PolicyError, PolicyRun
+from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
+from berth_kube.errors import ForbiddenError, UnauthorizedError
+
+_TRUE: Final = "True"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A policy, and what it asks for or what is wrong with it."""
+
+    policy: DeschedulerPolicy
+    run: PolicyRun | PolicyError
+
+    @property
+    def name(self) -> str:
+        """Return the policy's name."""
+        return self.policy.metadata.name
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Return when it runs by itself now, None if it does not."""
+        if isinstance(self.run, PolicyError) or self.policy.spec.suspend:
+            return None
+        return self.run.schedule
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOn:
+    """Carry out a plan that is in the cluster: approved, or begun by a run that is no more."""
+
+    plan: MigrationPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Make the plan that somebody asked for."""
+
+    plan: MigrationPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run a policy because its trigger says so."""
+
+    policy: str
+    scheduled: datetime
+
+
+Work: TypeAlias = CarryOn | Fill | Run
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A plan that ends without being begun, how and why."""
+
+    plan: MigrationPlan
+    message: str
+    phase: PlanPhase = PlanPhase.ABORTED
+
+
+def choose_work(
+    known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime, waiting: Collection[str] = ()
+) -> Work | None:
+    """Return what is to be done next, None if nothing is.
+
+    In this order: plans that a run began and did not end, approved plans, plans that were asked for, policies that are
+    due; among themselves the oldest first. `waiting` are the uids of plans and policies that failed lately: they come
+    later, and nothing waits for them.
+    """
+    ordered = sorted(plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
+    able = [plan for plan in ordered if plan.metadata.uid not in waiting]
+    running = [plan for plan in able if plan.phase is PlanPhase.RUNNING]
+    approved = [plan for plan in able if may_begin(plan)]
+    asked_for = [plan for plan in able if may_be_filled(plan)]
+    if running or approved:
+        return CarryOn([*running, *approved][0])
+    if asked_for:
+        return Fill(asked_for[0])
+    others = {name: one for name, one in known.items() if one.policy.metadata.uid not in waiting}
+    due = [(timing.due, name) for name, one in others.items() if (timing := read_due(one, ordered, now)) and timing.due]
+    return Run(policy=min(due)[1], scheduled=min(due)[0]) if due else None
+
+
+def may_begin(plan: MigrationPlan) -> bool:
+    """Return whether a plan of a policy waits for nothing but its turn."""
+    open_ = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and plan.fault is None
+    return open_ and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
+
+
+def may_be_filled(plan: MigrationPlan) -> bool:
+    """Return whether a plan that was asked for still needs its moves found."""
+    return plan.phase is PlanPhase.REQUESTED and plan.fault is None and not plan.spec.aborted
+
+
+def read_due(known: Known, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
+    """Return when a policy runs, None if it does not by itself; nothing is due while a plan of it is open."""
+    schedule = known.schedule
+    if schedule is None:
+        return None
+    timing = read_timing(schedule, schedule_base(known.policy, schedule, now), now)
+    own = [plan for plan in plans if plan.spec.policy == known.name]
+    if timing.due is not None and any(is_open(plan) for plan in own):
+        return Timing(None, timing.next_run)
+    return timing
+
+
+def is_open(plan: MigrationPlan) -> bool:
+    """Tell whether something is still to become of a plan."""
+    if plan.phase is PlanPhase.PROPOSED:
+        return plan.spec.mode is not RunMode.PLAN
+    return not plan.phase.terminal
+
+
+def find_unread(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
+    """Return the plans that cannot be read and whose status does not say so yet."""
+    return tuple(plan for plan in plans if fails_unread(plan.metadata, plan.status.phase))
+
+
+def was_made(policy: DeschedulerPolicy, scheduled: datetime, plans: Iterable[MigrationPlan]) -> bool:
+    """Tell whether there is a plan for a scheduled time, made by a run that could not note it on the policy."""
+    time = format_timestamp(scheduled)
+    return any(is_scheduled_plan(plan.metadata.name, policy.metadata.uid, time) for plan in plans)
+
+
+def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) -> datetime:
+    """Return the time from which missed runs count.
+
+    Times before the present schedule was noted on the policy do not count: it did not hold then. An interval counts
+    from the last run, and the first one is due when the policy is made.
+    """
+    last, created = policy.status.last_scheduled_time, policy.metadata.creation_timestamp
+    ran_at = read_timestamp(last)
+    created_at = read_timestamp(created) or now
+    if isinstance(schedule, IntervalSchedule):
+        return ran_at or created_at - schedule.interval
+    noted = policy.condition(SCHEDULED)
+    if noted is None:
+        return created_at
+    since = read_timestamp(noted.last_transition_time)
+    if noted.status != _TRUE or noted.message != schedule.text or since is None:
+        return now
+    return since if ran_at is None else max(since, ran_at)
+
+
+def find_endings(known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime) -> tuple[Ending, ...]:
+    """Return the plans of policies to end without being begun.
+
+    Those that can never be carried out have Failed; those that were aborted, were not approved in time, or are of no
+    valid policy, are Aborted.
+    """
+    waiting = [plan for plan in plans if plan.spec.mode is not None and is_unbegun(plan)]
+    faults = ((plan, plan.fault) for plan in waiting)
+    faulty = (Ending(plan, f"Failed: {fault}", PlanPhase.FAILED) for plan, fault in faults if fault is not None)
+    found = ((plan, _why_ended(known, plan, now)) for plan in waiting if plan.fault is None)
+    return (*faulty, *(Ending(plan, message) for plan, message in found if message))
+
+
+def is_unbegun(plan: MigrationPlan) -> bool:
+    """Return whether a plan is neither over nor under way."""
+    return not plan.phase.terminal and plan.phase is not PlanPhase.RUNNING
+
+
+def _why_ended(known: Mapping[str, Known], plan: MigrationPlan, now: datetime) -> str:
+    """Return why a plan that nobody has begun is to be ended, "" if it is not."""
+    if plan.spec.aborted:
+        return "aborted: somebody asked for it before it began"
+    limit = read_timestamp(plan.spec.approve_before)
+    if limit is not None and not plan.spec.approved and limit <= now:
+        return "aborted: it was not approved in time"
+    return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan.spec.policy)
+
+
+def _why_not_run(known: Known | None, name: str) -> str:
+    """Return why nothing can be made of a plan of a policy, "" if something can."""
+    if known is None:
+        return f"aborted: there is no policy {name}"
+    return f"aborted: the policy {name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""
+
+
+def find_surplus(
+    known: Mapping[str, Known], plans: Sequence[MigrationPlan], now: datetime
+) -> tuple[MigrationPlan, ...]:
+    """Return the plans that need not be kept: the oldest that are over, beyond what each policy keeps.
+
+    Those from which a cool-down of pods still counts are kept.
+    """
+    surplus: list[MigrationPlan] = []
+    for name, one in known.items():
+        if isinstance(one.run, PolicyError):
+            continue
+        rest = one.run.cycle.pod_cool_down
+        over = [plan for plan in plans if plan.spec.policy == name and not is_open(plan)]
+        over.sort(key=_age, reverse=True)
+        surplus += [plan for plan in over[one.run.plans_kept :] if _ended_before(plan, now - rest)]
+    return tuple(surplus)
+
+
+def find_forgotten(
+    known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime, retention: timedelta | None
+) -> tuple[MigrationPlan, ...]:
+    """Return the plans of no policy, made by hand or for one that is gone, which were over so long ago; None: none.
+
+    They are kept for at least as long as a cool-down of pods may count from them.
+    """
+    if retention is None:
+        return ()
+    rests = (one.run.cycle.pod_cool_down for one in known.values() if not isinstance(one.run, PolicyError))
+    before = now - max([retention, *rests])
+    over = (plan for plan in plans if plan.spec.policy not in known and not is_open(plan))
+    return tuple(plan for plan in over if _ended_before(plan, before))
+
+
+def _age(plan: MigrationPlan) -> tuple[str, int]:
+    """Return what is larger for later plans; of one second, the one that was written last."""
+    version = plan.metadata.resource_version
+    return plan.metadata.creation_timestamp or "", int(version) if version.isdigit() else 0
+
+
+def _ended_before(plan: MigrationPlan, time: datetime) -> bool:
+    ended = read_timestamp(plan.status.completion_time) or read_timestamp(plan.metadata.creation_timestamp)
+    return ended is None or ended <= time
+
+
+def pause_until(
+    known: Collection[Known],
+    plans: Sequence[MigrationPlan],
+    now: datetime,
+    longest: float,
+    also: Iterable[datetime] = (),
+) -> float:
+    """Return how many seconds nothing has to be looked at, if nothing changes; `also` are further times that count."""
+    times = [timing.next_run for one in known if (timing := read_due(one, plans, now)) is not None]
+    times += [time for plan in plans if _waits(plan) and (time := read_timestamp(plan.spec.approve_before)) is not None]
+    ahead = [(time - now) / timedelta(seconds=1) for time in (*times, *also) if time > now]
+    return min([longest, *ahead])
+
+
+def _waits(plan: MigrationPlan) -> bool:
+    return plan.phase is PlanPhase.PROPOSED and not plan.spec.approved
+
+
+# --- setbacks --------------------------------------------------------------------------------------------------------
+# Plans and policies whose work failed: when each is tried again, and when no longer.
+#
+# It is kept in memory alone: after a restart everything is tried anew.
+
+_FIRST_PAUSE: Final = timedelta(seconds=2)
+_LONGEST_PAUSE: Final = timedelta(minutes=5)
+_LONGEST_DOUBLING: Final = 10
+_REMEMBERED: Final = timedelta(hours=1)
+"""How long after its next try was due a failure is forgotten."""
+_MOST_PERMANENT: Final = 5
+"""After this many permanent errors in a row, even different ones, the work is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setback:
+    error: str
+    again_at: datetime
+    times: int = 1
+    permanent: int = 0
+    """Permanent errors in a row."""
+
+
+@dataclass(slots=True)
+class Setbacks:
+    """What failed, by the uid of its plan or policy; the others go on meanwhile."""
+
+    _known: dict[str, _Setback] = field(default_factory=dict)
+
+    def note(self, uid: str, error: Exception, now: datetime) -> bool:
+        """Take note of a failure; return whether trying again would bring the same."""
+        self._known = {key: one for key, one in self._known.items() if one.again_at > now - _REMEMBERED}
+        before, text = self._known.get(uid), f"{type(error).__name__}: {error}"
+        times = 1 if before is None else before.times + 1
+        # 401 and 403 are about the program's rights, which an administrator may mend, not about the plan.
+        passing = isinstance(error, RetryableError | ForbiddenError | UnauthorizedError)
+        permanent = 0 if passing else 1 + (before.permanent if before else 0)
+        pause = min(_FIRST_PAUSE * 2 ** min(times - 1, _LONGEST_DOUBLING), _LONGEST_PAUSE)
+        self._known[uid] = _Setback(text, now + pause, times, permanent)
+        same = before is not None and before.permanent > 0 and before.error == text
+        return permanent > 0 and (same or permanent >= _MOST_PERMANENT)
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a plan or policy, because its work went on."""
+        self._known.pop(uid, None)
+
+    def waiting(self, now: datetime) -> dict[str, datetime]:
+        """Return what is not tried now, by uid, and when each is tried again."""
+        return {uid: one.again_at for uid, one in self._known.items() if one.again_at > now}

@@ -1,0 +1,115 @@
+"""Owns which replica serves the policies: it leads by a Lease, serves while it holds it, and waits while another does.
+
+It does not own what serving is (`runner`, `clerk`).
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+import structlog
+
+from berth_core.errors import BerthError
+from berth_descheduler import telemetry
+from berth_descheduler.controller.runner import Runner
+from berth_descheduler.controller.status import Clerk
+from berth_descheduler.controller.store import Bells, Book, Office
+from berth_descheduler.metrics import RunTally
+from berth_descheduler.migration.operator_liveness import watch_operator
+from berth_descheduler.migration.plans import leader_lease, run_lease
+
+_LOG = structlog.get_logger(__name__)
+_TRY_SECONDS: Final = 2.0
+_TICK_SECONDS: Final = 0.2
+_JOIN_SECONDS: Final = 10.0
+
+
+class PolicyServer:
+    """One replica of the service."""
+
+    def __init__(self, office: Office, tally: RunTally, stop: threading.Event) -> None:
+        self._office = office
+        self._tally = tally
+        self._stop = stop
+        cycle = office.defaults.cycle
+        self._leader = leader_lease(office.client, office.clock, cycle)
+        self._run_lease = run_lease(office.client, office.clock, cycle)
+        self._state = "starting"
+
+    def serve(self) -> None:
+        """Serve the policies whenever this replica leads, until asked to stop."""
+        try:
+            while not self._stop.is_set():
+                if self._becomes_leader():
+                    self._lead()
+        finally:
+            self._leader.release()
+
+    def readiness(self) -> dict[str, object]:
+        """Return whether this replica does its part, and which one it is."""
+        ready = self._state in {"leading", "waiting"}
+        leading = self._state == "leading"
+        return {"ready": ready, "leading": leading, "state": self._state, "running": self._tally.busy}
+
+    def _becomes_leader(self) -> bool:
+        """Try for a while to lead; look at the Lease of runs meanwhile, to know for how long its holder is silent."""
+        try:
+            won = self._leader.acquire(_TRY_SECONDS)
+        except BerthError as error:
+            self._state = "unreachable"
+            _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_ERROR: str(error)})
+            self._stop.wait(_TRY_SECONDS)
+            return False
+        if not won:
+            if self._state != "waiting":
+                _LOG.info(telemetry.WAITING, **{telemetry.KEY_IDENTITY: self._office.defaults.cycle.identity})
+            self._state = "waiting"
+            self._run_lease.look()
+        return won
+
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._leader.lost.is_set()
+
+    def _lead(self) -> None:
+        """Serve until asked to stop or no longer leader; what is under way then is brought to its end."""
+        cycle = self._office.defaults.cycle
+        _LOG.info(telemetry.LEADING, **{telemetry.KEY_IDENTITY: cycle.identity})
+        bells = Bells()
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(watch_operator(self._office.client, self._office.clock, cycle))
+                book = stack.enter_context(Book(self._office, bells))
+                self._state = "reading"
+                if book.wait(self._is_over):
+                    self._serve(book, bells)
+        finally:
+            self._state = "ended"
+            self._tally.lead(leading=False)
+            _LOG.info(telemetry.NOT_LEADING)
+            if self._leader.lost.is_set():
+                # Whatever this process knew of the leases is old.
+                self._run_lease.look()
+
+    def _serve(self, book: Book, bells: Bells) -> None:
+        clerk = Clerk(self._office, book, self._tally, bells.bell())
+        runner = Runner(self._office, book, self._tally, self._run_lease, bells.bell())
+        threads = [
+            threading.Thread(target=clerk.work_until, args=(self._is_over,), name="clerk", daemon=True),
+            threading.Thread(target=_ring_at_end, args=(self._is_over, bells.ring), name="end", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        self._state = "leading"
+        self._tally.lead(leading=True)
+        runner.work_until(self._is_over, self._stop)
+        for thread in threads:
+            thread.join(_JOIN_SECONDS)
+
+
+def _ring_at_end(over: Callable[[], bool], ring: Callable[[], None]) -> None:
+    """Wake everybody when it is over, so that nobody waits for a change."""
+    pause = threading.Event()
+    while not over():
+        pause.wait(_TICK_SECONDS)
+    ring()

@@ -1,0 +1,321 @@
+"""Owns the runs of the service: one at a time, each begun on what the API says at that moment, each told on its policy.
+
+It does not choose what to run (`work`), nor run it (`cycle`).
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from berth_core.clock import format_timestamp
+from berth_core.errors import BerthError
+from berth_core.migration_plans import MigrationPlan, PlanPhase
+from berth_core.names import scheduled_plan_name
+from berth_core.policies import DeschedulerPolicy
+from berth_descheduler import telemetry
+from berth_descheduler.controller.decisions import (
+    CarryOn,
+    Fill,
+    Known,
+    Run,
+    Setbacks,
+    Work,
+    choose_work,
+    may_be_filled,
+    may_begin,
+    pause_until,
+    read_due,
+    was_made,
+)
+from berth_descheduler.controller.status import build_failure_patch, build_outcome_patch
+from berth_descheduler.controller.store import Book, Office
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.metrics import RunTally
+from berth_descheduler.migration.nodes import FreedMark, left_over_nodes, sweep_cooling_nodes, sweep_freed_nodes
+from berth_descheduler.migration.plans import end_plan
+from berth_descheduler.migration.recovery import abort_plan, clear_leftovers
+from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.policy.parsing import PolicyError, PolicyRun
+from berth_descheduler.policy.terms import choose_terms
+from berth_descheduler.settings import CycleSettings, FreedNodes
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_descheduler.telemetry import PolicyEventReason
+from berth_kube.errors import NotFoundError
+from berth_kube.leases import LeaseHolder
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+
+_LOG = structlog.get_logger(__name__)
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+_AGAIN_SECONDS: Final = 2.0
+_SWEEP_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One run with all that it needs."""
+
+    settings: CycleSettings
+    planner: PlannerSettings
+    perform: Callable[[Cycle], Outcome]
+    policy: DeschedulerPolicy | None = None
+    scheduled: datetime | None = None
+    plan: MigrationPlan | None = None
+    """The plan that is there already."""
+
+    @property
+    def uid(self) -> str:
+        """Return the uid of what it is for, by which its failures are known."""
+        if self.plan is not None:
+            return self.plan.metadata.uid
+        return self.policy.metadata.uid if self.policy else ""
+
+
+class Runner:
+    """Carries out what is to be done, one thing after the other."""
+
+    def __init__(self, office: Office, book: Book, tally: RunTally, lease: LeaseHolder, bell: threading.Event) -> None:
+        self._office = office
+        self._book = book
+        self._tally = tally
+        self._lease = lease
+        self._bell = bell
+        self._setbacks = Setbacks()
+        self._swept_at: float | None = None
+
+    def work_until(self, over: Callable[[], bool], stop: threading.Event) -> None:
+        """Go on until it is over; what fails is told and tried again."""
+        while not over():
+            self._bell.clear()
+            pause = _AGAIN_SECONDS
+            try:
+                pause = self.pass_once(stop)
+            except BerthError as error:
+                _LOG.error(telemetry.WORK_FAILED, **{telemetry.KEY_ERROR: str(error)})
+            except Exception:  # noqa: BLE001 - the loop's boundary: whatever is wrong is tried again
+                _LOG.exception(telemetry.WORK_FAILED)
+            if pause and not over():
+                self._bell.wait(pause)
+
+    def pass_once(self, stop: threading.Event) -> float:
+        """Do the next thing, if there is one; return how many seconds there is nothing more to do."""
+        self._sweep_when_due()
+        now = self._office.clock.now()
+        known, plans, waiting = self._book.known(), self._book.plans(), self._setbacks.waiting(now)
+        work = choose_work(known, plans, now, waiting)
+        if work is None:
+            return pause_until(known.values(), plans, now, _LONGEST_PAUSE_SECONDS, also=waiting.values())
+        try:
+            assignment = self._assign(work)
+        except Exception as error:
+            # What cannot even be read is no reason to keep the others waiting.
+            self._setbacks.note(_uid_of(work, known), error, now)
+            raise
+        if assignment is None:
+            # What was seen is not what is there any more; the change is on its way to us.
+            stop.wait(_AGAIN_SECONDS / 10)
+            return 0.0
+        outcome = self._perform(assignment, stop)
+        return _AGAIN_SECONDS if outcome is None or outcome.verdict is Verdict.LEASE_HELD else 0.0
+
+    # --- on fresh state ---------------------------------------------------------------------------------------------
+
+    def _assign(self, work: Work) -> Assignment | None:
+        """Return the run for some work as the API has it now; None where it is not to be done any more."""
+        try:
+            match work:
+                case CarryOn(plan=plan):
+                    return self._assign_plan(self._read_plan(plan))
+                case Fill(plan=plan):
+                    return self._assign_request(self._read_plan(plan))
+                case Run(policy=name):
+                    return self._assign_policy(self._read_policy(name))
+        except NotFoundError:
+            return None
+
+    def _assign_plan(self, plan: MigrationPlan) -> Assignment | None:
+        """Return how a plan is carried on: by its policy's settings, the program's where it names none."""
+        if plan.phase is not PlanPhase.RUNNING and not may_begin(plan):
+            return None
+        known = self._policy_of(plan)
+        run = None if known is None else known.run
+        if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING:
+            return None
+        terms = choose_terms(plan, run, self._office.defaults, self._office.clock.now())
+        return Assignment(
+            settings=terms.settings,
+            planner=terms.planner,
+            perform=lambda cycle: cycle.carry_on(plan, terms.barred),
+            policy=None if known is None else known.policy,
+            plan=plan,
+        )
+
+    def _assign_request(self, plan: MigrationPlan) -> Assignment | None:
+        known = self._policy_of(plan)
+        if not may_be_filled(plan) or plan.spec.mode is None:
+            return None
+        if known is None or isinstance(known.run, PolicyError):
+            return None
+        return Assignment(
+            settings=known.run.settings(plan.spec.mode, plan.spec.trigger),
+            planner=known.run.planner_at(self._office.clock.now()),
+            perform=lambda cycle: cycle.run(plan),
+            policy=known.policy,
+            plan=plan,
+        )
+
+    def _assign_policy(self, policy: DeschedulerPolicy) -> Assignment | None:
+        known, now, plans = self._office.read(policy), self._office.clock.now(), self._book.plans()
+        timing = read_due(known, plans, now)
+        if timing is None or timing.due is None or isinstance(known.run, PolicyError) or known.schedule is None:
+            return None
+        if was_made(policy, timing.due, plans):
+            self._write(policy, {"status": {"lastScheduledTime": format_timestamp(timing.due)}})
+            return None
+        settings = known.run.settings(known.run.mode, known.schedule.reason.value)
+        started, scheduled = now.strftime("%Y%m%d-%H%M%S"), format_timestamp(timing.due)
+        return Assignment(
+            settings=replace(settings, plan_name=scheduled_plan_name(started, policy.metadata.uid, scheduled)),
+            planner=known.run.planner_at(now),
+            perform=lambda cycle: cycle.run(),
+            policy=policy,
+            scheduled=timing.due,
+        )
+
+    def _read_plan(self, plan: MigrationPlan) -> MigrationPlan:
+        return self._office.client.get(MIGRATION_PLANS, plan.metadata.name, type=MigrationPlan)
+
+    def _read_policy(self, name: str) -> DeschedulerPolicy:
+        return self._office.client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
+
+    def _policy_of(self, plan: MigrationPlan) -> Known | None:
+        if not plan.spec.policy:
+            return None
+        try:
+            return self._office.read(self._read_policy(plan.spec.policy))
+        except NotFoundError:
+            return None
+
+    # --- the run ----------------------------------------------------------------------------------------------------
+
+    def _perform(self, assignment: Assignment, stop: threading.Event) -> Outcome | None:
+        """Run and tell what came of it; None where it failed, which is told as well, or where another run is made."""
+        begun, settings = self._office.clock.now(), assignment.settings
+        if not self._lease.acquire(0):  # a run by hand, or of a leader that is no more; the Lease tells when it is over
+            return None
+        keys = {telemetry.KEY_POLICY: settings.policy, telemetry.KEY_TRIGGER: settings.trigger}
+        _LOG.info(telemetry.POLICY_RUN, **keys)
+        # Plans that other runs left are work of their own, by their own policies: none is carried on beside this one.
+        around = Surroundings(self._office.client, self._office.clock, self._tally, stop, terms_of=lambda _: None)
+        cycle = Cycle(around, settings, assignment.planner, self._lease)
+        name = assignment.plan.metadata.name if assignment.plan else settings.plan_name
+        try:
+            with self._book.in_hand(name), self._tally.running(settings.policy):
+                outcome = assignment.perform(cycle)
+        except BerthError as error:
+            _LOG.error(telemetry.WORK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
+            self._take_setback(assignment, begun, error, str(error))
+            return None
+        except Exception as error:  # noqa: BLE001 - a mistake with one policy must not end the service of the others
+            _LOG.exception(telemetry.WORK_FAILED, **keys)
+            self._take_setback(assignment, begun, error, f"{type(error).__name__}: {error}")
+            return None
+        finally:
+            self._lease.release()
+        self._setbacks.forget(assignment.uid)
+        if outcome.verdict is not Verdict.LEASE_HELD and not _is_unbegun(outcome):
+            self._tell_outcome(assignment, begun, outcome)
+        return outcome
+
+    def _tell_outcome(self, assignment: Assignment, begun: datetime, outcome: Outcome) -> None:
+        self._tally.run_ended(assignment.settings.policy, outcome.verdict.value)
+        if assignment.policy is None:
+            return
+        found = self._tally.found
+        patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, found=found)
+        self._write(assignment.policy, patch)
+        self._office.tell(assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean)
+
+    def _take_setback(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
+        """Let the others go first; report what failed, and end a plan that would fail again in the same way."""
+        final = self._setbacks.note(assignment.uid, error, self._office.clock.now())
+        if final and assignment.plan is not None:
+            plan = self._read_plan(assignment.plan)
+            if not plan.phase.terminal:
+                text = f"Failed: it cannot be carried out: {message}"
+                abort_plan(self._office.client, plan, self._office.clock, text, PlanPhase.FAILED)
+        self._tell_failure(assignment, begun, message)
+
+    def _tell_failure(self, assignment: Assignment, begun: datetime, message: str) -> None:
+        """Say on policy and plan that a run failed; a plan that was begun is carried on by the next pass."""
+        self._tally.run_ended(assignment.settings.policy, "Failed")
+        if assignment.policy is not None:
+            patch = build_failure_patch(message, begun=begun, scheduled=assignment.scheduled)
+            self._write(assignment.policy, patch)
+            self._office.tell(assignment.policy, PolicyEventReason.RUN_FAILED, message, bad=True)
+        plan = assignment.plan
+        if plan is not None and plan.phase is PlanPhase.REQUESTED:
+            now = self._read_plan(plan)
+            if now.phase is PlanPhase.REQUESTED:
+                end_plan(self._office.client, self._office.clock, now, PlanPhase.FAILED, message)
+
+    def _write(self, policy: DeschedulerPolicy, patch: dict[str, Any]) -> None:
+        with suppress(NotFoundError):
+            self._office.client.merge_patch(DESCHEDULER_POLICIES, policy.metadata.name, patch, subresource="status")
+
+    # --- what others left -------------------------------------------------------------------------------------------
+
+    def _sweep_when_due(self) -> None:
+        """Sweep every so often; where that fails, the work goes on and the next sweep tries again."""
+        now = self._office.clock.monotonic()
+        if self._swept_at is not None and now - self._swept_at < _SWEEP_SECONDS:
+            return
+        try:
+            self._sweep()
+        except BerthError as error:
+            _LOG.error(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+        self._swept_at = now
+
+    def _sweep(self) -> None:
+        """Take off nodes what no run needs any more: taints of plans that are over, marks that no run needs."""
+        running = {plan.metadata.name for plan in self._book.plans() if plan.phase is PlanPhase.RUNNING}
+        stray = left_over_nodes(self._office.client, running)
+        if (stray or self._swept_at is None) and self._lease.acquire(0):
+            try:
+                seconds = self._office.defaults.cycle.adoption_seconds
+                clear_leftovers(self._office.client, self._office.clock, seconds)
+            finally:
+                self._lease.release()
+        client, known = self._office.client, self._book.known()
+        sweep_cooling_nodes(client, self._office.clock)
+        sweep_freed_nodes(
+            client, lambda: read_live_snapshot(client), lambda mark: wanted_marks(known.get(mark.policy), mark)
+        )
+
+
+def wanted_marks(known: Known | None, mark: FreedMark) -> FreedNodes:
+    """Return what a freed node is to carry now: what its policy says, all where no policy or a bad one freed it."""
+    if mark.policy and known is None:
+        return FreedNodes()
+    if known is None or isinstance(known.run, PolicyError):
+        return FreedNodes(taint=True, annotations=mark.annotations)
+    return known.run.cycle.freed
+
+
+def _uid_of(work: Work, known: Mapping[str, Known]) -> str:
+    """Return the uid of the plan or policy that some work is for."""
+    match work:
+        case CarryOn(plan=plan) | Fill(plan=plan):
+            return plan.metadata.uid
+        case Run(policy=name):
+            return known[name].policy.metadata.uid
+
+
+def _is_unbegun(outcome: Outcome) -> bool:
+    """Tell whether a run was stopped before it did anything, so that whoever comes next makes it."""
+    return outcome.verdict is Verdict.STOPPED and not outcome.published

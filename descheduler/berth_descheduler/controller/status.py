@@ -1,0 +1,279 @@
+"""Owns what is written into a policy's status: whether it can be run, when it runs next, what became of its last run.
+
+It does not write it (`clerk`, `runner`); every function here is pure.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from berth_core.clock import format_timestamp
+from berth_core.errors import BerthError
+from berth_core.migration_plans import MigrationPlan, PlanPhase
+from berth_core.policies import (
+    SCHEDULED,
+    VALID,
+    DeschedulerPolicyStatus,
+    FragmentationStatus,
+    ResourceUse,
+    ScheduledReason,
+    ShapeRoom,
+    ValidReason,
+)
+from berth_core.reservations import Condition
+from berth_core.resources import format_amount
+from berth_descheduler import telemetry
+from berth_descheduler.controller.decisions import (
+    Ending,
+    Known,
+    find_endings,
+    find_forgotten,
+    find_surplus,
+    find_unread,
+    pause_until,
+    read_due,
+)
+from berth_descheduler.controller.store import Book, Office
+from berth_descheduler.metrics import RunTally
+from berth_descheduler.migration.plans import end_plan
+from berth_descheduler.migration.recovery import abort_plan, release_reservations
+from berth_descheduler.outcome import Outcome
+from berth_descheduler.planner import Fragmentation, Plan
+from berth_descheduler.planner.stranded_capacity import write_shape
+from berth_descheduler.policy.lint import find_warnings
+from berth_descheduler.policy.parsing import PolicyError
+from berth_descheduler.report.summary import usual_shapes
+from berth_descheduler.telemetry import PolicyEventReason
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+
+FAILED: Final = "Failed"
+"""The verdict of a run that ended in an error."""
+
+_MOST_ERRORS: Final = 5
+_LONGEST_SENTENCE: Final = 4000
+
+
+def observed_status(known: Known, plans: Iterable[MigrationPlan], now: datetime) -> DeschedulerPolicyStatus:
+    """Return a policy's status with what can be said of it without a run, the rest as it is."""
+    timing = read_due(known, plans, now)
+    next_run = None if timing is None else format_timestamp(timing.due or timing.next_run)
+    warnings: tuple[str, ...] = ()
+    if not isinstance(known.run, PolicyError):
+        warnings = tuple(finding.sentence for finding in find_warnings(known.policy, known.run))
+    return replace(
+        known.policy.status,
+        observed_generation=known.policy.metadata.generation,
+        next_run_time=next_run,
+        warnings=warnings,
+        conditions=build_conditions(known, now),
+    )
+
+
+def build_observed_patch(status: DeschedulerPolicyStatus) -> dict[str, Any]:
+    """Return a merge patch of what `observed_status` says; what a run says is left alone."""
+    body = msgspec.to_builtins(status)
+    names = ("observedGeneration", "nextRunTime", "warnings", "conditions")
+    return {"status": {name: body.get(name) for name in names}}
+
+
+def build_conditions(known: Known, now: datetime) -> tuple[Condition, ...]:
+    """Return the conditions of a policy; the time of one stays while it says the same."""
+    return (_condition(known, VALID, *_valid(known), now), _condition(known, SCHEDULED, *_scheduled(known), now))
+
+
+def _valid(known: Known) -> tuple[bool, str, str]:
+    if not isinstance(known.run, PolicyError):
+        return True, ValidReason.ACCEPTED.value, "the policy can be run"
+    errors = [str(error) for error in known.run.errors]
+    more = f"; and {len(errors) - _MOST_ERRORS} more" if len(errors) > _MOST_ERRORS else ""
+    return False, ValidReason.INVALID_FIELD.value, f"{'; '.join(errors[:_MOST_ERRORS])}{more}"
+
+
+def _scheduled(known: Known) -> tuple[bool, str, str]:
+    schedule = known.schedule
+    if schedule is not None:
+        return True, schedule.reason.value, schedule.text
+    if isinstance(known.run, PolicyError):
+        return False, ScheduledReason.NOT_VALID.value, "the policy cannot be run"
+    if known.policy.spec.suspend:
+        return (
+            False,
+            ScheduledReason.SUSPENDED.value,
+            "spec.suspend switches the trigger off; requests are served",
+        )
+    return False, ScheduledReason.ON_REQUEST.value, "runs are made on request only: there is no trigger"
+
+
+def _condition(known: Known, type_: str, truth: bool, reason: str, message: str, now: datetime) -> Condition:  # noqa: FBT001 - the parts of a condition
+    """Return a condition; noted for the first time, a schedule holds since the policy was made."""
+    metadata, before = known.policy.metadata, known.policy.condition(type_)
+    since = format_timestamp(now)
+    if before is None and type_ == SCHEDULED:
+        since = metadata.creation_timestamp or since
+    elif before is not None and (before.status, before.reason) == (str(truth), reason) and _holds(before, message):
+        since = before.last_transition_time
+    return Condition(
+        type=type_,
+        status=str(truth),
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=metadata.generation,
+    )
+
+
+def _holds(before: Condition, message: str) -> bool:
+    """Tell whether a condition still says the same; the time of a schedule is that of the very schedule."""
+    return before.type != SCHEDULED or before.message == message
+
+
+def build_outcome_patch(
+    outcome: Outcome, *, begun: datetime, scheduled: datetime | None, found: Plan | None
+) -> dict[str, Any]:
+    """Return a merge patch of what became of a run; what it says nothing of stays."""
+    plan = outcome.published or (outcome.plan.plan if outcome.plan else "")
+    status: dict[str, Any] = {
+        "lastRunTime": format_timestamp(begun),
+        "lastVerdict": outcome.verdict.value,
+        "lastOutcome": outcome.sentence[:_LONGEST_SENTENCE],
+    }
+    if plan:
+        status["lastPlan"] = plan
+    if scheduled is not None:
+        status["lastScheduledTime"] = format_timestamp(scheduled)
+    if found is not None:
+        status["fragmentation"] = msgspec.to_builtins(fragmentation_status(found, begun))
+    return {"status": status}
+
+
+def build_failure_patch(message: str, *, begun: datetime, scheduled: datetime | None) -> dict[str, Any]:
+    """Return a merge patch that says that a run ended in an error."""
+    status = {"lastRunTime": format_timestamp(begun), "lastVerdict": FAILED, "lastOutcome": message[:_LONGEST_SENTENCE]}
+    if scheduled is not None:
+        status["lastScheduledTime"] = format_timestamp(scheduled)
+    return {"status": status}
+
+
+def fragmentation_status(found: Plan, at: datetime) -> FragmentationStatus:
+    """Return how the pods lay over the nodes before a plan."""
+    before = found.before
+    return FragmentationStatus(
+        measured_at=format_timestamp(at),
+        nodes=len(before.nodes),
+        empty_nodes=len(before.empty_nodes),
+        resources=_resource_uses(before),
+        shapes=tuple(ShapeRoom(shape=write_shape(shape), room=before.fits(shape)) for shape in usual_shapes(found)),
+    )
+
+
+def _resource_uses(before: Fragmentation) -> tuple[ResourceUse, ...]:
+    return tuple(
+        ResourceUse(
+            resource=name,
+            requested_ratio=f"{float(before.utilisation(name)):.4f}",
+            largest_free=format_amount(name, max(0, before.largest_free(name))),
+            free=format_amount(name, before.free(name)),
+        )
+        for name in before.resources
+    )
+
+
+# --- clerk -----------------------------------------------------------------------------------------------------------
+# What is written down beside the runs: statuses of policies, plans that end unbegun, plans not to be kept.
+#
+# It does not run anything (`runner`), and keeps off the plan that is being run. It has a thread of its own, so that a
+# bad policy is told and an approval runs out also while a run takes hours.
+
+_LOG = structlog.get_logger(__name__)
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+_AGAIN_SECONDS: Final = 2.0
+
+
+class Clerk:
+    """Keeps what is written about policies and plans true."""
+
+    def __init__(self, office: Office, book: Book, tally: RunTally, bell: threading.Event) -> None:
+        self._office = office
+        self._book = book
+        self._tally = tally
+        self._bell = bell
+
+    def work_until(self, over: Callable[[], bool]) -> None:
+        """Go on until it is over; whatever fails is tried again."""
+        while not over():
+            self._bell.clear()
+            pause = _AGAIN_SECONDS
+            try:
+                if self.pass_once():
+                    now = self._office.clock.now()
+                    pause = pause_until(self._book.known().values(), self._book.plans(), now, _LONGEST_PAUSE_SECONDS)
+            except Exception:  # noqa: BLE001 - the loop's boundary: whatever is wrong is tried again
+                _LOG.exception(telemetry.CHORE_FAILED)
+            self._bell.wait(pause)
+
+    def pass_once(self) -> bool:
+        """Do everything that is to be done now; tell whether all of it worked."""
+        known, plans, now = self._book.known(), self._book.plans(), self._office.clock.now()
+        self._tally.show(known.values())
+        chores = [partial(self._write_status, one, plans) for one in known.values()]
+        chores += [partial(self._end, ending) for ending in find_endings(known, plans, now)]
+        chores += [partial(self._fail, plan) for plan in find_unread(plans)]
+        forgotten = find_forgotten(known, plans, now, self._office.plan_retention)
+        chores += [partial(self._delete, plan) for plan in (*find_surplus(known, plans, now), *forgotten)]
+        failed = [chore for chore in chores if not _attempt(chore)]
+        return not failed
+
+    def _write_status(self, known: Known, plans: tuple[MigrationPlan, ...]) -> None:
+        """Write a policy's status where it says something else, and tell where it has become valid or invalid."""
+        policy = known.policy
+        status = observed_status(known, plans, self._office.clock.now())
+        if status == policy.status:
+            return
+        body = build_observed_patch(status)
+        self._office.client.merge_patch(DESCHEDULER_POLICIES, policy.metadata.name, body, subresource="status")
+        before = policy.condition(VALID)
+        after = next(condition for condition in status.conditions if condition.type == VALID)
+        if before is not None and (before.status, before.message) == (after.status, after.message):
+            return
+        if after.status == "True" and before is not None:
+            self._office.tell(policy, PolicyEventReason.VALID, after.message, bad=False)
+        elif after.status != "True":
+            keys = {telemetry.KEY_POLICY: policy.metadata.name, telemetry.KEY_MESSAGE: after.message}
+            _LOG.warning(telemetry.POLICY_INVALID, **keys)
+            self._office.tell(policy, PolicyEventReason.INVALID, after.message, bad=True)
+
+    def _end(self, ending: Ending) -> None:
+        if not self._book.is_in_hand(ending.plan.metadata.name):
+            abort_plan(self._office.client, ending.plan, self._office.clock, ending.message, ending.phase)
+
+    def _fail(self, plan: MigrationPlan) -> None:
+        """Record on a plan that cannot be read that it failed, and release what it may have held."""
+        release_reservations(self._office.client, plan.metadata.name)
+        message = f"invalid: {plan.metadata.unreadable}"
+        end_plan(self._office.client, self._office.clock, plan, PlanPhase.FAILED, message)
+
+    def _delete(self, plan: MigrationPlan) -> None:
+        self._office.client.delete(MIGRATION_PLANS, plan.metadata.name, uid=plan.metadata.uid)
+        _LOG.info(telemetry.PLAN_NOT_KEPT, **{telemetry.KEY_PLAN: plan.metadata.name})
+
+
+def _attempt(chore: Callable[[], None]) -> bool:
+    """Do one thing and tell whether it worked; what is gone meanwhile needs nothing more."""
+    try:
+        chore()
+    except NotFoundError:
+        return True
+    except BerthError as error:
+        _LOG.warning(telemetry.CHORE_FAILED, **{telemetry.KEY_ERROR: str(error)})
+        return False
+    except Exception:  # noqa: BLE001 - a mistake with one object must not keep the others' statuses from being true
+        _LOG.exception(telemetry.CHORE_FAILED)
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""Owns what the service shares among its threads: the policies as they are read, the plans as they are seen.
+
+It does not decide anything (`work`).
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Self
+
+from berth_core.clock import Clock
+from berth_core.errors import InputError
+from berth_core.migration_plans import MigrationPlan
+from berth_core.policies import DeschedulerPolicy
+from berth_core.unreadable import refuse_unreadable
+from berth_descheduler.controller.decisions import Known
+from berth_descheduler.controller.mirror import Mirror
+from berth_descheduler.migration.plans import announce
+from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
+from berth_descheduler.telemetry import PolicyEventReason
+from berth_kube.client import KubeClient
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+
+_LOOK_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What every part of the service works with."""
+
+    client: KubeClient
+    clock: Clock
+    defaults: RunDefaults
+    registry: PluginRegistry
+
+    plan_retention: timedelta | None
+    """How long plans of no policy are kept when they are over; None: for ever."""
+
+    def read(self, policy: DeschedulerPolicy) -> Known:
+        """Return a policy with what it asks for or what is wrong with it."""
+        found: PolicyRun | PolicyError
+        try:
+            refuse_unreadable("DeschedulerPolicy", policy.metadata)
+            found = read_policy(policy, self.defaults, self.registry)
+        except PolicyError as error:
+            found = error
+        except InputError as error:
+            found = PolicyError([error])
+        except Exception as error:  # noqa: BLE001 - a plugin that fails at one policy must not stop the others
+            said = f"not readable: {type(error).__name__}: {error}"
+            found = PolicyError([InputError("spec", None, "a policy that its plugins can read", said=said)])
+        return Known(policy, found)
+
+    def tell(self, policy: DeschedulerPolicy, reason: PolicyEventReason, message: str, *, bad: bool) -> None:
+        """Tell on a policy what happened to it."""
+        announce(self.client, self.clock, policy, reason, message, bad=bad)
+
+
+@dataclass(slots=True)
+class Bells:
+    """Events that are set together whenever something has changed."""
+
+    events: list[threading.Event] = field(default_factory=list)
+
+    def bell(self) -> threading.Event:
+        """Return one more event."""
+        self.events.append(threading.Event())
+        return self.events[-1]
+
+    def ring(self) -> None:
+        """Set all events."""
+        for event in self.events:
+            event.set()
+
+
+class Book:
+    """All policies and plans, as they were seen last; use as a context manager."""
+
+    def __init__(self, office: Office, bells: Bells) -> None:
+        self._office = office
+        self._policies: Mirror[DeschedulerPolicy] = Mirror(
+            office.client, DESCHEDULER_POLICIES, DeschedulerPolicy, bells.ring
+        )
+        self._plans: Mirror[MigrationPlan] = Mirror(office.client, MIGRATION_PLANS, MigrationPlan, bells.ring)
+        self._read: dict[tuple[str, int], Known] = {}
+        self._lock = threading.Lock()
+        self._in_hand: set[str] = set()
+
+    def __enter__(self) -> Self:
+        self._policies.__enter__()
+        self._plans.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._policies.__exit__()
+        self._plans.__exit__()
+
+    def is_complete(self) -> bool:
+        """Tell whether everything has been seen once."""
+        return self._policies.listed.is_set() and self._plans.listed.is_set()
+
+    def wait(self, over: Callable[[], bool]) -> bool:
+        """Wait until everything has been seen once; tell whether that is so, and not the end."""
+        while not over() and not self.is_complete():
+            self._policies.listed.wait(_LOOK_SECONDS)
+            self._plans.listed.wait(_LOOK_SECONDS)
+        return self.is_complete() and not over()
+
+    def known(self) -> dict[str, Known]:
+        """Return the policies by name; each generation is read once."""
+        found = self._policies.objects()
+        with self._lock:
+            reads = {key: self._read[key] for policy in found if (key := _key(policy)) in self._read}
+            for policy in found:
+                reads.setdefault(_key(policy), self._office.read(policy))
+            self._read = reads
+            return {policy.metadata.name: Known(policy, reads[_key(policy)].run) for policy in found}
+
+    def plans(self) -> tuple[MigrationPlan, ...]:
+        """Return the plans in the order of their names."""
+        return self._plans.objects()
+
+    @contextmanager
+    def in_hand(self, plan: str) -> Iterator[None]:
+        """Keep the clerk off a plan while the runner is at it."""
+        self._in_hand.add(plan)
+        try:
+            yield
+        finally:
+            self._in_hand.discard(plan)
+
+    def is_in_hand(self, plan: str) -> bool:
+        """Tell whether the runner is at a plan."""
+        return plan in self._in_hand
+
+
+def _key(policy: DeschedulerPolicy) -> tuple[str, int]:
+    return policy.metadata.uid, policy.metadata.generation or 0

@@ -1,0 +1,227 @@
+"""Owns the steps of the demo, from an empty machine to a consolidated cluster.
+
+It does not own how they are shown: it tells a `Narrator`.
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_core.objects import Pod
+from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, measure_cluster, plan
+from berth_descheduler.planner.arguments import DefragmentationArgs, StrategyName
+from berth_descheduler.report.summary import counted_by, judge
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube.client import KubeClient, connect
+from berth_kube.resources import MIGRATION_PLANS, PODS
+from berth_sandbox.ports import LOOPBACK, free_port
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.services import ServiceProcess
+from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
+
+_STRATEGY: Final = StrategyName.CONSOLIDATE
+_WAVES: Final = WaveLimits(per_controller=4, per_wave=40)
+"""More at once than where strangers' services run: each wave takes about as long as its slowest move."""
+
+PLANNER_SETTINGS: Final = PlannerSettings(
+    args=DefragmentationArgs.parse({"strategy": _STRATEGY.value}), max_moves=None, waves=_WAVES
+)
+"""What the demo plans with."""
+
+PLANNER_OPTIONS: Final = (
+    f"--strategy={_STRATEGY.option}",
+    f"--per-controller={_WAVES.per_controller}",
+    f"--per-wave={_WAVES.per_wave}",
+)
+"""The same as options of the descheduler."""
+
+_LONGEST_RUN_SECONDS: Final = 600.0
+_POLL_SECONDS: Final = 0.3
+_SETTLE_SECONDS: Final = 30.0
+
+
+class Narrator(Protocol):
+    """Who tells people how the demo goes."""
+
+    def say(self, line: str) -> None:
+        """Tell that a step has begun or ended."""
+        ...
+
+    def show_nodes(self, title: str, fragmentation: Fragmentation) -> None:
+        """Show a picture of the nodes."""
+        ...
+
+    def show_moves(self, found: MigrationPlan) -> None:
+        """Show how far a plan's moves have come."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """What the demo achieved; `seconds` from the first look at the cluster to the end of the run."""
+
+    nodes: int
+    freed_nodes: int
+    upper_bound: int
+    """The most nodes that any plan could have freed."""
+
+    proven_optimal: bool
+    """Whether as many were planned."""
+
+    moves: int
+    landed_on_target: int
+    elsewhere: int
+    pending: int
+    lost: int
+    pods: int
+    seconds: float
+    plan: str
+    outcome: str
+
+    @property
+    def all_well(self) -> bool:
+        """Tell whether no pod is pending or lost."""
+        return self.pending == 0 and self.lost == 0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRun:
+    """What the demo achieved, and what it is made out of."""
+
+    result: DemoResult
+    planned: Plan
+    found: MigrationPlan | None
+    """As the descheduler left it; None where nothing was to be done."""
+
+    after: Fragmentation
+
+
+def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
+    """Fill a sandbox, run both services on it and return what came of it."""
+    with connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client:
+        filled = fill_cluster(client, seed=seed, progress=narrator.say)
+        started = time.monotonic()
+        planned = plan(read_live_snapshot(client), PLANNER_SETTINGS)
+        before = planned.before
+        narrator.show_nodes(f"before: {len(before.empty_nodes)} of {len(before.nodes)} nodes are empty", before)
+        _tell_plan(planned, narrator)
+        found = _run_services(sandbox, client, narrator)
+        seconds = time.monotonic() - started
+        running, pending = _wait_for_pods(client, filled.pods)
+        after = measure_cluster(read_live_snapshot(client), PLANNER_SETTINGS)
+        narrator.show_nodes(f"after: {len(after.empty_nodes)} of {len(after.nodes)} nodes are empty", after)
+    result = _result(planned, after, found, wanted=filled.pods, running=running, pending=pending, seconds=seconds)
+    return DemoRun(result, planned, found, after)
+
+
+def _tell_plan(planned: Plan, narrator: Narrator) -> None:
+    freed, moves = len(planned.freed_nodes), len(planned.moves)
+    narrator.say(f"{_STRATEGY.value} finds {moves} moves in {planned.waves} waves that free {freed} nodes")
+    if planned.quality is not None:
+        narrator.say(judge(planned.quality, what=counted_by(planned)))
+
+
+def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
+    """Run the operator, and the descheduler for one cycle; return the plan, None where nothing was to be done."""
+    port = free_port()
+    operator_log, descheduler_log = log_files(sandbox.folder)
+    with (
+        ServiceProcess(_operator_command(sandbox, port), operator_log) as operator,
+        ServiceProcess(_descheduler_command(sandbox), descheduler_log) as descheduler,
+    ):
+        operator.wait_until_leading(port)
+        narrator.say("both services are running under their own service accounts")
+        deadline = time.monotonic() + _LONGEST_RUN_SECONDS
+        while descheduler.exit_code is None:
+            operator.require_running()
+            found = _latest_plan(client)
+            if found is not None:
+                narrator.show_moves(found)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        found = _latest_plan(client)
+        if found is None and descheduler.exit_code:
+            descheduler.require_running()
+        if found is not None:
+            narrator.show_moves(found)
+        return found
+
+
+def _operator_command(sandbox: Sandbox, port: int) -> list[str]:
+    return [
+        *_program("berth_operator"),
+        f"--kubeconfig={sandbox.service_account_kubeconfig('berth-operator')}",
+        "--webhook-port=0",
+        f"--health-address={LOOPBACK}:{port}",
+    ]
+
+
+def _descheduler_command(sandbox: Sandbox) -> list[str]:
+    return [
+        *_program("berth_descheduler"),
+        f"--kubeconfig={sandbox.service_account_kubeconfig('berth-descheduler')}",
+        "--once",
+        f"--health-address={LOOPBACK}:0",
+        *PLANNER_OPTIONS,
+    ]
+
+
+def _program(module: str) -> list[str]:
+    """Return how a service is started with this Python, wherever its scripts are."""
+    return [sys.executable, "-m", module]
+
+
+def _latest_plan(client: KubeClient) -> MigrationPlan | None:
+    plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    return max(plans, key=lambda found: found.metadata.creation_timestamp or "", default=None)
+
+
+def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
+    """Give the cluster time to settle and return how many of the workload's pods run, and how many are pending."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        pods = [p for p in client.list(PODS, type=Pod).items if p.metadata.namespace in NAMESPACE_NAMES]
+        living = [pod for pod in pods if not pod.is_terminating]
+        running = sum(pod.is_ready for pod in living)
+        pending = len(living) - running
+        if (running, pending) == (wanted, 0) or time.monotonic() > deadline:
+            return running, pending
+        time.sleep(_POLL_SECONDS)
+
+
+def _result(
+    planned: Plan,
+    after: Fragmentation,
+    found: MigrationPlan | None,
+    *,
+    wanted: int,
+    running: int,
+    pending: int,
+    seconds: float,
+) -> DemoResult:
+    states = [move.state for move in found.status.moves] if found else []
+    quality = planned.quality
+    return DemoResult(
+        nodes=len(after.nodes),
+        freed_nodes=len(set(after.empty_nodes) - set(planned.before.empty_nodes)),
+        upper_bound=quality.upper_bound if quality else len(after.nodes),
+        proven_optimal=quality is not None and quality.proven_optimal,
+        moves=len(found.spec.moves) if found else 0,
+        landed_on_target=sum(state is MoveState.LANDED for state in states),
+        elsewhere=sum(state is MoveState.ELSEWHERE for state in states),
+        pending=pending,
+        lost=max(0, wanted - running - pending),
+        pods=wanted,
+        seconds=round(seconds, 1),
+        plan=found.metadata.name if found else "",
+        outcome=found.status.message if found else "nothing to move",
+    )
+
+
+def log_files(folder: Path) -> tuple[Path, ...]:
+    """Return where the two services' logs are."""
+    return folder / "berth-operator.log", folder / "berth-descheduler.log"

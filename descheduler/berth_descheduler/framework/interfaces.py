@@ -1,0 +1,125 @@
+"""Owns what a plugin has to offer: one small protocol per place where a policy can enable it, and what it is shown.
+
+It does not own how plugins are found (`registry`), asked (`plugin_set`) or put together (`profiles`).
+
+A plugin's class has `parse(args) -> plugin`, a class method that raises `InputError` naming the argument that is wrong.
+One plugin may offer several of the protocols. Plugins decide and say why; they touch nothing: what they name goes
+through the same planning, reserving and evicting as everything else.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from berth_core.migration_plans import Objective
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import Refusal
+
+if TYPE_CHECKING:  # the planner imports this module
+    from berth_descheduler.planner.problem import Strategy
+    from berth_descheduler.planner.settings import Deadline, PlannerSettings
+
+
+class PluginKind(StrEnum):
+    """Where a profile enables a plugin, in the words of `plugins`."""
+
+    DESCHEDULE = "deschedule"
+    BALANCE = "balance"
+    FILTER = "filter"
+    PRE_EVICTION_FILTER = "preEvictionFilter"
+
+
+class ClusterView:
+    """The cluster at one moment, as plugins see it; what is not looked at is not read."""
+
+    def __init__(self, read: Callable[[], Snapshot], now: datetime | None) -> None:
+        self._read = read
+        self.now = now
+        """None where a plan counts from no time."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, now: datetime | None = None) -> "ClusterView":
+        """Return the view of a snapshot."""
+        return cls(lambda: snapshot, now)
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """Return all objects that Berth looks at."""
+        return self._read()
+
+
+Objection: TypeAlias = Refusal | str
+"""Why a pod is not to be moved: a sentence, or a `Refusal` where one of Berth's reasons says it."""
+
+PodFilter: TypeAlias = Callable[[Pod], Iterable[Objection]]
+"""Says everything that speaks against moving a pod; nothing: it may be moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod that should run on another node."""
+
+    namespace: str
+    name: str
+    reason: str
+    """One sentence for people; the plan carries it."""
+
+    nodes: frozenset[str] | None = None
+    """Names of the nodes that would do; None: any other that takes it."""
+
+
+@runtime_checkable
+class DeschedulePlugin(Protocol):
+    """Names single pods that should run elsewhere; where to is the planner's to find."""
+
+    def deschedule(self, view: ClusterView) -> Iterable[Candidate]:
+        """Return the pods, those most in need first; what may not be moved is sorted out afterwards, with reasons."""
+        ...
+
+
+@runtime_checkable
+class BalancePlugin(Protocol):
+    """Chooses moves for the cluster as a whole; a profile has one at most."""
+
+    def strategy(self, settings: "PlannerSettings", deadline: "Deadline") -> "Strategy":
+        """Return what proposes the moves of one planning; raises `InputError` where the settings do not allow that."""
+        ...
+
+    @property
+    def objective(self) -> Objective:
+        """Return what is asked for, as a MigrationPlan records it."""
+        ...
+
+
+@runtime_checkable
+class FilterPlugin(Protocol):
+    """Keeps pods where they are, when a plan is made and whenever it is looked at again."""
+
+    def filter(self, view: ClusterView) -> PodFilter:
+        """Return what says why pods of this cluster are not to be moved; asked once per plan."""
+        ...
+
+
+@runtime_checkable
+class PreEvictionFilterPlugin(Protocol):
+    """Has the last word on a pod right before its eviction, when its place elsewhere is held already."""
+
+    def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
+        """Return what says why pods are not to be evicted now; it is asked about the pod as it is then."""
+        ...
+
+
+class EvictorPlugin(FilterPlugin, PreEvictionFilterPlugin, Protocol):
+    """Both filters in one, as `DefaultEvictor` is."""
+
+
+class PluginType(Protocol):
+    """What an entry point of the group `berth.plugins` names: a plugin's class."""
+
+    def parse(self, args: Mapping[str, Any]) -> object:
+        """Return the plugin with a policy's `args`; raises `InputError` that names the argument, as `minPodAge`."""
+        ...

@@ -1,0 +1,141 @@
+"""Owns the plugins that one plan is made with, and how they are asked: one that fails keeps pods where they are.
+
+It does not own which they are: that is a profile's (`profiles`), or the default here.
+
+What plugins of others say is foreign: a filter that raises, or says something that is no reason, refuses the pod; a
+deschedule plugin that does ends the planning with an error that names it. Nothing goes on with half an answer. Raised
+as they are: what is to be tried again (`RetryableError`: the cluster could not be read) and wrong arguments
+(`InputError`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from berth_core.errors import InputError, PermanentError, RetryableError
+from berth_core.objects import LabelSelector, Pod
+from berth_descheduler.framework.interfaces import (
+    BalancePlugin,
+    Candidate,
+    ClusterView,
+    DeschedulePlugin,
+    FilterPlugin,
+    Objection,
+    PodFilter,
+    PreEvictionFilterPlugin,
+)
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
+
+P = TypeVar("P", covariant=True)  # noqa: PLC0105 - one letter says enough
+
+Refusing = Callable[[Pod], tuple[Refusal, ...]]
+"""Returns all reasons for which a pod is not to be moved; raises nothing but `RetryableError`."""
+
+
+class PluginError(PermanentError):
+    """A plugin did not do what it has to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enabled(Generic[P]):
+    """A plugin under the name by which a policy enables it."""
+
+    name: str
+    plugin: P
+
+
+_DEFAULT_EVICTOR: Final = DefaultEvictor()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """The plugins of one plan, each kind in the order in which they are asked."""
+
+    deschedule: tuple[Enabled[DeschedulePlugin], ...] = ()
+
+    balance: Enabled[BalancePlugin] | None = None
+    """None: `Defragmentation`, with the arguments of the planner's settings."""
+
+    filters: tuple[Enabled[FilterPlugin], ...] = (Enabled(EVICTOR_NAME, _DEFAULT_EVICTOR),)
+
+    pre_eviction_filters: tuple[Enabled[PreEvictionFilterPlugin], ...] = (Enabled(EVICTOR_NAME, _DEFAULT_EVICTOR),)
+
+    node_selector: LabelSelector | None = None
+    """Only these nodes give and take pods, whatever else the planner's settings select; None: all."""
+
+    @property
+    def label_selectors(self) -> tuple[LabelSelector, ...]:
+        """Return the selectors of the pods that may be moved: a pod has to satisfy all of them."""
+        evictors = (one.plugin for one in self.filters if isinstance(one.plugin, DefaultEvictor))
+        return tuple(one.args.label_selector for one in evictors if one.args.label_selector is not None)
+
+    def refusing(self, view: ClusterView) -> Refusing:
+        """Return what asks all filters; raises `InputError` where their arguments do not fit the cluster."""
+        return _all_of([(one.name, _made(one.name, one.plugin.filter, view)) for one in self.filters])
+
+    def refusing_eviction(self, view: ClusterView) -> Refusing:
+        """Return what asks all filters that have the last word; raises `InputError` as `refusing` does."""
+        filters = self.pre_eviction_filters
+        return _all_of([(one.name, _made(one.name, one.plugin.pre_eviction_filter, view)) for one in filters])
+
+    def candidates(self, view: ClusterView) -> tuple[Enabled[Candidate], ...]:
+        """Return what all deschedule plugins name, each pod once, with the plugin; raises `PluginError`."""
+        found: dict[tuple[str, str], Enabled[Candidate]] = {}
+        for one in self.deschedule:
+            for candidate in _named_by(one, view):
+                found.setdefault((candidate.namespace, candidate.name), Enabled(one.name, candidate))
+        return tuple(found.values())
+
+
+def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView) -> PodFilter:
+    """Return a filter that is ready to be asked; one that cannot be made refuses every pod."""
+    try:
+        return make(view)
+    except (InputError, RetryableError):
+        raise
+    except Exception as error:  # noqa: BLE001 - code of others
+        failed = _failed(name, error)
+        return lambda _: (failed,)
+
+
+def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
+    def refusals(pod: Pod) -> tuple[Refusal, ...]:
+        """Return what the filters say, in their order; mostly nothing, of very many pods."""
+        found: tuple[Refusal, ...] = ()
+        for name, ask in filters:
+            try:
+                if said := ask(pod):
+                    found = (*found, *[_typed(name, objection) for objection in said])
+            except RetryableError:
+                raise
+            except Exception as error:  # noqa: BLE001 - code of others
+                found = (*found, _failed(name, error))
+        return found
+
+    return refusals
+
+
+def _typed(name: str, objection: Objection) -> Refusal:
+    if isinstance(objection, Refusal):
+        return objection
+    if not isinstance(objection, str):
+        raise TypeError(f"a reason is a sentence or a Refusal, not {type(objection).__name__}")
+    return Refusal(RefusalReason.REFUSED_BY_PLUGIN, f"{name}: {objection}")
+
+
+def _failed(name: str, error: Exception) -> Refusal:
+    return Refusal(RefusalReason.PLUGIN_FAILED, f"the plugin {name} failed: {type(error).__name__}: {error}")
+
+
+def _named_by(one: Enabled[DeschedulePlugin], view: ClusterView) -> tuple[Candidate, ...]:
+    try:
+        found = tuple(one.plugin.deschedule(view))
+    except InputError:
+        raise
+    except Exception as error:
+        raise PluginError(f"the plugin {one.name} failed: {type(error).__name__}: {error}") from error
+    for candidate in found:
+        if not isinstance(candidate, Candidate):
+            raise PluginError(f"the plugin {one.name} named a {type(candidate).__name__}, not a Candidate")
+    return found

@@ -1,0 +1,438 @@
+"""Owns the loop that carries a plan out: look, let rooms and moves be tended, until all of them are over.
+
+It does not decide (`moves`, `rooms`), look (`observation`) nor act (`move_keeper`, `room_keeper`).
+
+The loop is driven by what is, not by what happened: it may be killed at any instant and begun again on the same plan.
+Only calls leave the loop's thread; their answers come back to it through a queue.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from berth_core.clock import Clock, parse_timestamp
+from berth_core.errors import BerthError, RetryableError
+from berth_core.migration_plans import (
+    MigrationPlan,
+    MigrationPlanStatus,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PlannedMove,
+    PlanPhase,
+    RoomStatus,
+)
+from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
+from berth_descheduler.migration.move_controller import Around, MoveKeeper, MoveTools, start_moves
+from berth_descheduler.migration.move_facts import (
+    MoveProgress,
+    Siblings,
+    earlier_moves,
+    follow,
+    is_on_source,
+    is_untouched,
+)
+from berth_descheduler.migration.moves import Eviction
+from berth_descheduler.migration.observation import Observation, Observed
+from berth_descheduler.migration.operator_liveness import OperatorPulse
+from berth_descheduler.migration.room_controller import PlanProgress, RoomKeeper, RoomTools
+from berth_descheduler.migration.validation import LastWord, Reviewer, WaveGate, who_lacks_room
+from berth_descheduler.migration.worker_pool import BackgroundCalls
+from berth_descheduler.settings import ExecutionSettings
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import MIGRATION_PLANS
+
+# --- plan stop -------------------------------------------------------------------------------------------------------
+# Whether a plan that is carried out may begin anything new: if not, why, and since when.
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What ends a plan before its last move."""
+
+    clock: Clock
+    settings: ExecutionSettings
+    asked: threading.Event
+    """Set from outside, by a signal."""
+
+
+class PlanStop:
+    """Whether nothing new may begin for one plan; `since` in monotonic seconds."""
+
+    def __init__(self, bounds: Bounds, plan: MigrationPlan) -> None:
+        self._bounds = bounds
+        self._plan = plan.metadata.name
+        self._start_time = plan.status.start_time
+        self.reason = MoveReason.NONE
+        self.message = ""
+        self.since: float | None = None
+        self.plan_deleted = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether nothing new may begin."""
+        return bool(self.reason)
+
+    def note(self, observed: Observed, statuses: Sequence[MoveStatus]) -> None:
+        """Begin to stop where somebody asks for it or too much has failed; a stop from outside outranks the other."""
+        self.plan_deleted = self.plan_deleted or not observed.plan_exists
+        if self.reason is MoveReason.INTERRUPTED:
+            return
+        if self.plan_deleted:
+            self._begin(MoveReason.INTERRUPTED, "the plan was deleted", telemetry.PLAN_DELETED)
+        elif self._bounds.asked.is_set():
+            self._begin(MoveReason.INTERRUPTED, "asked to stop", telemetry.STOPPING)
+        elif observed.plan_aborted and self.reason is not MoveReason.ABORTED:
+            self._begin(MoveReason.ABORTED, "somebody aborted it", telemetry.PLAN_ABORTED)
+        else:
+            self._note_limits(statuses)
+
+    def begin(self, reason: MoveReason, message: str) -> None:
+        """Begin to stop for what the plan itself has come to, unless it stops already."""
+        if not self.has_begun:
+            self._begin(reason, message, telemetry.PLAN_STOPPED)
+
+    def _note_limits(self, statuses: Sequence[MoveStatus]) -> None:
+        failed, settings = sum(map(has_failed, statuses)), self._bounds.settings
+        if failed > max(1, int(settings.max_failed_share * len(statuses))):
+            self.begin(MoveReason.PLAN_STOPPED, f"{failed} of {len(statuses)} moves failed")
+        elif self._is_out_of_time():
+            self.begin(MoveReason.PLAN_STOPPED, f"it took longer than {settings.max_seconds:g} s")
+
+    def _begin(self, reason: MoveReason, message: str, event: str) -> None:
+        self.reason, self.message, self.since = reason, message, self._bounds.clock.monotonic()
+        _LOG.warning(event, **{telemetry.KEY_PLAN: self._plan, telemetry.KEY_REASON: message})
+
+    def _is_out_of_time(self) -> bool:
+        """Tell whether the plan has been carried out for as long as it may, by whichever run began it."""
+        most = self._bounds.settings.max_seconds
+        if most is None or not self._start_time:
+            return False
+        return (self._bounds.clock.now() - parse_timestamp(self._start_time)).total_seconds() > most
+
+
+def has_failed(status: MoveStatus) -> bool:
+    """Tell whether a move counts as a failure of the plan; one that was not begun does not."""
+    return status.state in {MoveState.FAILED, MoveState.ELSEWHERE}
+
+
+# --- status writer ---------------------------------------------------------------------------------------------------
+# The writing of a plan's status: on change, and no more often than an interval allows.
+
+
+class PlanStatusWriter:
+    """Writes the status of one plan in the background; only the newest one counts."""
+
+    def __init__(self, client: KubeClient, plan: str, pool: Executor, *, interval_seconds: float, clock: Clock) -> None:
+        self._client = client
+        self._plan = plan
+        self._pool = pool
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._written: MigrationPlanStatus | None = None
+        self._begun_at: float | None = None
+        self._writing: Future[bool] | None = None
+
+    def offer(self, status: MigrationPlanStatus) -> None:
+        """Begin to write a status unless it is written, another write is under way or the last is too recent."""
+        if self._writing is not None and self._writing.done():
+            if not self._writing.result():
+                self._written = None
+            self._writing = None
+        now = self._clock.monotonic()
+        too_soon = self._begun_at is not None and now - self._begun_at < self._interval_seconds
+        if self._writing is not None or too_soon or status == self._written:
+            return
+        self._begun_at, self._written = now, status
+        self._writing = self._pool.submit(write_status, self._client, self._plan, status)
+
+
+def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:
+    """Write a plan's status and tell whether it is there; it is only for people, so a failure stops nothing."""
+    try:
+        client.merge_patch(MIGRATION_PLANS, plan, build_status_patch(status), subresource="status")
+    except NotFoundError:
+        return True
+    except BerthError as error:
+        _LOG.warning(telemetry.STATUS_FAILED, **{telemetry.KEY_PLAN: plan, telemetry.KEY_ERROR: str(error)})
+        return False
+    return True
+
+
+_COALESCE_SECONDS: Final = 0.02
+_OF_THE_POD_BEFORE: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
+"""What a look says of a move by the name of a pod that the plan itself has replaced by now."""
+
+
+class LeaseLostError(RetryableError):
+    """Another process may act now; everything is left as it is for that one."""
+
+
+class MoveListener(Protocol):
+    """Who is told how the moves fare."""
+
+    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
+        """Take note of all moves' states; `wave` is the one under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a plan's moves and rooms went, in the order of the plan."""
+
+    statuses: tuple[MoveStatus, ...]
+    evicted: tuple[bool, ...]
+    stop: MoveReason = MoveReason.NONE
+    stop_message: str = ""
+    plan_deleted: bool = False
+    rooms: tuple[RoomStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the loop works with."""
+
+    client: KubeClient
+    clock: Clock
+    settings: ExecutionSettings
+    stop: threading.Event
+    """Set from outside, by a signal: begin nothing new."""
+
+    lease_lost: threading.Event
+    """Set when another process may carry the plan on: do nothing more."""
+
+    listener: MoveListener
+    operator: OperatorPulse
+    reviewer: Reviewer
+    """Who looks at the whole cluster before each wave."""
+
+    last_word: LastWord
+    """Who is asked before each eviction."""
+
+
+class PlanExecutor:
+    """Carries out one published plan."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        plan: MigrationPlan,
+        observation: Observation,
+        *,
+        skipped: Mapping[int, MoveStatus] | None = None,
+        adopted: bool = False,
+    ) -> None:
+        """Take what is over before it begins (`skipped`); of a plan that is adopted, moves may be under way."""
+        self._tools = tools
+        self._adopted = adopted
+        self._plan = PlanIdentity.of(plan)
+        self._start_time = plan.status.start_time
+        self._observation = observation
+        self._progress = start_moves(plan, skipped or {}, adopted=adopted)
+        self._earlier = earlier_moves(plan.spec.moves)
+        self._stop = PlanStop(Bounds(tools.clock, tools.settings, tools.stop), plan)
+        known = frozenset[str]() if adopted else frozenset(observation.look().pods)
+        self._siblings = Siblings(self._progress, since=plan.metadata.creation_timestamp or "", known=known)
+        self._first_wave = min((one.move.wave for one in self._progress), default=1)
+        self._wave = self._first_wave
+        self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)
+        self._moves = MoveKeeper(_move_tools(tools, self._calls), plan, self._progress)
+        self._rooms = RoomKeeper(RoomTools(tools.client, tools.clock, tools.settings, self._calls), plan)
+        self._writer = PlanStatusWriter(
+            tools.client,
+            self._plan.name,
+            self._calls.pool,
+            interval_seconds=tools.settings.status_interval_seconds,
+            clock=tools.clock,
+        )
+
+    def run(self) -> Execution:
+        """Carry the plan out, wave by wave, and return how it went; every call that it made is answered then."""
+        try:
+            self._await_rooms(lambda: self._rooms.are_asked_for)
+            for wave in sorted({one.move.wave for one in self._progress}):
+                self._wave = wave
+                moves = [one for one in self._progress if one.move.wave == wave]
+                self._follow_pods(moves)
+                self._skip_without_room(moves)
+                if (
+                    wave != self._first_wave or self._adopted
+                ):  # the first wave of a new plan was looked at when the plan was
+                    self._review(moves)
+                self._run_wave(moves)
+            self._await_rooms(lambda: self._rooms.are_over)
+        finally:
+            self._calls.close()
+        return self._execution()
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    def _run_wave(self, wave: Sequence[MoveProgress]) -> None:
+        """Bring all moves of a wave to their end, within its bound."""
+        begun_at = self._tools.clock.monotonic()
+        while True:
+            self._calls.take_answers()
+            self._step(wave, self._look())
+            self._end_when_overdue(wave, begun_at)
+            self._tell()
+            if all(progress.finished for progress in wave):
+                return
+            self._pause()
+
+    def _await_rooms(self, done: Callable[[], bool]) -> None:
+        """Look after the rooms, without any move, until they have come so far."""
+        while True:
+            self._calls.take_answers()
+            self._tend_rooms(self._look())
+            self._tell()
+            if done():
+                return
+            self._pause()
+
+    def _pause(self) -> None:
+        """Wait until there may be something new to look at."""
+        self._tools.clock.sleep(_COALESCE_SECONDS)
+        self._observation.wait(self._tools.settings.tick_seconds)
+
+    def _look(self) -> Observed:
+        """Return what is seen now, and begin to stop where that calls for it; raises `LeaseLostError`."""
+        if self._tools.lease_lost.is_set():
+            raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
+        observed = self._observation.look()
+        self._stop.note(observed, self._moves.statuses)
+        return observed
+
+    def _step(self, wave: Sequence[MoveProgress], observed: Observed) -> None:
+        """Decide and act for each room, and for each move of a wave."""
+        self._tend_rooms(observed)
+        for progress in wave:
+            if not progress.finished and not progress.in_flight:
+                self._rooms.excuse(progress)
+        unready = self._siblings.unready(self._wave, observed, self._tools.clock.monotonic())
+        self._moves.tend(wave, observed, Around(unready, self._stop.reason, self._stop.since))
+
+    def _tend_rooms(self, observed: Observed) -> None:
+        plan = PlanProgress(self._progress, self._moves.lost_sources, self._stop.reason, self._stop.since)
+        self._rooms.tend(observed, plan)
+
+    def _end_when_overdue(self, wave: Sequence[MoveProgress], begun_at: float) -> None:
+        """Stop the plan where a wave takes longer than it may, and then give up what does not end even so."""
+        longest_grace = max(one.grace_seconds for one in wave)
+        limit = self._tools.settings.wave_limit(len(wave), longest_grace)
+        overdue = self._tools.clock.monotonic() - begun_at - limit
+        if overdue < 0:
+            return
+        message = f"wave {self._wave} took longer than {limit:g} s"
+        self._stop.begin(MoveReason.PLAN_STOPPED, message)
+        if overdue >= self._tools.settings.timeouts.shutdown_seconds:
+            for progress in wave:
+                if not progress.finished and not progress.in_flight:
+                    self._moves.give_up(progress, message)
+
+    # --- before a wave ----------------------------------------------------------------------------------------------
+
+    def _review(self, wave: Sequence[MoveProgress]) -> None:
+        """Look at the whole cluster before a wave; skip what does not hold, and stop where other pods come first."""
+        gate = WaveGate(
+            reviewer=self._tools.reviewer,
+            clock=self._tools.clock,
+            pending_wait_seconds=self._tools.settings.pending_wait_seconds,
+            budgets=False,
+            stopped=self._is_over,
+        )
+        observed = self._observation.look()
+        begins = {one.index: one for one in wave if not one.finished and is_untouched(one, observed)}
+        if not begins:
+            return
+        passage = gate.pass_through(self._moves_ahead, begins)
+        if passage.stop:
+            self._stop.begin(passage.stop, passage.message)
+        for index, why in passage.invalid.items():
+            again = index in self._earlier and why.reason in _OF_THE_POD_BEFORE
+            if index in begins and not again:
+                self._moves.skip(begins[index], why.reason, why.message)
+
+    def _is_over(self) -> bool:
+        """Tell whether nothing new is to be begun."""
+        self._look()
+        return self._stop.has_begun
+
+    def _moves_ahead(self) -> dict[int, PlannedMove]:
+        """Return the moves whose pods are still to be evicted, by their position."""
+        observed = self._observation.look()
+        return {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
+
+    def _follow_pods(self, wave: Sequence[MoveProgress]) -> None:
+        """Find the replacements of the pods that this plan moves for the second time; skip those that never came."""
+        again = [one for one in wave if one.index in self._earlier and not one.finished]
+        observed = self._observation.look() if again else None
+        for progress in again:
+            before = self._progress[self._earlier[progress.index]].status
+            if observed is not None and not follow(progress, before, self._plan.name, observed):
+                message = f"the move before did not bring the pod to {progress.move.source}"
+                self._moves.skip(progress, MoveReason.POD_GONE, message)
+
+    def _skip_without_room(self, wave: Sequence[MoveProgress]) -> None:
+        """Skip the moves to nodes from which an earlier move was to make room and did not, where that room lacks."""
+        over = [one for one in self._progress if one.finished]
+        missed = {one.move.source for one in over if one.status.state is not MoveState.LANDED}
+        doubtful = [one for one in wave if not one.finished and one.move.target in missed]
+        if not doubtful:
+            return
+        observed = self._observation.look()
+        begin = {one.index: one.move for one in doubtful if is_untouched(one, observed)}
+        for index, lacking in who_lacks_room(self._tools.client, begin).items():
+            move = begin[index]
+            message = f"the room that a move off {move.target} was to make is missing: not enough {', '.join(lacking)}"
+            self._moves.skip(self._progress[index], MoveReason.ROOM_NOT_MADE, message)
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """Tell the listener and the plan's status how the moves fare."""
+        statuses = self._moves.statuses
+        self._tools.listener.moves_changed(statuses, self._wave)
+        message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
+        self._writer.offer(
+            MigrationPlanStatus(
+                phase=PlanPhase.RUNNING,
+                message=message,
+                start_time=self._start_time,
+                moves=statuses,
+                rooms=self._rooms.statuses,
+            )
+        )
+
+    def _execution(self) -> Execution:
+        return Execution(
+            statuses=self._moves.statuses,
+            evicted=tuple(map(_has_left, self._progress)),
+            stop=self._stop.reason,
+            stop_message=self._stop.message,
+            plan_deleted=self._stop.plan_deleted,
+            rooms=self._rooms.statuses,
+        )
+
+
+def _move_tools(tools: Tools, calls: BackgroundCalls) -> MoveTools:
+    return MoveTools(
+        client=tools.client,
+        clock=tools.clock,
+        settings=tools.settings,
+        calls=calls,
+        operator=tools.operator,
+        last_word=tools.last_word,
+    )
+
+
+def _has_left(progress: MoveProgress) -> bool:
+    """Tell whether the pod left its source by this plan, in this run or in one before it."""
+    landed = progress.status.state in {MoveState.LANDED, MoveState.ELSEWHERE}
+    return landed or progress.eviction in {Eviction.SENT, Eviction.UNANSWERED}

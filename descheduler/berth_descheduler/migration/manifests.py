@@ -1,0 +1,414 @@
+"""Owns the bodies of all objects and patches that the descheduler sends; every function here is pure.
+
+It does not send them, and it does not own a Reservation's template (`reservation_templates`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Self
+
+import msgspec
+
+from berth_core import migration_plans, reservations
+from berth_core.clock import format_duration, parse_timestamp
+from berth_core.labels import (
+    HANDOVER_GATE,
+    HANDOVER_TAINT,
+    MANAGED_BY_DESCHEDULER,
+    MANAGED_LABEL,
+    MOVE_ANNOTATION,
+    PLAN_LABEL,
+    POLICY_LABEL,
+    PREFIX,
+    ROOM_ANNOTATION,
+    ROOM_TAINT,
+)
+from berth_core.matching import deployment_name
+from berth_core.migration_plans import (
+    MigrationPlan,
+    MigrationPlanSpec,
+    MigrationPlanStatus,
+    PlannedMove,
+    PlanPhase,
+    Room,
+)
+from berth_core.names import reservation_name
+from berth_core.objects import PodSpec
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import Condition, ObjectReference, Reservation
+from berth_core.selectors import parse_selector
+
+# --- reservation templates -------------------------------------------------------------------------------------------
+# What a Reservation's template keeps of a live pod: what scheduling sees, and nothing secret.
+#
+# The raw pod is read, not a decoded one: a field of scheduling that is not known here must not be lost by decoding.
+# What admission and the API server added to the live pod is taken off again, because the replacement does not carry it
+# yet when the webhook compares the two, and because a pod that carries both would be refused.
+
+RawObject = Mapping[str, Any]
+
+_KEPT_AS_THEY_ARE: Final = (
+    "affinity",
+    "hostNetwork",
+    "hostPID",
+    "hostIPC",
+    "nodeSelector",
+    "os",
+    "overhead",
+    "priorityClassName",
+    "resources",
+    "restartPolicy",
+    "runtimeClassName",
+    "schedulerName",
+    "topologySpreadConstraints",
+)
+_KEPT_OF_A_CONTAINER: Final = ("name", "image", "resources", "ports", "restartPolicy")
+_KEPT_WITHOUT_A_CLASS: Final = ("priority", "preemptionPolicy")
+_DEFAULT_TOLERATIONS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_DEFAULT_TOLERATION_SECONDS: Final = 300
+
+
+def build_template(raw_pod: RawObject) -> dict[str, Any]:
+    """Return the pod template `{metadata, spec}` that holds a place for the pod's replacement."""
+    labels = _own_labels(raw_pod.get("metadata", {}).get("labels") or {})
+    template: dict[str, Any] = {"spec": _spec(raw_pod["spec"], labels)}
+    if labels:
+        template["metadata"] = {"labels": labels}
+    return template
+
+
+def build_task(name: str, template: RawObject, *, replicas: int, node: str) -> dict[str, Any]:
+    """Return a Reservation's task on one node; it says so where the template requests nothing."""
+    task: dict[str, Any] = {
+        "name": name,
+        "replicas": replicas,
+        "template": template,
+        "reservationNodeNames": [node],
+    }
+    asked = effective_requests(msgspec.convert(template["spec"], PodSpec))
+    return task if asked.keys() else task | {"requestsNothing": True}
+
+
+def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if not key.startswith(f"{PREFIX}/")}
+
+
+def _spec(raw: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
+    spec: dict[str, Any] = {key: raw[key] for key in _KEPT_AS_THEY_ARE if raw.get(key)}
+    if not raw.get("priorityClassName"):
+        spec |= {key: raw[key] for key in _KEPT_WITHOUT_A_CLASS if raw.get(key)}
+    if tolerations := [one for one in raw.get("tolerations") or () if not _was_added(one)]:
+        spec["tolerations"] = tolerations
+    if "affinity" in spec:
+        spec["affinity"] = _without_merged_labels(spec["affinity"], labels)
+    if "topologySpreadConstraints" in spec:
+        spec["topologySpreadConstraints"] = [_unmerged(one, labels) for one in spec["topologySpreadConstraints"]]
+    if raw.get("initContainers"):
+        spec["initContainers"] = [_container(one) for one in raw["initContainers"]]
+    spec["containers"] = [_container(one) for one in raw["containers"]]
+    return spec
+
+
+def _container(raw: RawObject) -> dict[str, Any]:
+    return {key: raw[key] for key in _KEPT_OF_A_CONTAINER if raw.get(key)}
+
+
+def _was_added(toleration: RawObject) -> bool:
+    """Tell whether admission or the operator put the toleration on the live pod."""
+    if toleration.get("key") in {HANDOVER_TAINT, ROOM_TAINT}:
+        return True
+    return (
+        toleration.get("key") in _DEFAULT_TOLERATIONS
+        and toleration.get("operator") == "Exists"
+        and toleration.get("effect") == "NoExecute"
+        and toleration.get("tolerationSeconds") == _DEFAULT_TOLERATION_SECONDS
+    )
+
+
+def _without_merged_labels(affinity: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return the affinity as it was written: the API server turns `matchLabelKeys` into expressions as well."""
+    return {
+        kind: _map_terms(part, lambda term: _unmerged(term, labels)) if kind != "nodeAffinity" else part
+        for kind, part in affinity.items()
+    }
+
+
+def _map_terms(part: RawObject, change: Callable[[RawObject], RawObject]) -> dict[str, Any]:
+    """Return a pod (anti-)affinity with every term changed, required and preferred ones."""
+    return {rule: [_change_term(term, change) for term in terms] for rule, terms in part.items()}
+
+
+def _change_term(term: RawObject, change: Callable[[RawObject], RawObject]) -> RawObject:
+    if "podAffinityTerm" in term:
+        return {**term, "podAffinityTerm": change(term["podAffinityTerm"])}
+    return change(term)
+
+
+def _unmerged(term: RawObject, labels: Mapping[str, str]) -> RawObject:
+    """Return a term without the expressions that stand for its `matchLabelKeys` and `mismatchLabelKeys`."""
+    selector = term.get("labelSelector")
+    merged = list(_merged_expressions(term, labels))
+    if not selector or not merged:
+        return term
+    expressions = [one for one in selector.get("matchExpressions") or () if one not in merged]
+    cleaned = {key: value for key, value in selector.items() if key != "matchExpressions"}
+    if expressions:
+        cleaned["matchExpressions"] = expressions
+    return {**term, "labelSelector": cleaned}
+
+
+def _merged_expressions(term: RawObject, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        for key in term.get(field) or ():
+            if key in labels:
+                yield {"key": key, "operator": operator, "values": [labels[key]]}
+
+
+TASK_NAME: Final = "pod"
+
+_LONGEST_LABEL: Final = 63
+
+MOST_MOVES: Final = 1000
+"""The most moves of one plan. etcd takes objects up to 1.5 MiB: with long names, states and messages 2,000 moves were
+refused, and 1,500 left little room."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanIdentity:
+    """What other objects need to know of a published plan."""
+
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, plan: MigrationPlan) -> Self:
+        """Return that of a plan."""
+        return cls(name=plan.metadata.name, uid=plan.metadata.uid)
+
+
+def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
+    """Return a MigrationPlan to be created; fields that people look for are written even at their defaults."""
+    body = msgspec.to_builtins(spec)
+    body["approved"] = spec.approved
+    body["moves"] = [{**msgspec.to_builtins(move), "wave": move.wave} for move in spec.moves]
+    body["objective"] = {**msgspec.to_builtins(spec.objective), "plugin": spec.objective.plugin}
+    body["objective"]["strategy"] = spec.objective.strategy
+    body["trigger"] = spec.trigger
+    return {
+        "apiVersion": migration_plans.API_VERSION,
+        "kind": migration_plans.KIND,
+        "metadata": {"name": name, "labels": plan_labels(spec.policy)},
+        "spec": body,
+    }
+
+
+def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
+    """Return a merge patch that gives a plan that was asked for what was found, all of it at once."""
+    body = build_plan("", spec)["spec"]
+    kept = ("approved", "approveBefore", "moves", "nodesBefore", "objective", "predicted", "rooms")
+    return {"spec": {name: body[name] for name in kept if name in body}}
+
+
+def plan_labels(policy: str) -> dict[str, str]:
+    """Return the labels of a plan; the policy's name is among them where it is short enough for a label's value."""
+    named = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
+    return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **named}
+
+
+def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
+    """Return a merge patch of a plan's status; a move's state is written even where it is the default."""
+    body = msgspec.to_builtins(status)
+    body["moves"] = [{**msgspec.to_builtins(move), "state": move.state.value} for move in status.moves]
+    if status.rooms:
+        body["rooms"] = [{**msgspec.to_builtins(room), "state": room.state.value} for room in status.rooms]
+    if status.phase is not None and status.phase.terminal:
+        body["conditions"] = [msgspec.to_builtins(condition) for condition in _conditions(status, status.phase)]
+    return {"status": body}
+
+
+def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Condition, ...]:
+    """Return the conditions of a plan that is over, for `kubectl wait --for=condition=Finished`; it has none before."""
+    truths = {"Finished": True, "Succeeded": phase is PlanPhase.SUCCEEDED}
+    return tuple(
+        Condition(
+            type=type_,
+            status=str(truth),
+            reason=phase.value,
+            message=status.message,
+            last_transition_time=status.completion_time or "",
+        )
+        for type_, truth in truths.items()
+    )
+
+
+def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
+    """Return the pod's controller as a Reservation's owner names it, None if nothing makes the pod again."""
+    metadata = raw_pod["metadata"]
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return ObjectReference(
+                api_version=owner["apiVersion"],
+                kind=owner["kind"],
+                namespace=metadata.get("namespace", ""),
+                name=owner["name"],
+                uid=owner["uid"],
+            )
+    return None
+
+
+def build_reservation(
+    plan: PlanIdentity, index: int, move: PlannedMove, raw_pod: RawObject, ttl: timedelta
+) -> dict[str, Any]:
+    """Return the Reservation of one move, made from the live pod; raises `ValueError` if that has no controller."""
+    owner = controller_reference(raw_pod)
+    if owner is None:
+        raise ValueError(f"pod {move.namespace}/{move.pod} has no controller that would make it again")
+    return {
+        "apiVersion": reservations.API_VERSION,
+        "kind": reservations.KIND,
+        "metadata": _reservation_metadata(plan, index, move),
+        "spec": {
+            "schedulerName": raw_pod["spec"].get("schedulerName", "default-scheduler"),
+            "owners": [{"object": msgspec.to_builtins(one)} for one in _move_owners(owner, raw_pod)],
+            "ttl": format_duration(ttl),
+            "tasks": [build_task(TASK_NAME, build_template(raw_pod), replicas=1, node=move.target)],
+        },
+    }
+
+
+def _move_owners(controller: ObjectReference, raw_pod: RawObject) -> list[ObjectReference]:
+    """Return who may take the place: the pod's controller, and its Deployment, for a rollout may come first.
+
+    A StatefulSet names the new pod as the old one, and its pods differ in their claims: no other may take the place.
+    """
+    if controller.kind == "StatefulSet":
+        return [ObjectReference(api_version="v1", kind="Pod", namespace=controller.namespace, name=_name(raw_pod))]
+    deployment = deployment_name(controller.kind, controller.name, raw_pod["metadata"].get("labels") or {})
+    behind = msgspec.structs.replace(controller, kind="Deployment", name=deployment, uid="")
+    return [controller, behind] if deployment else [controller]
+
+
+def _name(raw_pod: RawObject) -> str:
+    return str(raw_pod["metadata"]["name"])
+
+
+def _reservation_metadata(plan: PlanIdentity, index: int, move: PlannedMove) -> dict[str, Any]:
+    return {
+        "name": reservation_name(plan.name, move.pod_uid),
+        "namespace": move.namespace,
+        "labels": {PLAN_LABEL: plan.name, MANAGED_LABEL: MANAGED_BY_DESCHEDULER},
+        "annotations": {MOVE_ANNOTATION: str(index)},
+        "ownerReferences": [controlled_by(plan)],
+    }
+
+
+def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
+    """Return the reference that ties an object to its plan.
+
+    `blockOwnerDeletion` stays off: it would need a right on the plan's finalizers.
+    """
+    return {
+        "apiVersion": migration_plans.API_VERSION,
+        "kind": migration_plans.KIND,
+        "name": plan.name,
+        "uid": plan.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def build_ungate_operations(raw_pod: RawObject) -> list[dict[str, Any]]:
+    """Return JSON patch operations that take Berth's own gate off exactly this pod; none where it has none.
+
+    The very entry is tested, so that a list of gates that has changed is not hit at the wrong place.
+    """
+    operations: list[dict[str, Any]] = []
+    gates = raw_pod["spec"].get("schedulingGates") or ()
+    for index in reversed(range(len(gates))):
+        if gates[index].get("name") == HANDOVER_GATE:
+            path = f"/spec/schedulingGates/{index}"
+            operations.append({"op": "test", "path": f"{path}/name", "value": HANDOVER_GATE})
+            operations.append({"op": "remove", "path": path})
+    same = {"op": "test", "path": "/metadata/uid", "value": raw_pod["metadata"]["uid"]}
+    return [same, *operations] if operations else []
+
+
+# --- room objects ----------------------------------------------------------------------------------------------------
+# The Reservations that wait for the room which a plan makes: their bodies and names; every function is pure.
+#
+# It does not send them (`room_keeper`), and it does not own a slot's template (`reservation_templates`).
+
+RawPods = Mapping[str, RawObject]
+"""The waiting pods of a room by uid."""
+
+
+def room_reservation_name(plan: str, index: int) -> str:
+    """Return the name of the Reservation for the room with an index in a plan."""
+    return reservation_name(plan, f"room-{index}")
+
+
+def build_room_reservation(
+    plan: PlanIdentity, index: int, room: Room, raw_pods: RawPods, ttl: timedelta
+) -> dict[str, Any]:
+    """Return the Reservation of one room, of a pod or gang made from the live pods."""
+    return {
+        "apiVersion": reservations.API_VERSION,
+        "kind": reservations.KIND,
+        "metadata": {
+            "name": room_reservation_name(plan.name, index),
+            "namespace": room.namespace,
+            "labels": {PLAN_LABEL: plan.name, MANAGED_LABEL: MANAGED_BY_DESCHEDULER},
+            "annotations": {ROOM_ANNOTATION: str(index)},
+            "ownerReferences": [controlled_by(plan)],
+        },
+        "spec": {
+            "schedulerName": _scheduler(raw_pods),
+            "owners": _room_owners(plan, room),
+            "ttl": format_duration(ttl),
+            "tasks": _tasks(room, raw_pods),
+        },
+    }
+
+
+def _scheduler(raw_pods: RawPods) -> str:
+    return next((raw["spec"].get("schedulerName", "") for raw in raw_pods.values()), "") or "default-scheduler"
+
+
+def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
+    """Return who may take the room: the very pods, who is selected, or nobody, which only the plan stands for."""
+    if not room.is_shape:
+        return [{"object": {"apiVersion": "v1", "kind": "Pod", "name": s.pod, "uid": s.pod_uid}} for s in room.slots]
+    if room.selector:
+        return [{"labelSelector": msgspec.to_builtins(parse_selector(room.selector))}]
+    nobody = {"apiVersion": migration_plans.API_VERSION, "kind": migration_plans.KIND, "name": plan.name}
+    return [{"object": {**nobody, "uid": plan.uid}}]
+
+
+def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
+    """Return a task for each node and sort of pod: with several nodes to choose from, one might take another's room."""
+    found: list[tuple[str, dict[str, Any], int]] = []
+    for slot in room.slots:
+        template = build_template(raw_pods[slot.pod_uid]) if slot.pod_uid else _template_of_shape(room)
+        template.pop("metadata", None)
+        for number, (node, known, count) in enumerate(found):
+            if node == slot.node and known == template:
+                found[number] = (node, known, count + 1)
+                break
+        else:
+            found.append((slot.node, template, 1))
+    return [
+        build_task(f"room-{number}", template, replicas=count, node=node)
+        for number, (node, template, count) in enumerate(found)
+    ]
+
+
+def _template_of_shape(room: Room) -> dict[str, Any]:
+    container = {"name": "shape", "image": "shape", "resources": {"requests": dict(room.requests)}}
+    return {"spec": {"containers": [container]}}
+
+
+def ttl_from(now: datetime, reservation: Reservation, ttl: timedelta) -> str:
+    """Return the TTL with which a Reservation lives so much longer from now on."""
+    age = now - parse_timestamp(reservation.metadata.creation_timestamp or "")
+    return format_duration(timedelta(seconds=max(0, round(age.total_seconds()))) + ttl)

@@ -1,0 +1,456 @@
+"""Owns the keeping of a plan's moves on their way: looks at them, acts as `moves` decides, and notes how they fare.
+
+It does not own their order nor when nothing new may begin (`executor`, `plan_stop`), nor what calls mean (`evictions`).
+
+Like the rooms, the moves are driven by what is: a run that is killed leaves Reservations and evicted pods, and the next
+goes on from what it sees.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, assert_never
+
+import structlog
+
+from berth_core.clock import Clock
+from berth_core.errors import BerthError, PermanentError, RetryableError
+from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove
+from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests import PlanIdentity, build_reservation, controller_reference
+from berth_descheduler.migration.move_facts import (
+    Kinship,
+    Look,
+    MoveProgress,
+    derive_facts,
+    look_at,
+    note_siblings,
+    start_progress,
+    was_evicted,
+)
+from berth_descheduler.migration.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
+from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.operator_liveness import OperatorPulse
+from berth_descheduler.migration.plans import announce_eviction
+from berth_descheduler.migration.validation import LastWord
+from berth_descheduler.migration.worker_pool import BackgroundCalls
+from berth_descheduler.settings import ExecutionSettings
+from berth_kube.client import KubeClient
+from berth_kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
+    EvictionInterceptedError,
+    NotFoundError,
+    UnreachableError,
+)
+from berth_kube.resources import PODS, RESERVATIONS
+
+# --- evictions -------------------------------------------------------------------------------------------------------
+# The two calls that a move makes, making its Reservation and evicting its pod, and what their answers mean.
+#
+# It does not decide when (`moves`) and does not repeat a refused eviction by itself: the next look at the move does.
+
+FIRST_BACKOFF_SECONDS: Final = 0.5
+LONGEST_BACKOFF_SECONDS: Final = 10.0
+_DEFAULT_GRACE_SECONDS: Final = 30.0
+_LONGEST_DOUBLING: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveAnswer:
+    """What came of asking for a place; neither `created` nor `refusal`: try again."""
+
+    created: bool = False
+    was_ready: bool = True
+    grace_seconds: float = _DEFAULT_GRACE_SECONDS
+    refusal: MoveReason = MoveReason.NONE
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictAnswer:
+    """What came of asking for an eviction."""
+
+    eviction: Eviction
+    detail: str = ""
+    refusal: MoveReason = MoveReason.NONE
+    """Set where Berth itself does not ask for it."""
+
+    retry_after_seconds: float | None = None
+
+
+def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
+    """Return how long to wait after so many refusals, at least as long as the server asks for."""
+    doubled = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
+    return max(min(doubled, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
+
+
+def reserve(client: KubeClient, plan: PlanIdentity, index: int, move: PlannedMove, ttl: timedelta) -> ReserveAnswer:
+    """Look at the live pod and create its move's Reservation; one that is there already is ours, by its name."""
+    try:
+        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
+    except NotFoundError:
+        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="the pod is not there any more")
+    except PermanentError as error:
+        return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
+    except RetryableError as error:
+        return ReserveAnswer(detail=str(error))
+    return why_not_movable(raw_pod, move) or _create(
+        client, raw_pod, build_reservation(plan, index, move, raw_pod, ttl)
+    )
+
+
+def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -> ReserveAnswer:
+    try:
+        client.create(RESERVATIONS, body)
+    except AlreadyExistsError:
+        pass
+    except PermanentError as error:
+        return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
+    except RetryableError as error:
+        return ReserveAnswer(detail=str(error))
+    grace = raw_pod["spec"].get("terminationGracePeriodSeconds")
+    return ReserveAnswer(
+        created=True,
+        was_ready=_is_ready(raw_pod),
+        grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else float(grace),
+    )
+
+
+def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer | None:
+    """Return why the live pod is not the one that was planned for; None if it is."""
+    metadata, node = raw_pod["metadata"], raw_pod["spec"].get("nodeName", "")
+    if metadata["uid"] != move.pod_uid:
+        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="another pod has its name by now")
+    if metadata.get("deletionTimestamp"):
+        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="the pod is being deleted")
+    if node != move.source:
+        detail = f"the pod is on {node or 'no node'}, not on {move.source}"
+        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail=detail)
+    owner = controller_reference(raw_pod)
+    if owner is None:
+        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail="no controller would make the pod again")
+    if move.owner is not None and move.owner.uid not in {"", owner.uid}:
+        detail = f"the pod belongs to {owner.kind} {owner.name} now"
+        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail=detail)
+    return None
+
+
+def _is_ready(raw_pod: dict[str, Any]) -> bool:
+    conditions = raw_pod.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def evict(client: KubeClient, move: PlannedMove, operator: OperatorPulse, last_word: LastWord) -> EvictAnswer:
+    """Ask for the eviction of exactly the planned pod, while there is an operator to hand its place over.
+
+    The rules and filters are asked once more before, about the pod as it is now.
+    """
+    silent = operator.why_silent()
+    if silent:
+        return EvictAnswer(Eviction.BLOCKED, silent)
+    try:
+        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
+        if raw_pod["metadata"]["uid"] == move.pod_uid:
+            with last_word.turn_of(raw_pod):
+                return _ask_rules(raw_pod, last_word) or _ask_for_eviction(client, move)
+    except NotFoundError:
+        pass  # the eviction finds out what became of it
+    except PermanentError as error:
+        return EvictAnswer(Eviction.REFUSED, str(error))
+    except RetryableError as error:
+        return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
+    return _ask_for_eviction(client, move)
+
+
+def _ask_rules(raw_pod: dict[str, Any], last_word: LastWord) -> EvictAnswer | None:
+    """Return why the pod is not to be evicted, None if it may be; raises a `BerthError` where that is not known."""
+    found = last_word.refusals(raw_pod)
+    if not found:
+        return None
+    return EvictAnswer(Eviction.NOT_SENT, "; ".join(one.message for one in found), refusal=MoveReason.FILTERED)
+
+
+def _ask_for_eviction(client: KubeClient, move: PlannedMove) -> EvictAnswer:
+    try:
+        client.evict(move.namespace, move.pod, uid=move.pod_uid)
+    except (EvictionBlockedError, EvictionInterceptedError) as error:
+        answer = Eviction.BLOCKED if isinstance(error, EvictionBlockedError) else Eviction.INTERCEPTED
+        return EvictAnswer(answer, error.message, retry_after_seconds=error.retry_after_seconds)
+    except (NotFoundError, ConflictError):
+        # Gone, or another pod has its name: the watch is about to show it.
+        return EvictAnswer(Eviction.BLOCKED, "the pod is not there any more")
+    except UnreachableError as error:
+        return EvictAnswer(Eviction.UNANSWERED if error.acted else Eviction.BLOCKED, str(error))
+    except RetryableError as error:
+        return EvictAnswer(Eviction.UNANSWERED, str(error), retry_after_seconds=error.retry_after_seconds)
+    except PermanentError as error:
+        return EvictAnswer(Eviction.REFUSED, str(error))
+    return EvictAnswer(Eviction.SENT)
+
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTools:
+    """What the keeper works with."""
+
+    client: KubeClient
+    clock: Clock
+    settings: ExecutionSettings
+    calls: BackgroundCalls
+    operator: OperatorPulse
+    last_word: LastWord
+    """Who is asked before each eviction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What else counts for the moves of a wave at one look; `stopping_since` in monotonic seconds."""
+
+    unready: frozenset[Kinship] = frozenset()
+    """Controllers that have not got back what earlier waves took from them."""
+
+    stop: MoveReason = MoveReason.NONE
+    stopping_since: float | None = None
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What limits how much begins at once."""
+
+    open_moves: int = 0
+    open_sources: set[str] = field(default_factory=set)
+
+
+class MoveKeeper:
+    """Keeps the moves of one plan."""
+
+    def __init__(self, tools: MoveTools, plan: MigrationPlan, moves: Sequence[MoveProgress]) -> None:
+        self._tools = tools
+        self._plan = PlanIdentity.of(plan)
+        self._moves = moves
+        self.lost_sources = {one.move.source for one in moves if one.finished and _stays(one.status)}
+        """Nodes on which a pod has to stay that was to leave."""
+
+    @property
+    def statuses(self) -> tuple[MoveStatus, ...]:
+        """Return the moves' statuses, in the order of the plan."""
+        return tuple(one.status for one in self._moves)
+
+    def tend(self, wave: Sequence[MoveProgress], observed: Observed, around: Around) -> None:
+        """Look at a wave once, then decide and act for each of its moves."""
+        now, timeouts = self._tools.clock.monotonic(), self._tools.settings.timeouts
+        horizon = self._tools.clock.now() + timedelta(seconds=timeouts.land_seconds)
+        look = look_at(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
+        counts = _count_open(wave)
+        for progress in wave:
+            if progress.finished or progress.in_flight:
+                continue
+            note_siblings(progress, around.unready, now)
+            facts = derive_facts(
+                progress,
+                look,
+                stop=around.stop,
+                stopping_since=around.stopping_since,
+                source_lost=progress.move.source in self.lost_sources and not progress.move.stands_alone,
+            )
+            self._act(progress, next_step(facts, timeouts, now), look, counts)
+
+    def skip(self, progress: MoveProgress, reason: MoveReason, message: str) -> None:
+        """End a move for which nothing was begun."""
+        self._set_status(progress, MoveState.SKIPPED, reason, message)
+        if keeps_its_node(MoveState.SKIPPED, reason, evicted=False):
+            self.lost_sources.add(progress.move.source)
+
+    def give_up(self, progress: MoveProgress, message: str) -> None:
+        """End a move that does not end by itself."""
+        self._set_status(progress, MoveState.FAILED, MoveReason.PLAN_STOPPED, message)
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+
+    def _act(self, progress: MoveProgress, step: Step, look: Look, counts: _Counts) -> None:
+        match step:
+            case Reserve():
+                self._begin_reserve(progress, counts)
+            case Evict():
+                self._begin_evict(progress, look)
+            case Wait():
+                self._set_state(progress, look, step.state, message=step.message)
+            case Finish():
+                self._finish(progress, step, look)
+            case _:
+                assert_never(step)
+
+    def _begin_reserve(self, progress: MoveProgress, counts: _Counts) -> None:
+        """Ask for a place, unless enough is under way; the moves of one source begin together."""
+        now = self._tools.clock.monotonic()
+        source = progress.move.source
+        if progress.retry_at is not None and now < progress.retry_at:
+            return
+        if progress.reserving_since is None:
+            if counts.open_moves >= self._tools.settings.max_open_moves and source not in counts.open_sources:
+                return
+            counts.open_moves += 1
+            counts.open_sources.add(source)
+            progress.reserving_since = now
+        client, ttl = self._tools.client, self._tools.settings.ttl
+        self._set_status(progress, MoveState.RESERVING)
+        self._tools.calls.make_for(
+            progress,
+            lambda: reserve(client, self._plan, progress.index, progress.move, ttl),
+            lambda answer: self._reserved(progress, answer),
+        )
+
+    def _reserved(self, progress: MoveProgress, answer: ReserveAnswer) -> None:
+        if answer.created:
+            progress.asked, progress.asked_at = True, self._tools.clock.monotonic()
+            longest = self._tools.settings.max_grace.total_seconds()
+            progress.was_ready, progress.grace_seconds = answer.was_ready, min(answer.grace_seconds, longest)
+            progress.attempts, progress.retry_at = 0, None
+            _LOG.info(telemetry.RESERVED, **self._keys(progress))
+            return
+        progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
+        if not answer.refusal:
+            self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
+
+    def _begin_evict(self, progress: MoveProgress, look: Look) -> None:
+        """Ask for the eviction; it counts as done for the decisions about its kin until the answer says otherwise."""
+        look.count_eviction(progress)
+        progress.eviction = Eviction.SENT
+        self._tools.calls.make_for(
+            progress,
+            lambda: evict(self._tools.client, progress.move, self._tools.operator, self._tools.last_word),
+            lambda answer: self._evicted(progress, answer),
+        )
+
+    def _evicted(self, progress: MoveProgress, answer: EvictAnswer) -> None:
+        now = self._tools.clock.monotonic()
+        progress.eviction, progress.eviction_detail = answer.eviction, answer.detail
+        match answer.eviction:
+            case Eviction.SENT:
+                progress.evicted_since = now
+                self._set_status(progress, MoveState.EVICTED)
+                _LOG.info(telemetry.EVICTED, **self._keys(progress))
+                client, clock = self._tools.client, self._tools.clock
+                self._tools.calls.make(lambda: announce_eviction(client, clock, self._plan.name, progress.move))
+            case Eviction.BLOCKED | Eviction.INTERCEPTED | Eviction.UNANSWERED:
+                progress.evicted_since = progress.evicted_since or now
+                progress.blocked_since = progress.blocked_since or now
+                self._back_off(progress, answer.detail, answer.retry_after_seconds, telemetry.EVICTION_BLOCKED)
+            case Eviction.REFUSED | Eviction.NOT_SENT:
+                progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
+            case _:
+                assert_never(answer.eviction)
+
+    def _back_off(self, progress: MoveProgress, detail: str, asked_for: float | None, event: str) -> None:
+        wait_seconds = backoff_seconds(progress.attempts, asked_for)
+        progress.attempts += 1
+        progress.retry_at = self._tools.clock.monotonic() + wait_seconds
+        _LOG.info(event, **self._keys(progress), **{telemetry.KEY_MESSAGE: detail})
+
+    def _finish(self, progress: MoveProgress, step: Finish, look: Look) -> None:
+        """End a move; its Reservation is deleted where it is of no use any more."""
+        sight = look.sights[progress.index]
+        if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
+            self.lost_sources.add(progress.move.source)
+        self._set_state(progress, look, step.state, step.reason, step.message)
+        if step.release and (progress.reserving_since is not None or progress.seen):
+            self._tools.calls.make_for(progress, lambda: self._release(progress))
+
+    def _release(self, progress: MoveProgress) -> None:
+        """Delete the Reservation; where that fails, its TTL releases the place."""
+        try:
+            self._tools.client.delete(RESERVATIONS, progress.reservation, namespace=progress.move.namespace)
+        except NotFoundError:
+            return
+        except BerthError as error:
+            _LOG.warning(telemetry.RELEASE_FAILED, **self._keys(progress), **{telemetry.KEY_ERROR: str(error)})
+            return
+        _LOG.info(telemetry.RELEASED, **self._keys(progress))
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _set_state(
+        self,
+        progress: MoveProgress,
+        look: Look,
+        state: MoveState,
+        reason: MoveReason = MoveReason.NONE,
+        message: str = "",
+    ) -> None:
+        """Set a move's state and, where it is known by now, who replaced its pod and where."""
+        seen = look.sights[progress.index].replacement
+        known = progress.status
+        self._set_status(
+            progress,
+            state,
+            reason,
+            message,
+            replacement=seen.name if seen else known.replacement,
+            node=seen.node if seen else known.node,
+        )
+
+    def _set_status(
+        self,
+        progress: MoveProgress,
+        state: MoveState,
+        reason: MoveReason = MoveReason.NONE,
+        message: str = "",
+        *,
+        replacement: str = "",
+        node: str = "",
+    ) -> None:
+        before = progress.status
+        progress.status = MoveStatus(
+            namespace=before.namespace,
+            pod=before.pod,
+            state=state,
+            reason=reason.value,
+            message=message,
+            reservation=progress.reservation if progress.asked or progress.seen else "",
+            replacement=replacement,
+            node=node,
+        )
+        if before.state is not state:
+            keys = {
+                telemetry.KEY_STATE: state.value,
+                telemetry.KEY_REASON: reason.value,
+                telemetry.KEY_MESSAGE: message,
+            }
+            _LOG.info(telemetry.MOVE_CHANGED, **self._keys(progress), **keys)
+
+    def _keys(self, progress: MoveProgress) -> dict[str, str]:
+        return {
+            telemetry.KEY_PLAN: self._plan.name,
+            telemetry.KEY_POD: f"{progress.move.namespace}/{progress.move.pod}",
+            telemetry.KEY_NODE: progress.move.target,
+        }
+
+
+def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> list[MoveProgress]:
+    """Return the progress of all moves; of an adopted plan, what was recorded as over stays over."""
+    recorded = dict(enumerate(plan.move_statuses)) if adopted else {}
+    moves = []
+    for index, move in enumerate(plan.spec.moves):
+        status = skipped.get(index) or recorded.get(index)
+        progress = start_progress(plan.metadata.name, index, move, status)
+        progress.adopted = adopted
+        moves.append(progress)
+    return moves
+
+
+def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
+    """Return how many moves of a wave are under way, and from which sources."""
+    under_way = [one for one in wave if not one.finished and (one.reserving_since is not None or one.seen)]
+    return _Counts(len(under_way), {one.move.source for one in under_way})
+
+
+def _stays(status: MoveStatus) -> bool:
+    """Tell whether a move that was over before this run means that its pod is still on the source."""
+    evicted = status.reason == MoveReason.REPLACEMENT_TIMEOUT or bool(status.replacement)
+    known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
+    reason = next((one for one in known if one == status.reason), MoveReason.NONE)
+    return keeps_its_node(status.state, reason, evicted=evicted)

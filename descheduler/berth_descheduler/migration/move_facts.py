@@ -1,0 +1,507 @@
+"""Owns the derivation of a move's facts from what is seen and from what this run itself did and when.
+
+It does not decide (`moves`). What this run did is lost with it and need not survive: a restarted run takes a pod that
+is gone beside a live Reservation for evicted, and its deadlines begin anew.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import msgspec
+
+from berth_core.clock import parse_timestamp
+from berth_core.labels import MOVE_ANNOTATION, RESERVATION_LABEL
+from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
+from berth_core.names import reservation_name
+from berth_core.objects import Pod
+from berth_core.reservations import ConditionType, Reservation, ReservationPhase, Slot, SlotState
+from berth_descheduler.migration.moves import Eviction, Kin, MoveFacts, Place, Presence, Replacement, Since
+from berth_descheduler.migration.observation import Observed
+
+Kinship: TypeAlias = tuple[str, ...]
+"""What pods that may take one another's places have in common: namespace and controller."""
+
+
+@dataclass(slots=True)
+class MoveProgress:
+    """One move, and what this run did for it and when (monotonic seconds)."""
+
+    index: int
+    move: PlannedMove
+    reservation: str
+    """Name of the Reservation, derived from plan and pod."""
+
+    status: MoveStatus
+    adopted: bool = False
+    """An interrupted run may have done things for it that this run knows nothing of."""
+
+    in_flight: bool = False
+    """A call is under way; nothing is decided until it is answered."""
+
+    asked: bool = False
+    """This run created the Reservation."""
+
+    asked_at: float | None = None
+    """When the API server had answered that it is created."""
+
+    seen: bool = False
+    """The Reservation was seen by the watch."""
+
+    was_ready: bool = True
+    grace_seconds: float = 30.0
+    refusal: MoveReason = MoveReason.NONE
+    refusal_detail: str = ""
+    eviction: Eviction = Eviction.NOT_SENT
+    eviction_detail: str = ""
+    attempts: int = 0
+    retry_at: float | None = None
+    reserving_since: float | None = None
+    blocked_since: float | None = None
+    evicted_since: float | None = None
+    gone_since: float | None = None
+    taken_since: float | None = None
+    siblings_since: float | None = None
+    """Since when its controller has not got back what earlier waves took from it."""
+
+    strays: dict[str, float] = field(default_factory=dict)
+    """Pods of the same controller by uid that run without having been handed a place, and since when."""
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether the move is over."""
+        return self.status.state.terminal
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name` of the Reservation."""
+        return f"{self.move.namespace}/{self.reservation}"
+
+    @property
+    def kin(self) -> Kinship:
+        """Return what tells the pods that may take one another's places: their controller."""
+        owner = self.move.owner
+        if owner is None:
+            return (self.move.namespace, self.move.pod_uid)
+        return (self.move.namespace, owner.kind, owner.name, owner.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One move as seen: where its pod is, how far its place is, who took it."""
+
+    presence: Presence
+    place: Place
+    place_detail: str = ""
+    replacement: Replacement | None = None
+
+
+@dataclass(slots=True)
+class KinTally:
+    """The counts behind `moves.Kin`; counted on within a look, as evictions are decided one after another."""
+
+    held: int = 0
+    homeless: int = 0
+    staying: int = 0
+    last_gone: float | None = None
+    astray: tuple[str, ...] = ()
+    """Nodes of the replacements that run without having been handed a place."""
+
+    def frozen(self) -> Kin:
+        """Return the counts as they are now; somebody else's pod in a place makes none of ours at home."""
+        homeless = max(0, self.homeless - len(self.astray))
+        return Kin(held=self.held, homeless=homeless, staying=self.staying, astray=", ".join(sorted(set(self.astray))))
+
+
+@dataclass(slots=True)
+class Look:
+    """All moves of a wave as seen at one instant."""
+
+    sights: dict[int, Sight] = field(default_factory=dict)
+    kins: dict[Kinship, KinTally] = field(default_factory=dict)
+    unready_sources: set[str] = field(default_factory=set)
+    """Sources with a pod whose place is still waited for."""
+
+    def count_eviction(self, progress: MoveProgress) -> None:
+        """Take note that a pod is being evicted, for the decisions that follow in the same look."""
+        tally = self.kins[progress.kin]
+        tally.homeless += 1
+        tally.staying -= 1
+
+
+def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus | None) -> MoveProgress:
+    """Return the progress of a move that begins, or that begins with a status."""
+    fresh = MoveStatus(namespace=move.namespace, pod=move.pod)
+    name = reservation_name(plan, move.pod_uid)
+    return MoveProgress(index=index, move=move, reservation=name, status=status or fresh)
+
+
+def is_untouched(progress: MoveProgress, observed: Observed) -> bool:
+    """Tell whether nothing has been begun for a move: its pod is on the source and there is no Reservation."""
+    return is_on_source(progress, observed) and progress.key not in observed.reservations
+
+
+def is_on_source(progress: MoveProgress, observed: Observed) -> bool:
+    """Tell whether the pod of a move has not left."""
+    return _presence(observed.pods.get(progress.move.pod_uid)) is Presence.ON_SOURCE
+
+
+def look_at(
+    wave: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float, *, horizon: datetime | None = None
+) -> Look:
+    """Look at all moves of a wave; brings `seen` and the times in their progress up to date.
+
+    A place that expires before the horizon does not count as long as nothing was evicted for it.
+    """
+    look = Look()
+    moves = tuple(wave)
+    for progress in moves:
+        sight = _before_horizon(progress, _see(progress, observed, now, gap_seconds), observed, horizon)
+        _note_times(progress, sight, now)
+        look.sights[progress.index] = sight
+        _count(look, progress, sight)
+    _count_astray(look, moves, observed, now, gap_seconds)
+    return look
+
+
+def _count_astray(
+    look: Look, moves: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float
+) -> None:
+    """Note which pods of a controller run that are as young as a replacement and were handed no place.
+
+    The webhook missed them: no pod will come for the place any more. A pod is believed to be one only when it has been
+    seen so for a while, for pods and Reservations are heard of separately.
+    """
+    known = {progress.move.pod_uid for progress in moves}
+    known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
+    missed = _missed_since(look, moves, observed)
+    for uid, pod in observed.pods.items():
+        kin = kin_of(pod)
+        if kin not in missed or uid in known or not _runs_without_us(pod):
+            continue
+        progress, created = missed[kin]
+        if (pod.metadata.creation_timestamp or "") >= created and (
+            now - progress.strays.setdefault(uid, now) >= gap_seconds
+        ):
+            look.kins[kin].astray += (pod.spec.node_name,)
+
+
+def _missed_since(
+    look: Look, moves: Iterable[MoveProgress], observed: Observed
+) -> dict[Kinship, tuple[MoveProgress, str]]:
+    """Return by controller the first move whose pod this run took away, and when a place was reserved for it."""
+    found: dict[Kinship, tuple[MoveProgress, str]] = {}
+    for progress in moves:
+        reservation = observed.reservations.get(progress.key)
+        created = reservation.metadata.creation_timestamp if reservation is not None else None
+        if created and was_evicted(progress, look.sights[progress.index]):
+            found.setdefault(progress.kin, (progress, created))
+    return found
+
+
+def _runs_without_us(pod: Pod) -> bool:
+    """Tell whether a pod has a node and is in no hand-over."""
+    return (
+        bool(pod.spec.node_name)
+        and not pod.is_terminating
+        and not pod.is_terminal
+        and RESERVATION_LABEL not in pod.metadata.labels
+    )
+
+
+def kin_of(pod: Pod) -> Kinship:
+    """Return what tells the pods that may take one another's places, as `MoveProgress.kin` does."""
+    owner = pod.controller
+    if owner is None:
+        return (pod.metadata.namespace, pod.metadata.uid)
+    return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)
+
+
+def note_siblings(progress: MoveProgress, unready: Collection[Kinship], now: float) -> None:
+    """Take note whether the move's controller has got back what earlier waves took from it."""
+    if progress.kin not in unready:
+        progress.siblings_since = None
+    elif progress.siblings_since is None:
+        progress.siblings_since = now
+
+
+def derive_facts(
+    progress: MoveProgress, look: Look, *, stop: MoveReason, stopping_since: float | None, source_lost: bool
+) -> MoveFacts:
+    """Return the facts of one move out of a look at all."""
+    sight = look.sights[progress.index]
+    tally = look.kins[progress.kin]
+    return MoveFacts(
+        target=progress.move.target,
+        presence=sight.presence,
+        place=sight.place,
+        place_detail=sight.place_detail,
+        eviction=progress.eviction,
+        eviction_detail=progress.eviction_detail,
+        retry_eviction_at=progress.retry_at,
+        refusal=progress.refusal,
+        refusal_detail=progress.refusal_detail,
+        replacement=sight.replacement,
+        must_be_ready=progress.was_ready,
+        grace_seconds=progress.grace_seconds,
+        kin=tally.frozen(),
+        source_ready=progress.move.stands_alone or progress.move.source not in look.unready_sources,
+        siblings_ready=progress.siblings_since is None,
+        source_lost=source_lost,
+        stop=stop,
+        since=Since(
+            reserving=progress.reserving_since,
+            blocked=progress.blocked_since,
+            evicted=progress.evicted_since,
+            gone=_latest(progress.gone_since, tally.last_gone),
+            taken=progress.taken_since,
+            siblings=progress.siblings_since,
+            stopping=stopping_since,
+        ),
+    )
+
+
+def _see(progress: MoveProgress, observed: Observed, now: float, gap_seconds: float) -> Sight:
+    reservation = observed.reservations.get(progress.key)
+    place, detail = _place(progress, reservation, now, gap_seconds)
+    pod = observed.pods.get(progress.move.pod_uid)
+    return Sight(
+        presence=_presence(pod),
+        place=place,
+        place_detail=detail,
+        replacement=_replacement(reservation, observed),
+    )
+
+
+def _before_horizon(progress: MoveProgress, sight: Sight, observed: Observed, horizon: datetime | None) -> Sight:
+    """Return a sight in which a free place that expires too soon is lost, if its pod is still where it was."""
+    if horizon is None or sight.place not in {Place.HELD, Place.UNPROVEN} or was_evicted(progress, sight):
+        return sight
+    expires = observed.reservations[progress.key].status.expires_at
+    if expires is None or parse_timestamp(expires) > horizon:
+        return sight
+    return replace(sight, place=Place.LOST, place_detail=f"it expires at {expires}, before the pod could have moved")
+
+
+def _presence(pod: Pod | None) -> Presence:
+    if pod is None or pod.is_terminal:
+        return Presence.GONE
+    return Presence.LEAVING if pod.is_terminating else Presence.ON_SOURCE
+
+
+def _place(
+    progress: MoveProgress, reservation: Reservation | None, now: float, gap_seconds: float
+) -> tuple[Place, str]:
+    """Return how far the place is; a Reservation that was seen, or has long been due, and is not there was deleted."""
+    if reservation is not None:
+        progress.seen = True
+        return read_place(reservation)
+    if not progress.asked and not progress.seen:
+        return Place.UNASKED, ""
+    since = progress.asked_at
+    if not progress.seen and since is not None and now - since < gap_seconds:
+        return Place.ASKED, "not seen yet"
+    return Place.LOST, "the Reservation was deleted"
+
+
+def read_place(reservation: Reservation) -> tuple[Place, str]:
+    """Return how far the place of a one-slot Reservation is, and its reason and message."""
+    state = reservation.status.state
+    detail = ": ".join(part for part in (state.reason, state.message) if part) if state else ""
+    slot = _slot(reservation)
+    slot_state = slot.state if slot else SlotState.PENDING
+    if reservation.phase is ReservationPhase.FAILED:
+        return Place.LOST, detail
+    if reservation.phase is ReservationPhase.SUCCEEDED or slot_state is SlotState.TAKEN:
+        return Place.TAKEN, detail
+    if reservation.metadata.deletion_timestamp:
+        return Place.LOST, "the Reservation is being deleted"
+    if slot_state is SlotState.HANDING_OVER:
+        return Place.CLAIMED, detail
+    if reservation.phase is ReservationPhase.AVAILABLE and reservation.condition(ConditionType.AVAILABLE):
+        proven = reservation.condition(ConditionType.HANDOVER_READY)
+        return (Place.HELD, detail) if proven else (Place.UNPROVEN, _handover_detail(reservation))
+    return Place.ASKED, detail if state else "no operator has looked at it; is berth-operator running?"
+
+
+def _slot(reservation: Reservation) -> Slot | None:
+    return reservation.status.slots[0] if reservation.status.slots else None
+
+
+def _handover_detail(reservation: Reservation) -> str:
+    found = [one for one in reservation.status.conditions if one.type == ConditionType.HANDOVER_READY]
+    return ": ".join(part for part in (found[0].reason, found[0].message) if part) if found else "not proven yet"
+
+
+def _replacement(reservation: Reservation | None, observed: Observed) -> Replacement | None:
+    """Return the pod that took the place, with the node that it is really bound to."""
+    if reservation is None:
+        return None
+    slot = _slot(reservation)
+    owner = (slot.owner if slot else None) or reservation.status.current_owner
+    pod = observed.pods.get(owner.uid) if owner else None
+    if pod is None:
+        return None
+    ready = pod.is_ready or pod.status.phase == "Succeeded"
+    return Replacement(name=pod.metadata.name, node=pod.spec.node_name, ready=ready)
+
+
+def _note_times(progress: MoveProgress, sight: Sight, now: float) -> None:
+    if sight.presence is Presence.GONE and progress.gone_since is None:
+        progress.gone_since = now
+    if sight.place is Place.TAKEN and progress.taken_since is None:
+        progress.taken_since = now
+    if progress.adopted and sight.presence is not Presence.ON_SOURCE and sight.place is not Place.UNASKED:
+        _assume_evicted(progress, now)
+
+
+def _assume_evicted(progress: MoveProgress, now: float) -> None:
+    """Take a pod that is gone beside a Reservation of an interrupted run for evicted by that run."""
+    if progress.eviction is Eviction.NOT_SENT:
+        progress.eviction = Eviction.SENT
+        progress.evicted_since = now
+
+
+def _count(look: Look, progress: MoveProgress, sight: Sight) -> None:
+    tally = look.kins.setdefault(progress.kin, KinTally())
+    claimed = sight.place in {Place.CLAIMED, Place.TAKEN}
+    left = was_evicted(progress, sight) or (sight.presence is not Presence.ON_SOURCE and claimed)
+    if progress.finished:
+        tally.homeless += _left_unbalanced(progress, left=left, claimed=claimed)
+        return
+    tally.held += sight.place is Place.HELD
+    tally.homeless += left - claimed
+    tally.staying += not left
+    if left and progress.gone_since is not None:
+        tally.last_gone = _latest(tally.last_gone, progress.gone_since)
+    if not left and sight.place in {Place.UNASKED, Place.ASKED, Place.UNPROVEN}:
+        look.unready_sources.add(progress.move.source)
+
+
+def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> int:
+    """Return what a finished move still weighs: its replacement in a sibling's place, or a sibling's in its own."""
+    if left and not claimed and progress.status.state is MoveState.ELSEWHERE:
+        return 1
+    return -1 if claimed and not left else 0
+
+
+def was_evicted(progress: MoveProgress, sight: Sight) -> bool:
+    """Tell whether this run, or the interrupted one before it, took the pod away."""
+    if progress.eviction is Eviction.UNANSWERED:
+        return sight.presence is not Presence.ON_SOURCE
+    return progress.eviction is Eviction.SENT
+
+
+def _latest(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+# --- second moves ----------------------------------------------------------------------------------------------------
+# Moves of pods that the same plan has moved before: which pod such a move means by now.
+
+
+def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
+    """Return, for each move of a pod that was to be moved before, the position of that earlier move."""
+    last: dict[tuple[str, str], int] = {}
+    found: dict[int, int] = {}
+    for index, move in enumerate(moves):
+        key = (move.namespace, move.pod)
+        if key in last:
+            found[index] = last[key]
+        last[key] = index
+    return found
+
+
+def follow(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: Observed) -> bool:
+    """Let a second move mean the replacement that the earlier one brought; tell whether there is one.
+
+    Of a plan that is continued, the replacement may have been evicted already: then its Reservation says so.
+    """
+    begun = _reservation_of(progress, observed)
+    if begun:
+        progress.reservation = begun
+    elif earlier.state is not MoveState.LANDED:
+        return False
+    pod = _pod_named(progress.move.namespace, earlier.replacement, observed)
+    if pod is None and not begun:
+        return False
+    uid = pod.metadata.uid if pod is not None else ""
+    progress.move = msgspec.structs.replace(progress.move, pod=earlier.replacement, pod_uid=uid)
+    if not begun:
+        progress.reservation = reservation_name(plan, uid)
+    return True
+
+
+def _reservation_of(progress: MoveProgress, observed: Observed) -> str:
+    """Return the name of the Reservation that an interrupted run made for a move, "" if it made none."""
+    for found in observed.reservations.values():
+        if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
+            return found.metadata.name
+    return ""
+
+
+def _pod_named(namespace: str, name: str, observed: Observed) -> Pod | None:
+    found = (pod for pod in observed.pods.values() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
+    return next(found, None)
+
+
+# --- siblings --------------------------------------------------------------------------------------------------------
+# Which controllers have to wait: those of whose pods earlier waves took more away than are Ready again.
+
+_PAUSE_SECONDS: Final = 0.2
+"""Between two counts of the pods of the controllers, which are all to be gone through for it."""
+
+_AFTER_EVICTION = frozenset({MoveReason.REPLACEMENT_TIMEOUT, MoveReason.INTERRUPTED, MoveReason.ABORTED})
+
+
+class Siblings:
+    """Counts for one run of a plan; `known` are the uids of the pods that were there before it."""
+
+    def __init__(self, moves: Sequence[MoveProgress], *, since: str, known: Collection[str]) -> None:
+        self._moves = moves
+        self._since = since
+        self._known = known
+        self._unready: frozenset[Kinship] = frozenset()
+        self._wave = -1
+        self._until = 0.0
+
+    def unready(self, wave: int, observed: Observed, now: float) -> frozenset[Kinship]:
+        """Return the controllers that a wave has to wait for; counted anew with each wave, and now and then in it."""
+        if now >= self._until or self._wave != wave:
+            self._until, self._wave = now + _PAUSE_SECONDS, wave
+            waiting = {one.kin for one in self._moves if one.move.wave == wave and not one.finished}
+            earlier = (one for one in self._moves if one.move.wave < wave and one.kin in waiting)
+            self._unready = find_unready(earlier, observed, since=self._since, known=self._known)
+        return self._unready
+
+
+def find_unready(
+    earlier: Iterable[MoveProgress], observed: Observed, *, since: str, known: Collection[str]
+) -> frozenset[Kinship]:
+    """Return the controllers with fewer Ready pods made for this plan than the earlier moves took Ready pods away.
+
+    Made for it is what was created since then (RFC 3339) and not known, by its uid, when the run began.
+    """
+    taken = Counter(one.kin for one in earlier if one.was_ready and _took_its_pod_away(one))
+    if not taken:
+        return frozenset()
+    ready: Counter[Kinship] = Counter()
+    for uid, pod in observed.pods.items():
+        lives = pod.status.phase == "Succeeded" or (pod.is_ready and not pod.is_terminating)
+        if lives and uid not in known and (pod.metadata.creation_timestamp or "") >= since:
+            ready[kin_of(pod)] += 1
+    return frozenset(kin for kin, count in taken.items() if ready[kin] < count)
+
+
+def _took_its_pod_away(progress: MoveProgress) -> bool:
+    """Tell whether a move that is over has taken its pod away, in this run or in one before it."""
+    status = progress.status
+    if not progress.finished or status.state is MoveState.SKIPPED:
+        return False
+    if status.state in {MoveState.LANDED, MoveState.ELSEWHERE} or progress.eviction is Eviction.SENT:
+        return True
+    return bool(status.replacement) or status.reason in _AFTER_EVICTION

@@ -1,0 +1,410 @@
+"""Owns the taints of a running plan, on its sources and where it makes room: put on, and surely taken off again.
+
+It does not own how a taint is changed (`berth_kube.events`), nor the guards of hand-overs.
+"""
+
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from berth_core.clock import Clock, format_timestamp, parse_timestamp, read_timestamp
+from berth_core.errors import BerthError
+from berth_core.labels import (
+    COOLING_LABEL,
+    COOLING_UNTIL_ANNOTATION,
+    DRAINING_TAINT,
+    FREED_ANNOTATION,
+    FREED_TAINT,
+    LAST_DEFRAGMENTED_ANNOTATION,
+    LAST_MOVED_ANNOTATION,
+    ROOM_TAINT,
+)
+from berth_core.migration_plans import MigrationPlan, PlannedMove
+from berth_core.names import is_dns_subdomain, is_room_taint_of, room_taint_value
+from berth_core.objects import Node, Pod, Taint
+from berth_core.snapshot import Snapshot
+from berth_descheduler import telemetry
+from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods
+from berth_descheduler.settings import FreedNodes
+from berth_kube.client import KubeClient
+from berth_kube.errors import ConflictError, NotFoundError
+from berth_kube.events import put_taint, remove_taint
+from berth_kube.resources import NODES, PODS, UnaddressableError
+
+_LOG = structlog.get_logger(__name__)
+
+PLAN_TAINTS: Final = (DRAINING_TAINT, ROOM_TAINT)
+"""The first keeps all new pods off, the second all but those with a slot of the plan's own Reservations there."""
+
+
+def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
+    """Return the sources that no move goes to, sorted.
+
+    A node that one pod leaves so that a larger one fits is source and target; tainted, it would take no placeholder.
+    """
+    sources, targets = set(), set()
+    for move in moves:
+        sources.add(move.source)
+        targets.add(move.target)
+    return tuple(sorted(sources - targets))
+
+
+def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
+    """Return the nodes of the rooms that are still to be made or taken, sorted."""
+    pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
+    return tuple(sorted({node for room, status in pairs if not status.has_ended(room) for node in room.nodes}))
+
+
+def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:
+    """Keep new pods off nodes of a plan by one of its taints; a node that is gone is left out."""
+    for node in nodes:
+        value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
+        try:
+            put_taint(client, node, key=key, value=value, type=Node)
+        except (NotFoundError, UnaddressableError):
+            continue
+        _LOG.info(telemetry.TAINTED, **{telemetry.KEY_NODE: node, telemetry.KEY_PLAN: plan})
+
+
+def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple[str, ...]:
+    """Take taints of plans off, all if no keys are given; return the nodes where that failed, for the next run."""
+    failed = []
+    for node in nodes:
+        try:
+            for key in keys or PLAN_TAINTS:
+                remove_taint(client, node, key=key, type=Node)
+        except NotFoundError:
+            continue
+        except BerthError as error:
+            failed.append(node)
+            _LOG.warning(telemetry.UNTAINT_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
+            continue
+        _LOG.info(telemetry.UNTAINTED, **{telemetry.KEY_NODE: node})
+    return tuple(failed)
+
+
+def left_over_nodes(client: KubeClient, plans: Collection[str]) -> tuple[str, ...]:
+    """Return the nodes that carry a taint of a plan, and of none of those named; sorted."""
+    nodes = client.list(NODES, type=Node).items
+    return tuple(sorted(node.metadata.name for node in nodes if any(_is_left_over(t, plans) for t in node.spec.taints)))
+
+
+def is_taint_of(plan: str, taint: Taint) -> bool:
+    """Tell whether a taint was put on for a plan."""
+    if taint.key == ROOM_TAINT:
+        return is_room_taint_of(plan, taint.value)
+    return taint.key == DRAINING_TAINT and taint.value == plan
+
+
+def _is_left_over(taint: Taint, plans: Collection[str]) -> bool:
+    return taint.key in PLAN_TAINTS and not any(is_taint_of(plan, taint) for plan in plans)
+
+
+# --- landing ---------------------------------------------------------------------------------------------------------
+# The look at the cluster after a plan's moves: which sources are free, which replacements wait for a node.
+
+
+def read_freed(client: KubeClient, moves: Collection[PlannedMove]) -> tuple[str, ...]:
+    """Return the moves' sources that are empty now, sorted.
+
+    Pods that were moved may still be on their way out. Others that are keep a node from being free, as they do for the
+    planner: they may never go.
+    """
+    moved = {move.pod_uid for move in moves}
+    sources = sorted({move.source for move in moves if is_dns_subdomain(move.source)})
+    return tuple(source for source in sources if _is_emptied(_pods_where(client, f"spec.nodeName={source}"), moved))
+
+
+def _is_emptied(pods: Iterable[Pod], moved: Container[str]) -> bool:
+    return all(_never_counts(pod) or (pod.is_terminating and pod.metadata.uid in moved) for pod in pods)
+
+
+def is_free(pods: Iterable[Pod]) -> bool:
+    """Tell whether a node with these pods is free: only DaemonSet and mirror pods, and pods on their way out."""
+    return all(_never_counts(pod) or pod.is_terminating for pod in pods)
+
+
+def _never_counts(pod: Pod) -> bool:
+    return pod.belongs_to_node or pod.is_terminal
+
+
+def count_pending(client: KubeClient, moves: Iterable[PlannedMove], since: datetime) -> int:
+    """Return how many pods of the moved pods' controllers were made since then and have no node."""
+    owners = {(move.namespace, move.owner.kind, move.owner.name) for move in moves if move.owner}
+    return sum(is_stranded(pod, owners, since) for pod in _pods_where(client, "spec.nodeName="))
+
+
+def is_stranded(pod: Pod, owners: set[tuple[str, str, str]], since: datetime) -> bool:
+    """Tell whether a pod without a node is one that the plan's evictions brought about."""
+    controller = pod.controller
+    if controller is None or pod.is_terminal or pod.is_terminating:
+        return False
+    if (pod.metadata.namespace, controller.kind, controller.name) not in owners:
+        return False
+    created = pod.metadata.creation_timestamp
+    return created is None or parse_timestamp(created) >= since
+
+
+def _pods_where(client: KubeClient, field_selector: str) -> tuple[Pod, ...]:
+    return client.list(PODS, field_selector=field_selector, type=Pod).items
+
+
+# --- freed nodes -----------------------------------------------------------------------------------------------------
+# What a plan puts on nodes that it freed, a soft taint and annotations, and that it goes when they are needed.
+#
+# All facts are on the node: the mark, an annotation, says when and for whom it was freed and which annotations were
+# put on for that. Mark, taint and annotations come and go in one write each, so nothing can be left halfway.
+
+_TRIES: Final = 8
+_FEW_NODES: Final = 20
+"""Up to so many marked nodes, their pods are listed node by node."""
+
+
+class FreedMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is noted on a freed node."""
+
+    at: str
+    plan: str
+    policy: str = ""
+    annotations: dict[str, str] = {}
+    """What was put on the node beside the mark."""
+
+
+Wanted = Callable[[FreedMark], FreedNodes]
+"""What is to be on a node with such a mark now; by it a policy that has changed or is gone takes its marks back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freeing:
+    """For whom nodes were freed, and what they are to carry."""
+
+    plan: str
+    policy: str
+    carries: FreedNodes
+
+
+def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: Freeing) -> tuple[str, ...]:
+    """Put on nodes that were freed what they are to carry, and return those that carry it; failures are only told."""
+    marked = []
+    for node in nodes if not freeing.carries.nothing else ():
+        try:
+            change_node(client, node, lambda raw: _marked(raw, freeing, format_timestamp(clock.now())))
+        except NotFoundError:
+            continue
+        except BerthError as error:
+            _LOG.warning(telemetry.MARK_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
+            continue
+        marked.append(node)
+        _LOG.info(telemetry.MARKED, **{telemetry.KEY_NODE: node, telemetry.KEY_PLAN: freeing.plan})
+    return tuple(marked)
+
+
+def sweep_freed_nodes(
+    client: KubeClient, read_snapshot: Callable[[], Snapshot], wanted: Wanted | None = None
+) -> tuple[str, ...]:
+    """Take the marks off freed nodes that are needed, or that nobody wants marked; return the nodes that changed.
+
+    A node is needed when a pod is on it, DaemonSet and mirror pods aside, or when one that waits would go there. Where
+    nothing is marked it costs one list of the nodes. What cannot be changed now is left to the next sweep.
+    """
+    marked = {node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked(node)}
+    if not marked:
+        return ()
+    needed = _nodes_in_use(client, marked) | _nodes_waited_for(client, marked, read_snapshot)
+    changed = []
+    for name, node in sorted(marked.items()):
+        mark = read_mark(node.metadata.annotations)
+        keeps = FreedNodes() if mark is None or name in needed else _kept(node, mark, wanted)
+        if _sweep_one(client, name, keeps):
+            changed.append(name)
+    return tuple(changed)
+
+
+def is_marked(node: Node) -> bool:
+    """Tell whether a node carries anything of a freed one."""
+    return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
+
+
+def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
+    """Return the mark among a node's annotations, None if there is none that can be read."""
+    try:
+        return msgspec.json.decode(annotations.get(FREED_ANNOTATION, ""), type=FreedMark)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
+    """Return what of its mark a node keeps."""
+    tainted = any(taint.key == FREED_TAINT for taint in node.taints)
+    if wanted is None:
+        return FreedNodes(taint=tainted, annotations=mark.annotations)
+    now = wanted(mark)
+    annotations = {key: value for key, value in mark.annotations.items() if now.annotations.get(key) == value}
+    return FreedNodes(taint=tainted and now.taint, annotations=annotations)
+
+
+def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
+    """Bring a node to what it keeps, and tell whether anything was written."""
+    try:
+        changed = change_node(client, name, lambda raw: _stripped(raw, keeps))
+    except NotFoundError:
+        return False
+    except BerthError as error:
+        _LOG.warning(telemetry.UNMARK_FAILED, **{telemetry.KEY_NODE: name, telemetry.KEY_ERROR: str(error)})
+        return False
+    if changed:
+        _LOG.info(telemetry.UNMARKED, **{telemetry.KEY_NODE: name})
+    return changed
+
+
+def _nodes_in_use(client: KubeClient, marked: Iterable[str]) -> frozenset[str]:
+    names = frozenset(marked)
+    if len(names) <= _FEW_NODES:
+        pods = [pod for name in sorted(names) for pod in _pods_where(client, f"spec.nodeName={name}")]
+    else:
+        pods = [pod for pod in client.list(PODS, type=Pod).items if pod.spec.node_name in names]
+    return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
+
+
+def _nodes_waited_for(
+    client: KubeClient, marked: Iterable[str], read_snapshot: Callable[[], Snapshot]
+) -> frozenset[str]:
+    if not any(is_pending(pod) for pod in _pods_where(client, "spec.nodeName=")):
+        return frozenset()
+    return nodes_for_waiting_pods(read_snapshot(), marked)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+RawNode = Mapping[str, Any]
+
+
+def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[str, Any] | None]) -> bool:
+    """Read a node and write what is to change, until nobody wrote in between; tell whether anything was written."""
+    conflict: ConflictError | None = None
+    for _ in range(_TRIES):
+        raw = client.get(NODES, name)
+        patch = change(raw)
+        if patch is None:
+            return False
+        patch["metadata"]["resourceVersion"] = raw["metadata"]["resourceVersion"]
+        try:
+            client.merge_patch(NODES, name, patch)
+        except ConflictError as error:
+            conflict = error
+            continue
+        return True
+    raise conflict or AssertionError("unreachable: at least one try is made")
+
+
+def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
+    """Return the patch that marks a node; what somebody else has annotated it with stays and is not ours."""
+    there = raw["metadata"].get("annotations") or {}
+    ours = _annotations_of(there)
+    annotations = {key: value for key, value in freeing.carries.annotations.items() if key not in there or key in ours}
+    mark = FreedMark(at=at, plan=freeing.plan, policy=freeing.policy, annotations=annotations)
+    notes: dict[str, str | None] = dict.fromkeys(ours.keys() - annotations.keys())
+    notes |= {**annotations, FREED_ANNOTATION: msgspec.json.encode(mark).decode()}
+    taint = {"key": FREED_TAINT, "value": freeing.plan, "effect": "PreferNoSchedule"}
+    taints = [*_taints_of_others(raw), *([taint] if freeing.carries.taint else [])]
+    return {"metadata": {"annotations": notes}, "spec": {"taints": taints or None}}
+
+
+def _stripped(raw: RawNode, keeps: FreedNodes) -> dict[str, Any] | None:
+    """Return the patch that leaves on a node what it keeps, None if nothing is to be changed."""
+    there = raw["metadata"].get("annotations") or {}
+    ours = _annotations_of(there)
+    notes: dict[str, str | None] = {
+        key: None for key, value in ours.items() if key not in keeps.annotations and there.get(key) == value
+    }
+    taints = raw["spec"].get("taints") or []
+    others = _taints_of_others(raw)
+    kept = taints if keeps.taint else others
+    if keeps.nothing and FREED_ANNOTATION in there:
+        notes[FREED_ANNOTATION] = None
+    if not notes and kept == taints:
+        return None
+    return {"metadata": {"annotations": notes}, "spec": {"taints": kept or None}}
+
+
+def _taints_of_others(raw: RawNode) -> list[dict[str, Any]]:
+    return [taint for taint in raw["spec"].get("taints") or [] if taint["key"] != FREED_TAINT]
+
+
+def _annotations_of(there: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the annotations that the mark among these names as put on with it."""
+    mark = read_mark(there)
+    return {} if mark is None else mark.annotations
+
+
+# --- cooling nodes ---------------------------------------------------------------------------------------------------
+# The mark of nodes that rest: by it other deschedulers leave alone what a plan has just moved pods off or onto.
+#
+# All facts are on the node, so that a mark is taken off in time whoever put it on, and whoever is there then.
+
+_TRUE = "true"
+
+
+def mark_moved(
+    client: KubeClient, clock: Clock, *, sources: Iterable[str], targets: Iterable[str], cool_down: timedelta
+) -> tuple[str, ...]:
+    """Note on nodes that pods were moved off or onto them, and return those noted; failures are only logged."""
+    left, reached = frozenset(sources), frozenset(targets)
+    noted = []
+    for node in sorted(left | reached):
+        note = partial(_moved, now=clock.now(), cool_down=cool_down, is_source=node in left)
+        try:
+            if cool_down:
+                change_node(client, node, note)
+            else:  # nothing on the node counts for what is written
+                client.merge_patch(NODES, node, note({}))
+        except BerthError as error:
+            _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
+            continue
+        noted.append(node)
+    return tuple(noted)
+
+
+def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
+    """Take the mark off nodes that have rested, and return them; what cannot be changed is the next sweep's."""
+    changed = []
+    for node in client.list(NODES, label_selector=COOLING_LABEL, type=Node).items:
+        name = node.metadata.name
+        try:
+            if change_node(client, name, lambda raw: _rested(raw, clock.now())):
+                changed.append(name)
+        except NotFoundError:
+            continue
+        except BerthError as error:
+            _LOG.warning(telemetry.UNMARK_FAILED, **{telemetry.KEY_NODE: name, telemetry.KEY_ERROR: str(error)})
+    return tuple(changed)
+
+
+def cooling_until(annotations: Mapping[str, str]) -> datetime | None:
+    """Return until when a node rests by its annotations, None where they do not say it."""
+    return read_timestamp(annotations.get(COOLING_UNTIL_ANNOTATION))
+
+
+def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_source: bool) -> dict[str, Any]:
+    """Return the patch of a node off or onto which pods were moved; a rest that lasts longer stays."""
+    at = format_timestamp(now)
+    annotations = {LAST_MOVED_ANNOTATION: at, **({LAST_DEFRAGMENTED_ANNOTATION: at} if is_source else {})}
+    if not cool_down:
+        return {"metadata": {"annotations": annotations}}
+    before = cooling_until(raw["metadata"].get("annotations") or {})
+    annotations[COOLING_UNTIL_ANNOTATION] = format_timestamp(max(now + cool_down, before or now))
+    return {"metadata": {"annotations": annotations, "labels": {COOLING_LABEL: _TRUE}}}
+
+
+def _rested(raw: Mapping[str, Any], now: datetime) -> dict[str, Any] | None:
+    """Return the patch that takes the mark off a node, None while it rests or where there is none."""
+    metadata = raw["metadata"]
+    until = cooling_until(metadata.get("annotations") or {})
+    if COOLING_LABEL not in (metadata.get("labels") or {}) or (until is not None and until > now):
+        return None
+    return {"metadata": {"annotations": {COOLING_UNTIL_ANNOTATION: None}, "labels": {COOLING_LABEL: None}}}

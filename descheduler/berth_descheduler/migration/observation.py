@@ -1,0 +1,154 @@
+"""Owns what is seen of a running plan: its Reservations, the pods concerned and the plan itself, as they were last.
+
+It does not own what that means for a move (`facts`). One watch of the Reservations by label, one of the pods per
+namespace, one of the plan: no move costs a call of its own to be looked at.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Self, TypeVar
+
+from berth_core.errors import BerthError
+from berth_core.labels import PLAN_LABEL
+from berth_core.migration_plans import MigrationPlan, PlannedMove, Room
+from berth_core.names import is_dns_label
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation
+from berth_descheduler.migration.manifests import PlanIdentity
+from berth_descheduler.seen_objects import HasMetadata, SeenObjects
+from berth_kube.client import KubeClient
+from berth_kube.resources import MIGRATION_PLANS, PODS, RESERVATIONS, Resource
+
+_MOST_NAMESPACES_WATCHED: Final = 8
+_JOIN_SECONDS: Final = 5.0
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was seen last, all at one instant."""
+
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    """By `namespace/name`."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """By UID; only those that are to move, those of their controllers, and those that room is made for."""
+
+    plan_exists: bool = True
+    plan_aborted: bool = False
+    """Somebody has asked for the plan to be aborted."""
+
+
+class Observation:
+    """Watches over one plan in threads of its own; use as a context manager."""
+
+    def __init__(
+        self, client: KubeClient, plan: PlanIdentity, moves: Iterable[PlannedMove], rooms: Iterable[Room] = ()
+    ) -> None:
+        self._client = client
+        self._plan = plan
+        self._moves = tuple(moves)
+        self._rooms = tuple(rooms)
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failure: BerthError | None = None
+        self.changed = threading.Event()
+        """Set whenever there is something new to look at, also by those who wait for other things."""
+
+        self._reservations: SeenObjects[Reservation] = SeenObjects()
+        self._plans: SeenObjects[MigrationPlan] = SeenObjects(lambda seen: seen.metadata.uid == plan.uid)
+        self._pods: list[SeenObjects[Pod]] = []
+
+    def __enter__(self) -> Self:
+        """Start watching and wait for the first full look; raises what the API server refused."""
+        selector = f"{PLAN_LABEL}={self._plan.name}"
+        self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
+        self._watch(self._plans, MIGRATION_PLANS, MigrationPlan, field_selector=f"metadata.name={self._plan.name}")
+        for namespace in self._namespaces():
+            pods: SeenObjects[Pod] = SeenObjects(self._concerned())
+            self._pods.append(pods)
+            self._watch(pods, PODS, Pod, namespace=namespace)
+        for listed in [self._reservations.listed, self._plans.listed, *(pods.listed for pods in self._pods)]:
+            while not listed.wait(timeout=0.1):
+                self._raise_failure()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_JOIN_SECONDS)
+
+    def look(self) -> Observed:
+        """Return what is seen now; raises the error that ended a watch."""
+        self._raise_failure()
+        pods = {pod.metadata.uid: pod for seen in self._pods for pod in seen.objects()}
+        reservations = {one.key: one for one in self._reservations.objects()}
+        plans = self._plans.objects()
+        aborted = any(plan.spec.aborted for plan in plans)
+        return Observed(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
+
+    def _namespaces(self) -> list[str | None]:
+        """Return what to watch pods in; [None] is all namespaces at once, where one by one would be too many.
+
+        A name that no namespace can have is left out: nothing is there to be seen.
+        """
+        waiting = {room.namespace for room in self._rooms if not room.is_shape}
+        names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | waiting))
+        return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
+
+    def _concerned(self) -> Callable[[Pod], bool]:
+        """Return what tells the pods that matter here: those to move, all others of their controllers, who waits."""
+        uids = {move.pod_uid for move in self._moves} | {slot.pod_uid for room in self._rooms for slot in room.slots}
+        owners = {(move.namespace, move.owner.kind, move.owner.name) for move in self._moves if move.owner}
+
+        def concerned(pod: Pod) -> bool:
+            if pod.metadata.uid in uids:
+                return True
+            controller = pod.controller
+            return controller is not None and (pod.metadata.namespace, controller.kind, controller.name) in owners
+
+        return concerned
+
+    def _watch(
+        self,
+        seen: SeenObjects[T],
+        resource: Resource,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> None:
+        """Start the thread that keeps what is seen of a kind up to date."""
+        changes = self._client.watch(
+            resource,
+            type=kind,
+            stop=self._stop,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+
+        def run() -> None:
+            try:
+                for event in changes:
+                    if seen.take_in(event):
+                        self.changed.set()
+            except BerthError as error:
+                self._failure = error
+                self.changed.set()
+
+        thread = threading.Thread(target=run, name=f"watch-{resource.plural}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something is new, no longer than that."""
+        self.changed.wait(seconds)
+        self.changed.clear()

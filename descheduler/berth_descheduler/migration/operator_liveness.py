@@ -1,0 +1,269 @@
+"""Owns the answer to whether the operator is alive at this moment, which an eviction needs beside a proven place.
+
+It does not clear up after an operator that is not: `operator_watch` does.
+
+The proof of the hand-over path stays in a Reservation's status when the operator dies, and a replacement that is made
+while nobody gates it loses its place. The Lease tells it apart: a live operator renews it often, and notes on it
+whether pods come back gated at present.
+"""
+
+import threading
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from berth_core.clock import LATEST_UNIX_SECONDS, Clock, parse_timestamp
+from berth_core.errors import BerthError
+from berth_core.labels import HANDOVER_TAINT, PATH_ANNOTATION, PATH_PROVEN, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.names import HANDOVER_SECONDS, OPERATOR_LEASE, OPERATOR_RENEWALS, UNTRIED_SECONDS
+from berth_core.objects import Node
+from berth_core.resources import read_whole_number
+from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests import build_ungate_operations
+from berth_descheduler.settings import CycleSettings
+from berth_kube.client import KubeClient
+from berth_kube.errors import ConflictError, InvalidObjectError, NotFoundError
+from berth_kube.events import remove_taint
+from berth_kube.leases import Lease, LeaseSpec
+from berth_kube.resources import LEASES, NODES, PODS
+
+_ALIVE_SHARE: Final = 2.5 / OPERATOR_RENEWALS
+"""Of the Lease's duration: a renewal that is due may be missed once, and the next one be late."""
+_LOOK_SECONDS: Final = 0.2
+"""Evictions closer together than this are decided on one look."""
+
+
+class OperatorPulse:
+    """Reads the operator's Lease when asked; thread-safe.
+
+    A Lease that is seen to change was renewed after the last look, by our own clock. How long after, only the times in
+    it can tell; one from the future is taken for a clock that differs, and then the last look is what counts.
+    """
+
+    def __init__(self, client: KubeClient, clock: Clock, namespace: str) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._looked_at: float | None = None
+        self._spec: LeaseSpec | None = None
+        self._proven = False
+        self._renewed_at: float | None = None
+        self._failure = ""
+
+    def why_silent(self) -> str:
+        """Return why no pod may be evicted now, "" if the operator is alive."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
+                self._look(now)
+                self._looked_at = now
+            return self._failure or self._judge(now)
+
+    def _look(self, now: float) -> None:
+        try:
+            lease = self._client.get(LEASES, OPERATOR_LEASE, namespace=self._namespace, type=Lease)
+        except NotFoundError:
+            self._failure = "no operator has ever run here; is berth-operator running?"
+            return
+        except BerthError as error:
+            self._failure = f"it is not known whether the operator is alive: {error}"
+            return
+        self._failure = ""
+        self._proven = lease.metadata.annotations.get(PATH_ANNOTATION) == PATH_PROVEN
+        if lease.spec != self._spec:
+            told, seen = self._told_renewal(lease.spec, now), self._looked_at
+            self._renewed_at = max((at for at in (told, seen) if at is not None), default=None)
+            self._spec = lease.spec
+
+    def _told_renewal(self, spec: LeaseSpec, now: float) -> float | None:
+        """Return when the Lease was renewed by its own words, None if they cannot be true by our clock."""
+        if spec.renew_time is None:
+            return None
+        age_seconds = (self._clock.now() - parse_timestamp(spec.renew_time)).total_seconds()
+        return now - age_seconds if age_seconds >= 0 else None
+
+    def _judge(self, now: float) -> str:
+        spec = self._spec
+        if spec is None or not spec.holder_identity:
+            return "no operator holds its lease; is berth-operator running?"
+        if self._renewed_at is None:
+            return "the operator has not yet been seen to renew its lease"
+        silent_seconds = now - self._renewed_at
+        if silent_seconds > (spec.lease_duration_seconds or 0) * _ALIVE_SHARE:
+            return f"the operator has been silent for {silent_seconds:.0f} s; is berth-operator running?"
+        return "" if self._proven else "the operator's dry-run pods do not come back gated now; is its webhook up?"
+
+
+# --- operator watch --------------------------------------------------------------------------------------------------
+# What the descheduler does for an operator that has fallen silent: its gates and guards are taken off.
+#
+# It does not touch placeholders: they end by their own deadline. Silence is watched, not reckoned: an operator is
+# silent when its Lease was seen unchanged for its duration and the limit on top, while the API server answered. So an
+# operator that was away together with the API server, or with this process, has that time to come back, and clocks
+# need not agree.
+#
+# A gate comes off first: its pod may be waiting for a place that is free already. The guard of that place then stays,
+# as under a living operator, until the pod runs or has had a full time with a scheduler: an operator that comes back
+# finds either a pod that runs, or one whose place is still kept.
+
+_LOG = structlog.get_logger(__name__)
+_JOIN_SECONDS: Final = 5.0
+_TRIES: Final = 8
+_LONGEST_STEP_LOOKS: Final = 2
+"""A longer pause between two looks counts as this many usual ones: the Lease was not watched meanwhile."""
+
+_GATED_REASON: Final = "SchedulingGated"
+
+RawPod = dict[str, Any]
+
+
+def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
+    """Take our gate off a pod as it is by now; return whether it was there."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    keys = {telemetry.KEY_POD: f"{namespace}/{name}"}
+    try:
+        for tries_left in reversed(range(_TRIES)):
+            operations = build_ungate_operations(pod)
+            if not operations:
+                return False
+            try:
+                client.json_patch(PODS, name, operations, namespace=namespace)
+                break
+            except (ConflictError, InvalidObjectError):
+                known, pod = pod, client.get(PODS, name, namespace=namespace)
+                if not tries_left or pod["metadata"]["resourceVersion"] == known["metadata"]["resourceVersion"]:
+                    raise  # the pod has not changed: the patch itself is refused
+    except BerthError as error:
+        _LOG.warning(telemetry.CALL_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
+        return False
+    _LOG.warning(telemetry.UNGATED, **keys)
+    return True
+
+
+def _unguard(client: KubeClient, node: str) -> bool:
+    """Take our guard off a node; return whether that was done."""
+    try:
+        remove_taint(client, node, key=HANDOVER_TAINT, type=Node)
+    except BerthError as error:
+        _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
+        return False
+    _LOG.warning(telemetry.UNGUARDED, **{telemetry.KEY_NODE: node})
+    return True
+
+
+def is_past(deadline: str, now: datetime, stale_seconds: float) -> bool:
+    """Return whether a guard's deadline (unix seconds) is long past; a value that is no such time has none left."""
+    seconds = read_whole_number(deadline, most=LATEST_UNIX_SECONDS)
+    return seconds is None or now.timestamp() > seconds + stale_seconds
+
+
+def _node_of_slot(pod: RawPod) -> str:
+    """Return the node that the note of a pod names, "" where it has none."""
+    note = (pod["metadata"].get("annotations") or {}).get(SLOT_ANNOTATION, "")
+    return note.split("/")[2] if note.count("/") > 1 else ""
+
+
+def _is_waiting(pod: RawPod) -> bool:
+    """Return whether a pod does not run yet, and may."""
+    return pod["metadata"].get("deletionTimestamp") is None and pod.get("status", {}).get("phase") in {None, "Pending"}
+
+
+def _is_tried(pod: RawPod) -> bool:
+    """Return whether a scheduler has said anything of a pod since it was gated."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    said = next((one.get("reason", "") for one in conditions if one["type"] == "PodScheduled"), "")
+    return said not in {"", _GATED_REASON}
+
+
+def _full_time_seconds(*, is_tried: bool) -> float:
+    return HANDOVER_SECONDS if is_tried else UNTRIED_SECONDS
+
+
+class OperatorWatch:
+    """Looks after a silent operator from time to time, in a thread; use as a context manager."""
+
+    def __init__(self, client: KubeClient, clock: Clock, namespace: str, *, every: float, stale: float) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._every_seconds = every
+        self._stale_seconds = stale
+        self._looked_at = clock.monotonic()
+        self._lease: Lease | None = None
+        self._silent_seconds = 0.0
+        self._waiting: dict[tuple[str, bool], float] = {}
+        """Uid of a pod that waits, and whether a scheduler has tried it, to the seconds for which it was seen so."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="operator watch", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(_JOIN_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_seconds):
+            try:
+                self.look()
+            except BerthError as error:
+                _LOG.warning(telemetry.WATCHDOG_FAILED, **{telemetry.KEY_ERROR: str(error)})
+
+    def look(self) -> int:
+        """Look at the Lease, and take off what a silent operator left; return how many gates and guards that were."""
+        now = self._clock.monotonic()
+        step, self._looked_at = min(now - self._looked_at, _LONGEST_STEP_LOOKS * self._every_seconds), now
+        known, self._lease = self._lease, self._read_lease()
+        is_unchanged = (known and known.spec.renew_time) == (self._lease and self._lease.spec.renew_time)
+        self._silent_seconds = self._silent_seconds + step if is_unchanged else 0.0
+        duration_seconds = (self._lease.spec.lease_duration_seconds or 0) if self._lease else 0
+        if self._silent_seconds <= duration_seconds + self._stale_seconds:
+            self._waiting.clear()
+            return 0
+        pods = self._client.list(PODS, label_selector=RESERVATION_LABEL).items
+        return self._ungate_pods(pods) + self._unguard_nodes(self._nodes_to_keep(pods, step))
+
+    def _read_lease(self) -> Lease | None:
+        try:
+            return self._client.get(LEASES, OPERATOR_LEASE, namespace=self._namespace, type=Lease)
+        except NotFoundError:
+            return None
+
+    def _ungate_pods(self, pods: Iterable[RawPod]) -> int:
+        now = self._clock.now()
+        gated = [pod for pod in pods if build_ungate_operations(pod)]
+        ages = ((pod, now - parse_timestamp(pod["metadata"]["creationTimestamp"])) for pod in gated)
+        return sum(_ungate(self._client, pod) for pod, age in ages if age.total_seconds() > self._stale_seconds)
+
+    def _nodes_to_keep(self, pods: Iterable[RawPod], step_seconds: float) -> set[str]:
+        """Return the nodes of the slots whose pods have not had a full time with a scheduler yet."""
+        nodes = {(pod["metadata"]["uid"], _is_tried(pod)): _node_of_slot(pod) for pod in pods if _is_waiting(pod)}
+        known, self._waiting = self._waiting, {}
+        for one in nodes:
+            self._waiting[one] = known[one] + step_seconds if one in known else 0.0
+        return {node for one, node in nodes.items() if self._waiting[one] < _full_time_seconds(is_tried=one[1])}
+
+    def _unguard_nodes(self, kept: set[str]) -> int:
+        now, count = self._clock.now(), 0
+        for node in self._client.list(NODES, type=Node).items:
+            guards = [taint.value for taint in node.spec.taints if taint.key == HANDOVER_TAINT]
+            is_left_over = any(is_past(value, now, self._stale_seconds) for value in guards)
+            if is_left_over and node.metadata.name not in kept:
+                count += _unguard(self._client, node.metadata.name)
+        return count
+
+
+def watch_operator(client: KubeClient, clock: Clock, settings: CycleSettings) -> OperatorWatch:
+    """Return what looks after the operator of Berth's own namespace, as often as the settings say."""
+    execution = settings.execution
+    return OperatorWatch(
+        client,
+        clock,
+        settings.namespace,
+        every=execution.watchdog_seconds,
+        stale=execution.stale_operator_seconds,
+    )

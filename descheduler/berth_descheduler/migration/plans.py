@@ -1,0 +1,291 @@
+"""Owns how a plan comes into the API: created, or filled in where somebody asked for it, and in which phase it begins.
+
+It does not own what is in the plan (`planner`), nor what becomes of it (`carrying_out`, `leftovers`).
+"""
+
+import secrets
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final, assert_never
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from berth_core import migration_plans, policies
+from berth_core.clock import Clock, format_timestamp
+from berth_core.errors import PermanentError
+from berth_core.migration_plans import (
+    MigrationPlan,
+    MigrationPlanSpec,
+    MigrationPlanStatus,
+    PlannedMove,
+    PlanPhase,
+    Predicted,
+    RunMode,
+)
+from berth_core.names import DESCHEDULER_LEASE, LEADER_LEASE, plan_name, requested_plan_name
+from berth_core.policies import DeschedulerPolicy
+from berth_core.reservations import ObjectReference
+from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests import build_plan, build_plan_filling, build_status_patch, plan_labels
+from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.planner import Plan
+from berth_descheduler.report.node_map import note_nodes
+from berth_descheduler.settings import Approval, CycleSettings
+from berth_descheduler.telemetry import COMPONENT, EventReason, PodEventReason, PolicyEventReason
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, InvalidObjectError, NotFoundError
+from berth_kube.events import record_event
+from berth_kube.leases import LeaseHolder
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+
+_LOG = structlog.get_logger(__name__)
+
+_UNDECIDED = frozenset({Verdict.LEASE_HELD, Verdict.STOPPED, Verdict.PLAN_DELETED})
+"""Verdicts after which a plan that was asked for is still to be made, or is no more."""
+
+
+def publish_plan(
+    client: KubeClient, clock: Clock, settings: CycleSettings, found: Plan, request: MigrationPlan | None
+) -> MigrationPlan:
+    """Put a plan into the API, approved at once where nobody is to be asked; fill in the one that was asked for.
+
+    Raises `NotFoundError` where that has been deleted meanwhile.
+    """
+    spec = build_spec(clock, settings, found)
+    if request is None:
+        name = settings.plan_name or plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
+        published = client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
+    else:
+        name = request.metadata.name
+        published = client.merge_patch(MIGRATION_PLANS, name, build_plan_filling(spec), type=MigrationPlan)
+    if not published.spec.aborted:
+        _write_phase(client, name, PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED)
+    _LOG.info(telemetry.PLAN_PUBLISHED, **{telemetry.KEY_PLAN: name, telemetry.KEY_MOVES: len(spec.moves)})
+    return published
+
+
+def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationPlanSpec:
+    """Return what a plan says that is published now."""
+    approve_before = None
+    if settings.mode is RunMode.APPROVE:
+        approve_before = format_timestamp(clock.now() + timedelta(seconds=settings.approval_seconds))
+    return MigrationPlanSpec(
+        policy=settings.policy,
+        trigger=settings.trigger,
+        mode=settings.mode,
+        objective=found.objective,
+        approved=settings.approval is Approval.AUTO,
+        approve_before=approve_before,
+        moves=found.moves,
+        rooms=found.rooms,
+        predicted=replace(found.predicted, nodes=len(found.before.nodes)),
+        nodes_before=note_nodes(found),
+    )
+
+
+def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, outcome: Outcome) -> None:
+    """Say on a plan that was asked for what came of that, where no moves came of it."""
+    if outcome.published or outcome.plan is not None or outcome.verdict in _UNDECIDED:
+        return
+    nothing = outcome.verdict is Verdict.NOTHING_TO_MOVE
+    if nothing:
+        predicted = Predicted(nodes=outcome.forecast.nodes, moves=0, waves=0)
+        filling = {"spec": {"moves": [], "predicted": msgspec.to_builtins(predicted)}}
+        try:
+            client.merge_patch(MIGRATION_PLANS, request.metadata.name, filling)
+        except NotFoundError:
+            return
+    end_plan(client, clock, request, PlanPhase.SUCCEEDED if nothing else PlanPhase.ABORTED, outcome.sentence)
+
+
+def end_plan(client: KubeClient, clock: Clock, plan: MigrationPlan, phase: PlanPhase, message: str) -> None:
+    """End a plan of which nothing was begun, in a phase and with a sentence; one that is gone needs none."""
+    status = MigrationPlanStatus(phase=phase, message=message, completion_time=format_timestamp(clock.now()))
+    try:
+        client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
+    except NotFoundError:
+        return
+    _LOG.info(telemetry.PLAN_ENDED, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_MESSAGE: message})
+
+
+def _write_phase(client: KubeClient, name: str, phase: PlanPhase) -> None:
+    patch = build_status_patch(MigrationPlanStatus(phase=phase))
+    del patch["status"]["moves"]
+    client.merge_patch(MIGRATION_PLANS, name, patch, subresource="status")
+
+
+# --- announcements ---------------------------------------------------------------------------------------------------
+# The telling of what happened to a plan, a policy or a pod: as an event on it, for `kubectl describe`.
+
+_PATIENCE_SECONDS: Final = 5.0
+"""How long each event of an eviction may keep a thread."""
+
+
+def announce(
+    client: KubeClient,
+    clock: Clock,
+    about: MigrationPlan | DeschedulerPolicy,
+    reason: EventReason | PolicyEventReason,
+    message: str,
+    *,
+    bad: bool = False,
+) -> None:
+    """Record an event on a plan or a policy, a warning where it is bad; one that cannot be recorded is only logged."""
+    record_event(
+        client,
+        regarding=_refer_to(about),
+        reason=reason.value,
+        message=message,
+        type="Warning" if bad else "Normal",
+        reporting_component=COMPONENT,
+        clock=clock,
+    )
+
+
+def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: PlannedMove) -> None:
+    """Record on an evicted pod and on its controller from where to where it goes, and for which plan."""
+    pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
+    regarded = [(pod, "evicted")]
+    if move.owner is not None:
+        regarded.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
+    for regarding, what in regarded:
+        record_event(
+            client.within(_PATIENCE_SECONDS),
+            regarding=regarding,
+            reason=PodEventReason.EVICTED.value,
+            message=f"{what} from {move.source} by the plan {plan}; its replacement has a place on {move.target}",
+            reporting_component=COMPONENT,
+            clock=clock,
+        )
+
+
+def _refer_to(about: MigrationPlan | DeschedulerPolicy) -> ObjectReference:
+    match about:
+        case MigrationPlan():
+            kind, api_version = migration_plans.KIND, migration_plans.API_VERSION
+        case DeschedulerPolicy():
+            kind, api_version = policies.KIND, policies.API_VERSION
+        case _:
+            assert_never(about)
+    return ObjectReference(api_version=api_version, kind=kind, name=about.metadata.name, uid=about.metadata.uid)
+
+
+# --- leases ----------------------------------------------------------------------------------------------------------
+# Which Leases the descheduler takes: that of runs, one at a time, and that of the replica that serves policies.
+
+
+def run_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
+    """Return the holder of the Lease of runs; one that is kept knows from before how long another has been silent."""
+    return _lease(client, clock, settings, DESCHEDULER_LEASE)
+
+
+def leader_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
+    """Return the holder of the Lease of the replica that serves the policies."""
+    return _lease(client, clock, settings, LEADER_LEASE)
+
+
+def _lease(client: KubeClient, clock: Clock, settings: CycleSettings, name: str) -> LeaseHolder:
+    return LeaseHolder(
+        client,
+        settings.namespace,
+        name,
+        settings.identity,
+        duration_seconds=settings.lease_seconds,
+        clock=clock,
+    )
+
+
+# --- plan requests ---------------------------------------------------------------------------------------------------
+# What people ask of the service through API objects: a run of a policy, an approval, an abort.
+
+REQUEST_TRIGGER = "Request"
+"""What a plan that somebody asked for says of its trigger."""
+
+
+class PlanStateError(PermanentError):
+    """The plan is not in a state in which this can be asked of it."""
+
+
+def request_run(
+    client: KubeClient,
+    clock: Clock,
+    policy: str,
+    *,
+    mode: RunMode | None = None,
+    requested_by: str = "",
+    idempotency_key: str = "",
+) -> MigrationPlan:
+    """Ask for a run of a policy and return the plan that it will fill, in the phase Requested.
+
+    Without a mode the policy's counts. A key makes asking again the same as asking once: the plan that is there is
+    returned, however far it is. Raises `NotFoundError` where there is no such policy, and `PlanStateError` where the
+    key was used for another request.
+    """
+    wanted = client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
+    spec = MigrationPlanSpec(
+        policy=policy, trigger=REQUEST_TRIGGER, mode=mode or wanted.spec.mode, requested_by=requested_by
+    )
+    name = plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
+    if idempotency_key:
+        name = requested_plan_name(requested_by, idempotency_key)
+    try:
+        return client.create(MIGRATION_PLANS, build_requested_plan(name, spec), type=MigrationPlan)
+    except AlreadyExistsError:
+        found = client.get(MIGRATION_PLANS, name, type=MigrationPlan)
+    asked = (found.spec.policy, found.spec.requested_by, found.spec.mode if mode else None)
+    if asked != (policy, requested_by, mode):
+        raise PlanStateError(f"the key was used for another request: plan {name} is of policy {found.spec.policy}")
+    return found
+
+
+def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
+    """Let a plan be carried out and return it; raises `NotFoundError`, or `PlanStateError` where it is too late.
+
+    `asked_by` is noted, unless somebody approved it before.
+    """
+    found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+    if found.spec.mode is RunMode.PLAN:
+        raise PlanStateError(f"plan {plan} is only shown: run policy {found.spec.policy} in the mode Approve or Auto")
+    if found.phase.terminal:
+        raise PlanStateError(f"plan {plan} is over: it is {found.phase.value}")
+    if found.spec.aborted:
+        raise PlanStateError(f"plan {plan} is being aborted")
+    if found.phase is PlanPhase.REQUESTED:
+        raise PlanStateError(f"plan {plan} has no moves yet: wait until it is Proposed")
+    return _decide(client, plan, "approved", "" if found.spec.approved else asked_by)
+
+
+def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
+    """Ask that a plan is brought to a safe end and return it; raises `NotFoundError`, or `PlanStateError` if it is.
+
+    `asked_by` is noted, unless somebody had it aborted before.
+    """
+    found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+    if found.phase.terminal:
+        raise PlanStateError(f"plan {plan} is over: it is {found.phase.value}")
+    return _decide(client, plan, "aborted", "" if found.spec.aborted else asked_by)
+
+
+def _decide(client: KubeClient, plan: str, decision: str, asked_by: str) -> MigrationPlan:
+    """Set a field of a plan with a note of who asked for it, without the note where somebody else was a moment before.
+
+    The API server keeps the first note, and refuses the write that would change it.
+    """
+    spec: dict[str, bool | str] = {decision: True}
+    if asked_by:
+        with suppress(InvalidObjectError):
+            body = {"spec": {**spec, f"{decision}By": asked_by}}
+            return client.merge_patch(MIGRATION_PLANS, plan, body, type=MigrationPlan)
+    return client.merge_patch(MIGRATION_PLANS, plan, {"spec": spec}, type=MigrationPlan)
+
+
+def build_requested_plan(name: str, spec: MigrationPlanSpec) -> dict[str, object]:
+    """Return a plan that is asked for: without moves, which the service finds."""
+    return {
+        "apiVersion": migration_plans.API_VERSION,
+        "kind": migration_plans.KIND,
+        "metadata": {"name": name, "labels": plan_labels(spec.policy)},
+        "spec": msgspec.to_builtins(spec),
+    }

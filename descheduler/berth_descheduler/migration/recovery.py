@@ -1,0 +1,169 @@
+"""Owns what an interrupted run left behind: which plan is continued, which is aborted, and that nothing else stays.
+
+It does not continue a plan itself: the cycle does. It runs while the Lease is held, so no other run is alive.
+"""
+
+from datetime import datetime
+from enum import Enum, auto
+
+import structlog
+from msgspec.structs import replace
+
+from berth_core.clock import Clock, format_timestamp, parse_timestamp
+from berth_core.errors import BerthError, InputError
+from berth_core.labels import PLAN_LABEL
+from berth_core.migration_plans import (
+    MigrationPlan,
+    MigrationPlanStatus,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PlanPhase,
+    Room,
+    RoomReason,
+    RoomState,
+    RoomStatus,
+)
+from berth_core.names import LONGEST_LABEL_VALUE
+from berth_core.reservations import Reservation
+from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests import build_status_patch
+from berth_descheduler.migration.nodes import left_over_nodes, untaint_nodes
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Fate(Enum):
+    """What becomes of a plan that a new run finds."""
+
+    CONTINUE = auto()
+    ABORT_AS_OLD = auto()
+    ABORT_AS_SUPERSEDED = auto()
+    ABORT_AS_NOT_BEGUN = auto()
+    ABORT_AS_ASKED = auto()
+    LEAVE = auto()
+
+
+_ABORT_MESSAGES = {
+    Fate.ABORT_AS_OLD: "aborted: the run was interrupted too long ago to be continued",
+    Fate.ABORT_AS_SUPERSEDED: "aborted: it was never approved, and a new run makes a new plan",
+    Fate.ABORT_AS_NOT_BEGUN: (
+        "aborted: only the berth run that makes a plan without spec.mode begins it; "
+        "a plan for the service names its policy and says mode: Approve"
+    ),
+    Fate.ABORT_AS_ASKED: "aborted: somebody asked for it before it began",
+}
+
+
+def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> Fate:
+    """Decide what becomes of a plan; one that began is continued while it is young.
+
+    One that is aborted in its middle is continued, too: its end is to bring home the pods that it has evicted.
+
+    A plan with a mode that has not been begun is the service's (`policy_service`), whoever looks here. One without is
+    begun by the run that made it, which waits for its approval itself: any user could have written it.
+    """
+    if plan.phase.terminal:
+        return Fate.LEAVE
+    return _judge_begun(plan, now, adoption_seconds) if plan.phase is PlanPhase.RUNNING else _judge_unbegun(plan)
+
+
+def _judge_unbegun(plan: MigrationPlan) -> Fate:
+    if plan.spec.mode is not None:
+        return Fate.LEAVE
+    if plan.spec.aborted:
+        return Fate.ABORT_AS_ASKED
+    return Fate.ABORT_AS_NOT_BEGUN if plan.spec.approved else Fate.ABORT_AS_SUPERSEDED
+
+
+def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> Fate:
+    try:
+        begun = plan.status.start_time or plan.metadata.creation_timestamp
+        age_seconds = (now - parse_timestamp(begun)).total_seconds() if begun else 0.0
+    except InputError:
+        return Fate.ABORT_AS_OLD
+    return Fate.CONTINUE if age_seconds <= adoption_seconds else Fate.ABORT_AS_OLD
+
+
+def clear_leftovers(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
+    """Abort and untaint what is left of runs that are over; return the plans to be continued, oldest first.
+
+    A plan that cannot be aborted is left to the next look: it stands in the way of no other.
+    """
+    continued = []
+    for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
+        match judge_plan(plan, clock.now(), adoption_seconds):
+            case Fate.LEAVE:
+                continue
+            case Fate.CONTINUE:
+                continued.append(plan)
+            case fate:
+                try:
+                    abort_plan(client, plan, clock, _ABORT_MESSAGES[fate])
+                except BerthError as error:
+                    keys = {telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)}
+                    _LOG.warning(telemetry.CHORE_FAILED, **keys)
+    live = {plan.metadata.name for plan in continued}
+    untaint_nodes(client, left_over_nodes(client, live))
+    return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
+
+
+def abort_plan(
+    client: KubeClient, plan: MigrationPlan, clock: Clock, message: str, phase: PlanPhase = PlanPhase.ABORTED
+) -> None:
+    """End a plan that is not carried out (further): release its places, then say so in its status."""
+    release_reservations(client, plan.metadata.name)
+    status = replace(
+        plan.status,
+        phase=phase,
+        message=message,
+        completion_time=format_timestamp(clock.now()),
+        moves=tuple(map(_aborted, plan.move_statuses)),
+        rooms=tuple(map(_aborted_room, plan.spec.rooms, plan.room_statuses)),
+    )
+    try:
+        client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
+    except NotFoundError:
+        return
+    _LOG.warning(telemetry.PLAN_ABORTED, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_MESSAGE: message})
+
+
+def release_reservations(client: KubeClient, plan: str) -> None:
+    """Delete the Reservations of a plan that still hold something; where one cannot be, its TTL releases it."""
+    if len(plan) > LONGEST_LABEL_VALUE:
+        return  # it has none: its name is the value of their label
+    for found in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
+        if found.phase.terminal:
+            continue
+        try:
+            client.delete(RESERVATIONS, found.metadata.name, namespace=found.metadata.namespace)
+        except NotFoundError:
+            continue
+        except BerthError as error:
+            keys = {telemetry.KEY_RESERVATION: found.key, telemetry.KEY_ERROR: str(error)}
+            _LOG.warning(telemetry.RELEASE_FAILED, **keys)
+
+
+def _aborted(status: MoveStatus) -> MoveStatus:
+    """Return the last state of a move whose plan is aborted; if its pod was evicted, nobody saw it land."""
+    if status.state.terminal:
+        return status
+    state = MoveState.FAILED if status.state is MoveState.EVICTED else MoveState.SKIPPED
+    return replace(status, state=state, reason=MoveReason.INTERRUPTED.value, message="the run was interrupted")
+
+
+def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:
+    """Return the last state of a room whose plan is aborted."""
+    if status.has_ended(room):
+        return status
+    reason, message = RoomReason.INTERRUPTED.value, "the run was interrupted"
+    return replace(status, state=RoomState.RELEASED, reason=reason, message=message)
+
+
+def status_of_new_run(clock: Clock, plan: MigrationPlan) -> MigrationPlanStatus:
+    """Return the status with which a run begins; of a plan that is continued, what was recorded stays."""
+    start = plan.status.start_time or format_timestamp(clock.now())
+    return replace(plan.status, phase=PlanPhase.RUNNING, start_time=start, moves=plan.move_statuses)

@@ -1,0 +1,314 @@
+"""Owns the keeping of the rooms of a running plan for whom they are made: looks, acts as `rooms` decides, and tells.
+
+It does not own the moves that make the rooms: it says which of these are not needed any more (`excuse`).
+
+Like the moves, the rooms are driven by what is: a run that is killed leaves Reservations that wait, and the next goes
+on from what it sees. Only that a room has ended is read again from the plan's status.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, assert_never
+
+import msgspec
+import structlog
+
+from berth_core.clock import Clock, parse_timestamp
+from berth_core.errors import BerthError, PermanentError, RetryableError
+from berth_core.labels import ROOM_TAINT
+from berth_core.migration_plans import MigrationPlan, MoveReason, Room, RoomReason, RoomSlot, RoomState, RoomStatus
+from berth_core.reservations import Reservation, expires_at
+from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests import PlanIdentity, build_room_reservation, ttl_from
+from berth_descheduler.migration.move_controller import backoff_seconds
+from berth_descheduler.migration.move_facts import MoveProgress
+from berth_descheduler.migration.nodes import untaint_nodes
+from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.rooms import (
+    AskForRoom,
+    EndRoom,
+    Hold,
+    KeepRoom,
+    RoomFacts,
+    RoomProgress,
+    RoomStep,
+    next_room_step,
+    see_room,
+    start_rooms,
+    takers,
+)
+from berth_descheduler.migration.worker_pool import BackgroundCalls
+from berth_descheduler.settings import ExecutionSettings
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, NotFoundError
+from berth_kube.resources import PODS, RESERVATIONS
+
+# --- room calls ------------------------------------------------------------------------------------------------------
+# The calls that are made for a room: asking for it, keeping it for longer, giving it back; and their answers.
+#
+# It does not decide when (`rooms`) and does not repeat what was refused: the next look at the room does.
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RoomAnswer:
+    """What came of asking for room; neither `created` nor `refusal`: try again."""
+
+    created: bool = False
+    refusal: RoomReason = RoomReason.NONE
+    detail: str = ""
+
+
+def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room, ttl: timedelta) -> RoomAnswer:
+    """Look at the pods that wait and create the Reservation of a room; one that is there is ours, by its name."""
+    raw_pods: dict[str, dict[str, Any]] = {}
+    try:
+        for slot in room.slots:
+            if not slot.pod_uid:
+                continue
+            raw_pods[slot.pod_uid] = client.get(PODS, slot.pod, namespace=room.namespace)
+            if refused := _why_not_waiting(raw_pods[slot.pod_uid], room, slot):
+                return refused
+        client.create(RESERVATIONS, build_room_reservation(plan, index, room, raw_pods, ttl))
+    except AlreadyExistsError:
+        pass
+    except NotFoundError as error:
+        return RoomAnswer(refusal=RoomReason.POD_GONE, detail=f"a pod is not there any more: {error}")
+    except PermanentError as error:
+        return RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail=str(error))
+    except RetryableError as error:
+        return RoomAnswer(detail=str(error))
+    return RoomAnswer(created=True)
+
+
+def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAnswer | None:
+    """Return why a live pod is not the one that room was planned for; one that got a node is seen to by the watch."""
+    if raw["metadata"]["uid"] != slot.pod_uid:
+        text = f"another pod has the name {room.namespace}/{slot.pod} by now"
+        return RoomAnswer(refusal=RoomReason.POD_GONE, detail=text)
+    if raw["metadata"].get("deletionTimestamp"):
+        return RoomAnswer(refusal=RoomReason.POD_GONE, detail=f"pod {room.namespace}/{slot.pod} is being deleted")
+    return None
+
+
+def keep_for_longer(client: KubeClient, seen: Reservation, now: datetime, ttl: timedelta) -> None:
+    """Let a Reservation live so much longer from now on; where that fails, it is tried again while there is time."""
+    patch = {"spec": {"ttl": ttl_from(now, seen, ttl)}}
+    try:
+        client.merge_patch(RESERVATIONS, seen.metadata.name, patch, namespace=seen.metadata.namespace)
+    except NotFoundError:
+        return
+    except BerthError as error:
+        keys = {telemetry.KEY_RESERVATION: seen.key, telemetry.KEY_ERROR: str(error)}
+        _LOG.warning(telemetry.CALL_FAILED, **keys)
+
+
+def give_back(client: KubeClient, room: Room, reservation: str) -> None:
+    """Delete the Reservation of a room; where that fails, its TTL releases the places."""
+    keys = {telemetry.KEY_RESERVATION: f"{room.namespace}/{reservation}"}
+    try:
+        client.delete(RESERVATIONS, reservation, namespace=room.namespace)
+    except NotFoundError:
+        return
+    except BerthError as error:
+        _LOG.warning(telemetry.RELEASE_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
+        return
+    _LOG.info(telemetry.RELEASED, **keys)
+
+
+def open_nodes(client: KubeClient, nodes: Iterable[str]) -> None:
+    """Let nodes be used again by everybody; where that fails, the end of the plan tries it again."""
+    untaint_nodes(client, nodes, ROOM_TAINT)
+
+
+_READY: Final = frozenset({Hold.WAITING, Hold.HELD, Hold.TAKEN})
+
+
+@dataclass(frozen=True, slots=True)
+class RoomTools:
+    """What the keeper works with."""
+
+    client: KubeClient
+    clock: Clock
+    settings: ExecutionSettings
+    calls: BackgroundCalls
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProgress:
+    """How the plan fares otherwise; `stopping_since` in monotonic seconds."""
+
+    moves: Sequence[MoveProgress]
+    lost_sources: Collection[str]
+    """Nodes on which a pod has to stay that was to leave."""
+
+    stop: MoveReason = MoveReason.NONE
+    stopping_since: float | None = None
+
+
+class RoomKeeper:
+    """Keeps the rooms of one plan; without rooms it does nothing."""
+
+    def __init__(self, tools: RoomTools, plan: MigrationPlan) -> None:
+        self._tools = tools
+        self._plan = PlanIdentity.of(plan)
+        self._rooms = start_rooms(plan)
+
+    @property
+    def statuses(self) -> tuple[RoomStatus, ...]:
+        """Return the rooms' statuses, in the order of the plan."""
+        return tuple(one.status for one in self._rooms)
+
+    @property
+    def are_asked_for(self) -> bool:
+        """Tell whether every room's Reservation waits on its nodes, or the room is over."""
+        return all(one.ended or one.hold in _READY for one in self._rooms)
+
+    @property
+    def are_over(self) -> bool:
+        """Tell whether nothing more is to be done for any room."""
+        return all(one.ended and not one.in_flight for one in self._rooms)
+
+    def excuse(self, progress: MoveProgress) -> None:
+        """Take back a move that no room needs any more; one whose pod was evicted goes on all the same."""
+        served = [one for one in self._rooms if progress.index in one.moves]
+        if not served or any(one.is_wanted for one in served):
+            return
+        progress.refusal = MoveReason.ROOM_NOT_NEEDED
+        progress.refusal_detail = f"it serves no room any more: {_describe(served[0])}"
+
+    def tend(self, observed: Observed, plan: PlanProgress) -> None:
+        """Look at every room once, decide and act."""
+        now, timeouts = self._tools.clock.monotonic(), self._tools.settings.timeouts
+        for one in self._rooms:
+            if one.ended or one.in_flight:
+                continue
+            facts = _beside_moves(one, see_room(one, observed, now, timeouts.gap_seconds), plan, now)
+            self._act(one, next_room_step(facts, timeouts, now), observed.reservations.get(one.key))
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+
+    def _act(self, one: RoomProgress, step: RoomStep, seen: Reservation | None) -> None:
+        match step:
+            case AskForRoom():
+                self._ask(one)
+            case KeepRoom():
+                self._set_status(one, step.state, message=step.message, seen=seen)
+                self._renew(one, seen)
+            case EndRoom():
+                self._end(one, step, seen)
+            case _:
+                assert_never(step)
+
+    def _ask(self, one: RoomProgress) -> None:
+        if one.retry_at is not None and self._tools.clock.monotonic() < one.retry_at:
+            return
+        client, ttl = self._tools.client, self._tools.settings.ttl
+        self._tools.calls.make_for(
+            one,
+            lambda: ask_for_room(client, self._plan, one.index, one.room, ttl),
+            lambda answer: self._asked(one, answer),
+        )
+
+    def _asked(self, one: RoomProgress, answer: RoomAnswer) -> None:
+        if answer.created:
+            one.asked_at = self._tools.clock.monotonic()
+            _LOG.info(telemetry.RESERVED, **self._keys(one))
+            return
+        one.refusal, one.refusal_detail = answer.refusal, answer.detail
+        if not answer.refusal:
+            one.retry_at = self._tools.clock.monotonic() + backoff_seconds(one.attempts)
+            one.attempts += 1
+            _LOG.info(telemetry.CALL_FAILED, **self._keys(one), **{telemetry.KEY_MESSAGE: answer.detail})
+
+    def _renew(self, one: RoomProgress, seen: Reservation | None) -> None:
+        """Let a Reservation live on while its room is waited for; if this run dies, it ends in time."""
+        client, ttl, now = self._tools.client, self._tools.settings.ttl, self._tools.clock.now()
+        if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
+            self._tools.calls.make_for(one, lambda: keep_for_longer(client, seen, now, ttl))
+
+    def _end(self, one: RoomProgress, step: EndRoom, seen: Reservation | None) -> None:
+        """End a room; its nodes are open to everybody again, as far as no other room needs them."""
+        one.ended = True
+        self._set_status(one, step.state, step.reason, step.message, seen=seen)
+        needed = {node for other in self._rooms if not other.ended for node in other.room.nodes}
+        nodes = [node for node in one.room.nodes if node not in needed]
+        client, now, ttl = self._tools.client, self._tools.clock.now(), self._tools.settings.reservation_ttl
+
+        def wind_up() -> None:
+            if step.release and (one.asked_at is not None or seen is not None):
+                give_back(client, one.room, one.reservation)
+            elif step.state is RoomState.HELD and seen is not None:
+                keep_for_longer(client, seen, now, ttl)
+            open_nodes(client, nodes)
+
+        self._tools.calls.make_for(one, wind_up)
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _set_status(
+        self,
+        one: RoomProgress,
+        state: RoomState,
+        reason: RoomReason = RoomReason.NONE,
+        message: str = "",
+        *,
+        seen: Reservation | None,
+    ) -> None:
+        before = one.status
+        one.status = msgspec.structs.replace(
+            before,
+            state=state,
+            reason=reason.value,
+            message=message,
+            reservation=one.reservation if seen is not None else before.reservation,
+            taken=takers(seen) or before.taken,
+        )
+        if before.state is not state:
+            keys = {
+                telemetry.KEY_STATE: state.value,
+                telemetry.KEY_REASON: reason.value,
+                telemetry.KEY_MESSAGE: message,
+            }
+            _LOG.info(telemetry.ROOM_CHANGED, **self._keys(one), **keys)
+
+    def _keys(self, one: RoomProgress) -> dict[str, str]:
+        return {
+            telemetry.KEY_PLAN: self._plan.name,
+            telemetry.KEY_ROOM: one.room.name,
+            telemetry.KEY_RESERVATION: one.key,
+        }
+
+
+def _beside_moves(one: RoomProgress, facts: RoomFacts, plan: PlanProgress, now: float) -> RoomFacts:
+    """Return a room's facts with what its moves and the plan add to them."""
+    is_moving = any(not move.finished for move in plan.moves if move.index in one.moves)
+    lost = sorted(set(one.room.nodes).intersection(plan.lost_sources))
+    one.spoilt = f"a pod had to stay on {', '.join(lost)}" if lost else ""
+    one.still_since = None if is_moving else (one.still_since or now)
+    reasons = {reason.value: reason for reason in RoomReason}
+    return replace(
+        facts,
+        spoilt=one.spoilt,
+        is_moving=is_moving,
+        still_since=one.still_since,
+        stop=reasons.get(plan.stop.value, RoomReason.PLAN_STOPPED),
+        stopping_since=plan.stopping_since,
+    )
+
+
+def _is_due(seen: Reservation, now: datetime, least: timedelta) -> bool:
+    """Tell whether a Reservation ends before so long."""
+    ends = expires_at(seen.spec, parse_timestamp(seen.metadata.creation_timestamp or ""))
+    return ends is not None and ends - now < least
+
+
+def _describe(one: RoomProgress) -> str:
+    """Return in a few words why a room needs no more moves."""
+    if one.ended:
+        status = one.status
+        why = f" ({': '.join(part for part in (status.reason, status.message) if part)})" if status.reason else ""
+        return f"that for {one.room.name} is {status.state.value}{why}"
+    return one.spoilt or f"that for {one.room.name} is held already"

@@ -1,0 +1,392 @@
+"""Owns the life of one room as a pure decision: what is seen of it now, what is to be done next.
+
+It does not look and does not act (`room_keeper` does both), nor does it decide about the moves that make the room.
+
+A room is asked for before the first move: its Reservation waits on the chosen nodes, which are kept from others by a
+taint of the plan's. So whatever the moves free there can only become its. It is held when all of its slots are; from
+then on the operator hands them to the waiting pods.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, TypeAlias, assert_never
+
+from berth_core.migration_plans import MigrationPlan, PlannedMove, Room, RoomReason, RoomSlot, RoomState, RoomStatus
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, ReservationPhase, SlotState
+from berth_descheduler.migration.manifests import room_reservation_name
+from berth_descheduler.migration.observation import Observed
+from berth_descheduler.settings import MoveTimeouts
+from berth_descheduler.text import first_few
+
+
+class Hold(Enum):
+    """How far the holding of a room is, read off its Reservation."""
+
+    UNASKED = auto()
+    """There is no Reservation, and this run has made none."""
+    ASKED = auto()
+    """The operator or the scheduler has not looked at it yet, or the watch has not shown it."""
+    WAITING = auto()
+    """It waits on the chosen nodes."""
+    HELD = auto()
+    """All of its slots are held or further."""
+    TAKEN = auto()
+    LOST = auto()
+    """The Reservation failed or was deleted."""
+
+
+class Waiters(Enum):
+    """What has become of the pods that a room is for."""
+
+    NONE = auto()
+    """Nobody is named: the room is for a shape."""
+    WAITING = auto()
+    GONE = auto()
+    """One of them at least was deleted or has ended."""
+    PLACED = auto()
+    """All of them are on nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomFacts:
+    """All that is known of one room at one instant; times in monotonic seconds, None: not begun."""
+
+    hold: Hold = Hold.UNASKED
+    hold_detail: str = ""
+    waiters: Waiters = Waiters.WAITING
+    waiters_detail: str = ""
+    has_waited: bool = False
+    """Its Reservation has waited on the chosen nodes, or got further."""
+
+    changes_hands: bool = False
+    """A slot is just being handed to its owner."""
+
+    any_taken: bool = False
+    refusal: RoomReason = RoomReason.NONE
+    """Set when making the Reservation was refused for good."""
+
+    refusal_detail: str = ""
+    spoilt: str = ""
+    """Why the moves that are left cannot make the room any more, "" while they can."""
+
+    is_moving: bool = True
+    """A move that makes the room is still to come or under way."""
+
+    is_selected: bool = False
+    """Pods that do not exist yet may take the room."""
+
+    stop: RoomReason = RoomReason.NONE
+    """Set when the plan is to begin nothing new."""
+
+    asked_since: float | None = None
+    still_since: float | None = None
+    """Since when no move is left that makes the room."""
+
+    held_since: float | None = None
+    placed_since: float | None = None
+    stopping_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskForRoom:
+    """Create the Reservation."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRoom:
+    """Do nothing; what the room's state is and what it waits for."""
+
+    state: RoomState
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRoom:
+    """The room is over; with `release` its Reservation is deleted."""
+
+    state: RoomState
+    reason: RoomReason = RoomReason.NONE
+    message: str = ""
+    release: bool = False
+
+
+_NOTHING: Final = frozenset({Hold.UNASKED, Hold.LOST})
+
+RoomStep: TypeAlias = AskForRoom | KeepRoom | EndRoom
+
+
+def next_room_step(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
+    """Decide what is to be done for a room; `now` in the monotonic seconds of the facts."""
+    return _already_over(facts, timeouts, now) or _stopped(facts, timeouts, now) or _go_on(facts, timeouts, now)
+
+
+def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
+    """Return how a room ends that is taken, lost or not needed any more; a slot that changes hands is let do so."""
+    if facts.hold is Hold.TAKEN:
+        return EndRoom(RoomState.TAKEN)
+    if facts.changes_hands:
+        return None
+    match facts.waiters:
+        case Waiters.GONE:
+            return EndRoom(RoomState.RELEASED, RoomReason.POD_GONE, facts.waiters_detail, release=True)
+        case Waiters.PLACED if facts.hold in _NOTHING or _elapsed(facts.placed_since, timeouts.gap_seconds, now):
+            # What took a slot shows in the Reservation a moment after the pod is on its node.
+            if facts.any_taken:
+                return EndRoom(RoomState.TAKEN, RoomReason.POD_PLACED, facts.waiters_detail, release=True)
+            return EndRoom(RoomState.RELEASED, RoomReason.POD_PLACED, facts.waiters_detail, release=True)
+        case _:
+            return None
+
+
+def _stopped(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
+    """Return how a room ends whose plan is stopped; one that is held already is still handed over."""
+    if not facts.stop:
+        return None
+    if facts.hold is Hold.HELD and not _elapsed(facts.stopping_since, timeouts.shutdown_seconds, now):
+        return None
+    return EndRoom(RoomState.RELEASED, facts.stop, "the plan was stopped before the room was taken", release=True)
+
+
+def _go_on(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
+    match facts.hold:
+        case Hold.UNASKED:
+            return _begin(facts)
+        case Hold.LOST:
+            return EndRoom(RoomState.FAILED, RoomReason.RESERVATION_FAILED, facts.hold_detail, release=True)
+        case Hold.ASKED | Hold.WAITING:
+            return _await_room(facts, timeouts, now)
+        case Hold.HELD:
+            return _await_taking(facts, timeouts, now)
+        case Hold.TAKEN:
+            return EndRoom(RoomState.TAKEN)
+        case _:
+            assert_never(facts.hold)
+
+
+def _begin(facts: RoomFacts) -> RoomStep:
+    if facts.refusal:
+        state = RoomState.RELEASED if facts.refusal is RoomReason.POD_GONE else RoomState.FAILED
+        return EndRoom(state, facts.refusal, facts.refusal_detail)
+    if facts.spoilt and not facts.is_moving:
+        return EndRoom(RoomState.FAILED, RoomReason.ROOM_NOT_MADE, facts.spoilt)
+    return AskForRoom()
+
+
+def _await_room(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
+    if facts.spoilt and not facts.is_moving:
+        return EndRoom(RoomState.FAILED, RoomReason.ROOM_NOT_MADE, facts.spoilt, release=True)
+    if facts.hold is Hold.ASKED and _elapsed(facts.asked_since, timeouts.reserve_seconds, now) and facts.is_moving:
+        message = _joined(f"its Reservation did not wait within {timeouts.reserve_seconds:g} s", facts.hold_detail)
+        return EndRoom(RoomState.FAILED, RoomReason.RESERVATION_TIMEOUT, message, release=True)
+    if not facts.is_moving and _elapsed(facts.still_since, timeouts.reserve_seconds, now):
+        message = f"the moves are over, and the room was not held within {timeouts.reserve_seconds:g} s"
+        return EndRoom(RoomState.FAILED, RoomReason.ROOM_NOT_MADE, _joined(message, facts.hold_detail), release=True)
+    return KeepRoom(RoomState.WAITING if facts.has_waited else RoomState.PENDING, facts.hold_detail)
+
+
+def _await_taking(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
+    if facts.waiters is Waiters.NONE:
+        who = "for the pods that are selected" if facts.is_selected else "for nobody in particular"
+        return EndRoom(RoomState.HELD, message=f"it is held {who} until its Reservation ends")
+    if _elapsed(facts.held_since, timeouts.land_seconds, now) and not facts.changes_hands:
+        message = _joined(f"nobody took the room within {timeouts.land_seconds:g} s", facts.hold_detail)
+        return EndRoom(RoomState.FAILED, RoomReason.NOT_TAKEN, message, release=True)
+    return KeepRoom(RoomState.HELD, facts.hold_detail)
+
+
+def _elapsed(since: float | None, seconds: float, now: float) -> bool:
+    return since is not None and now - since >= seconds
+
+
+def _joined(what: str, detail: str) -> str:
+    return f"{what}: {detail}" if detail else what
+
+
+# --- room moves ------------------------------------------------------------------------------------------------------
+# Which moves of a plan make which of its rooms: those off the room's nodes, and those that make way for these.
+
+
+def moves_of_rooms(rooms: Sequence[Room], moves: Sequence[PlannedMove]) -> tuple[frozenset[int], ...]:
+    """Return for each room the positions of the moves that make it; a move may serve several rooms."""
+    return tuple(_moves_of(room, moves) for room in rooms)
+
+
+def _moves_of(room: Room, moves: Sequence[PlannedMove]) -> frozenset[int]:
+    """Return the moves of one room; whatever makes way for a move stands before it, so one look from the end does."""
+    nodes = set(room.nodes)
+    found: dict[int, PlannedMove] = {}
+    for index in reversed(range(len(moves))):
+        move = moves[index]
+        if move.source in nodes or any(_makes_way(move, later) for later in found.values()):
+            found[index] = move
+    return frozenset(found)
+
+
+def _makes_way(move: PlannedMove, later: PlannedMove) -> bool:
+    """Tell whether a move leaves the target of a later one, or brings its pod to where that one takes it from."""
+    if move.source == later.target:
+        return True
+    return (move.namespace, move.pod, move.target) == (later.namespace, later.pod, later.source)
+
+
+# --- room facts ------------------------------------------------------------------------------------------------------
+# The derivation of a room's facts from what is seen and from what this run itself did and when.
+#
+# It does not decide (`rooms`) and does not act (`room_keeper`).
+
+_FILLED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
+_PODS_SHOWN = 3
+
+
+@dataclass(slots=True)
+class RoomProgress:
+    """One room, and what this run did for it and when (monotonic seconds)."""
+
+    index: int
+    room: Room
+    reservation: str
+    """Name of the Reservation, derived from plan and index."""
+
+    moves: frozenset[int]
+    """The positions of the moves that make it."""
+
+    status: RoomStatus
+    ended: bool = False
+    """Nothing more is to be done for it."""
+
+    in_flight: bool = False
+    """A call is under way; nothing is decided until it is answered."""
+
+    hold: Hold = Hold.UNASKED
+    spoilt: str = ""
+    """Why it cannot be made any more."""
+
+    seen: bool = False
+    refusal: RoomReason = RoomReason.NONE
+    refusal_detail: str = ""
+    attempts: int = 0
+    retry_at: float | None = None
+    asked_at: float | None = None
+    unsettled_since: float | None = None
+    still_since: float | None = None
+    held_since: float | None = None
+    placed_since: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name` of the Reservation."""
+        return f"{self.room.namespace}/{self.reservation}"
+
+    @property
+    def is_wanted(self) -> bool:
+        """Tell whether moves may still have to make it."""
+        return not self.ended and not self.spoilt and self.hold not in {Hold.HELD, Hold.TAKEN}
+
+
+def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
+    """Return the progress of all rooms of a plan; what was recorded as over stays over."""
+    served = moves_of_rooms(plan.spec.rooms, plan.spec.moves)
+    rooms = []
+    for index, (room, status) in enumerate(zip(plan.spec.rooms, plan.room_statuses, strict=True)):
+        name = room_reservation_name(plan.metadata.name, index)
+        rooms.append(RoomProgress(index, room, name, served[index], status, ended=status.has_ended(room)))
+    return tuple(rooms)
+
+
+def see_room(progress: RoomProgress, observed: Observed, now: float, gap_seconds: float) -> RoomFacts:
+    """Return what is seen of a room; brings the times in its progress up to date."""
+    reservation = observed.reservations.get(progress.key)
+    progress.hold, detail = _hold(progress, reservation, now, gap_seconds)
+    waiters, who = _waiters(progress.room, reservation, observed)
+    settled = progress.hold in {Hold.WAITING, Hold.HELD, Hold.TAKEN}
+    progress.unsettled_since = None if settled else _since(progress.unsettled_since, now)
+    progress.held_since = _since(progress.held_since, now) if progress.hold is Hold.HELD else None
+    progress.placed_since = _since(progress.placed_since, now) if waiters is Waiters.PLACED else None
+    slots = reservation.status.slots if reservation is not None else ()
+    return RoomFacts(
+        hold=progress.hold,
+        hold_detail=detail,
+        waiters=waiters,
+        waiters_detail=who,
+        has_waited=settled or progress.status.state is not RoomState.PENDING,
+        changes_hands=any(slot.state is SlotState.HANDING_OVER for slot in slots),
+        any_taken=any(slot.state is SlotState.TAKEN for slot in slots),
+        refusal=progress.refusal,
+        refusal_detail=progress.refusal_detail,
+        is_selected=bool(progress.room.selector),
+        asked_since=progress.unsettled_since,
+        held_since=progress.held_since,
+        placed_since=progress.placed_since,
+    )
+
+
+def takers(reservation: Reservation | None) -> tuple[RoomSlot, ...]:
+    """Return who runs where in the slots of a Reservation."""
+    slots = reservation.status.slots if reservation is not None else ()
+    return tuple(
+        RoomSlot(node=slot.node, pod=slot.owner.name, pod_uid=slot.owner.uid)
+        for slot in slots
+        if slot.state is SlotState.TAKEN and slot.owner is not None
+    )
+
+
+def _since(known: float | None, now: float) -> float:
+    return now if known is None else known
+
+
+def _hold(progress: RoomProgress, reservation: Reservation | None, now: float, gap_seconds: float) -> tuple[Hold, str]:
+    """Return how far the holding is; a Reservation that was seen, or is long due, and is not there was deleted."""
+    if reservation is not None:
+        progress.seen = True
+        return _read_hold(reservation)
+    if progress.asked_at is None and not progress.seen:
+        return Hold.UNASKED, ""
+    if not progress.seen and progress.asked_at is not None and now - progress.asked_at < gap_seconds:
+        return Hold.ASKED, "not seen yet"
+    return Hold.LOST, "the Reservation was deleted"
+
+
+def _read_hold(reservation: Reservation) -> tuple[Hold, str]:
+    """Return how far the holding is by its Reservation, with reason and message."""
+    state = reservation.status.state
+    detail = ": ".join(part for part in (state.reason, state.message) if part) if state else ""
+    if reservation.phase is ReservationPhase.SUCCEEDED:
+        return Hold.TAKEN, detail
+    if reservation.phase is ReservationPhase.FAILED:
+        return Hold.LOST, detail
+    if reservation.metadata.deletion_timestamp:
+        return Hold.LOST, "the Reservation is being deleted"
+    slots = reservation.status.slots
+    if slots and all(slot.state in _FILLED for slot in slots):
+        return Hold.HELD, detail
+    if reservation.phase is ReservationPhase.WAITING:
+        return Hold.WAITING, detail
+    return Hold.ASKED, detail if state else "no operator has looked at it; is berth-operator running?"
+
+
+def _waiters(room: Room, reservation: Reservation | None, observed: Observed) -> tuple[Waiters, str]:
+    """Return what has become of the pods that have not taken their slots, and of which ones it is said."""
+    if room.is_shape:
+        return Waiters.NONE, ""
+    served = {slot.pod_uid for slot in takers(reservation)}
+    open_slots = [slot for slot in room.slots if slot.pod_uid not in served]
+    pods = {slot.pod_uid: observed.pods.get(slot.pod_uid) for slot in open_slots}
+    gone = [slot.pod for slot in open_slots if _is_gone(pods[slot.pod_uid])]
+    if gone:
+        verb = "is" if len(gone) == 1 else "are"
+        return Waiters.GONE, f"{_names(room.namespace, gone)} {verb} gone"
+    placed = [pod for pod in pods.values() if pod is not None and pod.spec.node_name]
+    if open_slots and len(placed) == len(open_slots):
+        where = ", ".join(sorted({pod.spec.node_name for pod in placed})[:_PODS_SHOWN])
+        return Waiters.PLACED, f"{_names(room.namespace, [slot.pod for slot in open_slots])} got a place on {where}"
+    return Waiters.WAITING, ""
+
+
+def _is_gone(pod: Pod | None) -> bool:
+    return pod is None or pod.is_terminating or pod.is_terminal
+
+
+def _names(namespace: str, pods: Iterable[str]) -> str:
+    return first_few([f"{namespace}/{pod}" for pod in pods], _PODS_SHOWN)

@@ -1,0 +1,439 @@
+"""Owns the command line options that several commands share: which cluster, and how to plan.
+
+It does not own the commands.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import click
+
+from berth_core.clock import DurationError, SystemClock, parse_duration, parse_timestamp
+from berth_core.errors import InputError
+from berth_core.resources import CPU
+from berth_core.selectors import parse_selector
+from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner.arguments import (
+    DEFRAGMENT_DEFAULT,
+    LOW_DEFAULT,
+    PROTECTION_DEFAULT,
+    DefragmentationArgs,
+    StrategyName,
+)
+from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
+from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
+
+# --- option errors ---------------------------------------------------------------------------------------------------
+# How an input error of the planner is said to somebody who typed options: by option, with what was typed.
+
+_SHAPE_OWNER: Final = "--shape-owner"
+_OPTIONS: Final = {
+    "strategy": "--strategy",
+    "shape": "--shape",
+    "pod": "--pod",
+    "room.owners": _SHAPE_OWNER,
+    "room.owners.namespace": _SHAPE_OWNER,
+    "room.owners.selector": _SHAPE_OWNER,
+    "resourceType": "--resource-type",
+    "lowThresholds": "--low-threshold",
+    "defragmentThresholds": "--defragment-threshold",
+    "protectionThresholds": "--protection-threshold",
+    "numberOfNodes": "--number-of-nodes",
+    "coolDownTime": "--cool-down",
+    "maxMoves": "--max-moves",
+    "maxMovesPerNode": "--max-moves-per-node",
+    "maxMovesPerNamespace": "--max-moves-per-namespace",
+    "timeLimit": "--time-limit",
+    "waves.per_controller": "--per-controller",
+    "waves.per_wave": "--per-wave",
+}
+"""Fields of the plugin's arguments and of the planner's settings, and the options that set them."""
+
+_NAMESPACES: Final = "evictableNamespaces"
+_NAMESPACE_OPTIONS: Final = {"--include-namespace": "include_namespace", "--exclude-namespace": "exclude_namespace"}
+_THRESHOLD: Final = re.compile(r"(\w+Thresholds)\.([^\s,]+)")
+
+
+@contextmanager
+def naming_options(options: Mapping[str, Any]) -> Iterator[None]:
+    """Raise the input errors of the block with options in place of fields; `options` are those that were typed."""
+    try:
+        yield
+    except InputError as error:
+        raise _by_option(error, options) from error
+
+
+def _by_option(error: InputError, options: Mapping[str, Any]) -> InputError:
+    if error.field.split(".")[0] == _NAMESPACES:
+        return _namespace_error(error, options)
+    field, resource = _split_threshold(error.field)
+    option = _OPTIONS.get(field)
+    if option is None:
+        return error
+    given = options.get(_parameter(option))
+    value = given if option == _SHAPE_OWNER else _typed(given, resource, error.value)
+    return InputError(option, value, _THRESHOLD.sub(_threshold_option, error.expected), said=error.said)
+
+
+def _namespace_error(error: InputError, options: Mapping[str, Any]) -> InputError:
+    """Return the error by the option that names the namespace; both options at once are an error of the second."""
+    for option, parameter in _NAMESPACE_OPTIONS.items():
+        if error.value in options.get(parameter, ()):
+            return InputError(option, error.value, error.expected)
+    excluded = ", ".join(options.get("exclude_namespace", ()))
+    return InputError("--exclude-namespace", excluded, "to be left out where --include-namespace is given")
+
+
+def _split_threshold(field: str) -> tuple[str, str]:
+    """Return the field of a threshold and its resource; another field as it is."""
+    found = _THRESHOLD.fullmatch(field)
+    return (found[1], found[2]) if found else (field, "")
+
+
+def _threshold_option(found: re.Match[str]) -> str:
+    return f"{_OPTIONS[found[1]]} of {found[2]}" if found[1] in _OPTIONS else found[0]
+
+
+def _typed(given: object, resource: str, value: object) -> object:
+    """Return what was typed for a resource's threshold; the value itself where nothing was, as a default is wrong."""
+    if not resource or not isinstance(given, tuple):
+        return value
+    named = [text for text in given if text.startswith(f"{resource}=")]
+    plain = [text for text in given if "=" not in text]
+    return next(iter((*named[-1:], *plain[-1:])), value)
+
+
+def option_of(parameter: str) -> str:
+    """Return the option as it is typed whose value comes in a parameter."""
+    return f"--{parameter.replace('_', '-')}"
+
+
+def _parameter(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+# --- duration options ------------------------------------------------------------------------------------------------
+# The reading of command line options that are lengths of time.
+
+_NONE: Final = "none"
+
+
+def duration_option(options: dict[str, Any], name: str) -> float:
+    """Return the seconds of an option that is above zero; raises `InputError` naming the option."""
+    return _read(options, name, "a duration above zero such as 90s or 1h30m", least=timedelta.resolution)
+
+
+def duration_option_or_none(options: dict[str, Any], name: str) -> float | None:
+    """Return the seconds of an option that is above zero, None where it is `none`; raises as `duration_option`."""
+    return None if options[name] == _NONE else duration_option(options, name)
+
+
+def duration_option_from_zero(options: dict[str, Any], name: str) -> float:
+    """Return the seconds of an option that may be zero; raises `InputError` naming the option."""
+    return _read(options, name, "a duration from 0 on, such as 0s, 90s or 1h30m", least=timedelta(0))
+
+
+def _read(options: dict[str, Any], name: str, expected: str, *, least: timedelta) -> float:
+    option = option_of(name)
+    try:
+        span = parse_duration(options[name])
+    except DurationError as error:
+        raise InputError(option, options[name], expected) from error
+    if span < least:
+        raise InputError(option, options[name], expected)
+    return span.total_seconds()
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NO_LIMIT: Final = "none"
+_OPTIONS_OF_STRATEGY: Final = {
+    "shape": StrategyName.MAKE_ROOM,
+    "shape_owner": StrategyName.MAKE_ROOM,
+    "pod": StrategyName.MAKE_ROOM,
+    "low_threshold": StrategyName.THRESHOLD,
+    "defragment_threshold": StrategyName.THRESHOLD,
+    "number_of_nodes": StrategyName.THRESHOLD,
+}
+"""Options that mean something with one strategy only: with another they would be passed over in silence."""
+
+_ARGS_BY_OPTION: Final = {
+    "low_threshold": ("lowThresholds", LOW_DEFAULT),
+    "defragment_threshold": ("defragmentThresholds", DEFRAGMENT_DEFAULT),
+    "protection_threshold": ("protectionThresholds", PROTECTION_DEFAULT),
+}
+
+
+def with_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    """Return a command with options, listed in its help in the order given."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def cluster_options(command: F) -> F:
+    """Add `--kubeconfig` and `--context`."""
+    options = (
+        click.option("--kubeconfig", metavar="FILE", help="Kubeconfig file; default: KUBECONFIG, the pod's, ~/.kube."),
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one."),
+    )
+    return with_options(command, options)
+
+
+def planner_options(command: F) -> F:
+    """Add the options from which `planner_settings` makes the settings."""
+    return with_options(command, (*_strategy_options(), *_threshold_options(), *_limit_options(), *_scope_options()))
+
+
+def _strategy_options() -> tuple[Callable[[F], F], ...]:
+    return (
+        click.option(
+            "--strategy",
+            default=StrategyName.THRESHOLD.option,
+            show_default=True,
+            help=f"How moves are chosen: {', '.join(strategy.option for strategy in StrategyName)}.",
+        ),
+        click.option(
+            "--shape",
+            multiple=True,
+            metavar="RESOURCE=AMOUNT,...[,count=N]",
+            help="make-room: what is to fit, such as cpu=12,memory=48Gi,count=3; without a count as many as possible.",
+        ),
+        click.option(
+            "--shape-owner",
+            metavar="NAMESPACE/SELECTOR",
+            help="make-room: whose pods may take the room of the shapes, such as ml/app=train. Default: nobody's.",
+        ),
+        click.option(
+            "--pod",
+            multiple=True,
+            metavar="NAMESPACE/NAME",
+            help="make-room: a pending pod that is to fit, with its gang; may be repeated. Default: all pending pods.",
+        ),
+        click.option("--resource-type", default=CPU, show_default=True, help="Resource by which nodes are ordered."),
+        click.option(
+            "--whole-nodes/--single-pods",
+            default=None,
+            help="Empty a node whole or leave it alone, or move each pod that finds a place; default: single pods "
+            "with threshold, else whole nodes.",
+        ),
+    )
+
+
+def _threshold_options() -> tuple[Callable[[F], F], ...]:
+    threshold: dict[str, Any] = {"metavar": "[RESOURCE=]PERCENT", "multiple": True}
+    protection = f"Fill no node above this; default {PROTECTION_DEFAULT} with threshold, else 100."
+    return (
+        click.option("--low-threshold", **threshold, help=f"Take pods off nodes below this; default {LOW_DEFAULT}."),
+        click.option(
+            "--defragment-threshold", **threshold, help=f"Fill nodes above this; default {DEFRAGMENT_DEFAULT}."
+        ),
+        click.option("--protection-threshold", **threshold, help=protection),
+        click.option(
+            "--number-of-nodes",
+            type=int,
+            default=0,
+            show_default=True,
+            help="Only act if more nodes than this are low.",
+        ),
+    )
+
+
+def _limit_options() -> tuple[Callable[[F], F], ...]:
+    return (
+        click.option("--max-moves", type=int, help="The most moves of the plan; a run makes at most 1000."),
+        click.option("--max-moves-per-node", type=int, help="The most moves off one node."),
+        click.option("--max-moves-per-namespace", type=int, help="The most moves of pods of one namespace."),
+        click.option(
+            "--max-grace-period",
+            default="10m",
+            metavar="DURATION",
+            show_default=True,
+            help="Move no pod with a longer grace period.",
+        ),
+        click.option(
+            "--time-limit",
+            default="60",
+            show_default=True,
+            metavar="SECONDS",
+            help="End the search after this long, or none; mostly it ends sooner, and then time decides nothing.",
+        ),
+        click.option(
+            "--exact/--no-exact",
+            default=True,
+            show_default=True,
+            help="Let the exact solver go on where the search ends, if it is installed and the problem small enough.",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Where the search's chance begins."),
+        click.option("--per-controller", type=int, default=1, show_default=True, help="Pods of a controller at once."),
+        click.option("--per-wave", type=int, default=25, show_default=True, help="Moves at once."),
+    )
+
+
+def _scope_options() -> tuple[Callable[[F], F], ...]:
+    return (
+        click.option(
+            "--include-namespace",
+            multiple=True,
+            metavar="NAME",
+            help="Move only pods of this namespace; may be repeated.",
+        ),
+        click.option(
+            "--exclude-namespace",
+            multiple=True,
+            metavar="NAME",
+            help="Move no pods of this namespace; may be repeated.",
+        ),
+        click.option(
+            "--label-selector",
+            metavar="SELECTOR",
+            help="Move only pods with these labels, such as app=web,tier!=db. Default: all.",
+        ),
+        click.option(
+            "--control-plane-nodes",
+            is_flag=True,
+            help="Move pods to control-plane nodes, too; the operator needs its option of this name.",
+        ),
+        click.option(
+            "--cool-down",
+            default="0s",
+            metavar="DURATION",
+            show_default=True,
+            help="Leave nodes alone this long after a plan.",
+        ),
+    )
+
+
+def planner_settings(options: dict[str, Any], *, at: str | None = None) -> PlannerSettings:
+    """Return the settings that the options of `planner_options` ask for, to plan at a time, which is now if None.
+
+    Raises `InputError` that names the option.
+    """
+    strategy = _strategy(options)
+    with naming_options(options):
+        return PlannerSettings(
+            args=DefragmentationArgs.parse(_args(options, strategy)),
+            max_moves=options["max_moves"],
+            max_moves_per_node=options["max_moves_per_node"],
+            max_moves_per_namespace=options["max_moves_per_namespace"],
+            max_grace=longest_grace(options),
+            plugins=_plugins(options["label_selector"]),
+            waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
+            now=planning_time(at),
+            exact=options["exact"],
+            time_limit_seconds=_time_limit(options["time_limit"]),
+            seed=options["seed"],
+            control_plane_nodes=options["control_plane_nodes"],
+        )
+
+
+def longest_grace(options: dict[str, Any]) -> timedelta:
+    """Return the longest grace period of pods that are moved; raises `InputError` that names the option."""
+    return timedelta(seconds=duration_option(options, "max_grace_period"))
+
+
+def _strategy(options: dict[str, Any]) -> StrategyName:
+    """Return the strategy; raises `InputError` for one that does not exist and for options of another one."""
+    try:
+        strategy = StrategyName.parse(options["strategy"])
+    except InputError as error:
+        names = ", ".join(strategy.option for strategy in StrategyName)
+        raise InputError("--strategy", options["strategy"], f"one of {names}") from error
+    for name, needed in _OPTIONS_OF_STRATEGY.items():
+        if options[name] and strategy is not needed:
+            value = options[name][0] if isinstance(options[name], tuple) else options[name]
+            expected = f"--strategy {needed.option} beside it, not {strategy.option}"
+            raise InputError(option_of(name), value, expected)
+    if options["whole_nodes"] is False and strategy is not StrategyName.THRESHOLD:
+        expected = f"--strategy {StrategyName.THRESHOLD.option} beside it, not {strategy.option}"
+        raise InputError("--single-pods", None, expected, said="given")
+    return strategy
+
+
+def _args(options: dict[str, Any], strategy: StrategyName) -> dict[str, Any]:
+    """Return the plugin's arguments as a policy has them."""
+    resource = options["resource_type"]
+    return {
+        "strategy": strategy.value,
+        "wholeNodes": options["whole_nodes"],
+        "resourceType": resource,
+        "numberOfNodes": options["number_of_nodes"],
+        "coolDownTime": options["cool_down"],
+        "evictableNamespaces": _namespaces(options),
+        "room": _room(options),
+        **_threshold_args(options, resource),
+    }
+
+
+def _room(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what room is to be made for, as a policy has it; raises `InputError` for an owner that is none."""
+    room: dict[str, Any] = {"shapes": list(options["shape"]), "pods": list(options["pod"])}
+    if options["shape_owner"] is not None:
+        namespace, slash, selector = options["shape_owner"].partition("/")
+        if not slash:
+            raise InputError("--shape-owner", options["shape_owner"], "a namespace and a selector, as ml/app=train")
+        room["owners"] = {"namespace": namespace, "selector": selector}
+    return room
+
+
+def _plugins(label_selector: str | None) -> PluginSet:
+    """Return the plugins, of which the evictor keeps pods that a selector does not select; raises `InputError`."""
+    if label_selector is None:
+        return PluginSet()
+    try:
+        selector = parse_selector(label_selector)
+    except InputError as error:
+        raise InputError("--label-selector", label_selector, error.expected) from error
+    evictor = Enabled(EVICTOR_NAME, DefaultEvictor(DefaultEvictorArgs(label_selector=selector)))
+    return PluginSet(filters=(evictor,), pre_eviction_filters=(evictor,))
+
+
+def _time_limit(text: str) -> float | None:
+    """Return a time limit in seconds, None for none; raises `InputError`."""
+    if text == _NO_LIMIT:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InputError("--time-limit", text, f"seconds above 0, such as 30, or {_NO_LIMIT}")
+    return seconds
+
+
+def _threshold_args(options: dict[str, Any], resource: str) -> dict[str, dict[str, str | int]]:
+    """Return the thresholds that were given; the others have their defaults, which depend on the strategy."""
+    return {
+        name: _thresholds(options[option], resource, default)
+        for option, (name, default) in _ARGS_BY_OPTION.items()
+        if options[option]
+    }
+
+
+def _thresholds(given: tuple[str, ...], resource: str, default: int) -> dict[str, str | int]:
+    """Return thresholds given as `PERCENT` (of the resource type) or `RESOURCE=PERCENT`."""
+    found: dict[str, str | int] = {resource: default}
+    for text in given:
+        name, separator, percentage = text.rpartition("=")
+        found[name if separator else resource] = percentage
+    return found
+
+
+def _namespaces(options: dict[str, Any]) -> dict[str, list[str]]:
+    lists = {"include": options["include_namespace"], "exclude": options["exclude_namespace"]}
+    return {name: list(namespaces) for name, namespaces in lists.items() if namespaces}
+
+
+def planning_time(at: str | None) -> datetime:
+    """Return the time to plan at, which is now if None; raises `InputError` that names the option."""
+    if at is None:
+        return SystemClock().now()
+    try:
+        return parse_timestamp(at)
+    except InputError as error:
+        raise InputError("--at", at, "an RFC 3339 time such as 2026-11-21T07:15:00Z") from error

@@ -1,0 +1,319 @@
+"""Owns `--policy FILE`: planning and running by a policy, beside which no option may say what the policy says.
+
+It does not own what a policy means (`policies.reading`), nor the options without one (`command_options`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from berth_core.clock import format_duration
+from berth_core.errors import InputError
+from berth_core.names import DEFAULT_NAMESPACE
+from berth_descheduler.metrics import CapacitySettings
+from berth_descheduler.options.command import (
+    duration_option,
+    duration_option_from_zero,
+    duration_option_or_none,
+    longest_grace,
+    naming_options,
+    option_of,
+    planner_settings,
+    planning_time,
+    with_options,
+)
+from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.planner.stranded_capacity import read_shape
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import RunDefaults, read_policy, read_policy_file
+from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
+
+# --- safety options --------------------------------------------------------------------------------------------------
+# The command line options about the safety of others: who comes first, what rests, what freed nodes carry.
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PENDING_WAIT: Final = timedelta(seconds=ExecutionSettings().pending_wait_seconds)
+
+
+def safety_options(command: F) -> F:
+    """Add the options from which `with_safety` makes its part of the settings."""
+    duration: dict[str, Any] = {"metavar": "DURATION", "show_default": True}
+    options = [
+        click.option(
+            "--pending-wait",
+            default=format_duration(_PENDING_WAIT),
+            **duration,
+            help="How long to wait for pods that wait themselves and whose room the moves would take.",
+        ),
+        click.option(
+            "--pod-cool-down",
+            default="0s",
+            **duration,
+            help="How long a pod that was moved is not moved again, nor a node that was freed freed again.",
+        ),
+        click.option(
+            "--min-freed-nodes",
+            type=click.IntRange(min=0),
+            default=CycleSettings().min_freed_nodes,
+            show_default=True,
+            help="Do not begin a plan that frees fewer nodes.",
+        ),
+        click.option(
+            "--taint-freed", is_flag=True, help="Taint freed nodes PreferNoSchedule until a run finds them needed."
+        ),
+        click.option(
+            "--annotate-freed",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Annotate freed nodes until a run finds them needed; may be given several times.",
+        ),
+    ]
+    return with_options(command, options)
+
+
+def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:
+    """Return settings with what the options of `safety_options` ask for; raises `InputError` naming the option."""
+    wait_seconds = duration_option_from_zero(options, "pending_wait")
+    return replace(
+        settings,
+        execution=replace(settings.execution, pending_wait_seconds=wait_seconds),
+        pod_cool_down=timedelta(seconds=duration_option_from_zero(options, "pod_cool_down")),
+        min_freed_nodes=options["min_freed_nodes"],
+        freed=FreedNodes(taint=options["taint_freed"], annotations=_annotations(options["annotate_freed"])),
+    )
+
+
+def _annotations(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise InputError("--annotate-freed", text, "KEY=VALUE")
+        found[key] = value
+    return found
+
+
+# --- run options -----------------------------------------------------------------------------------------------------
+# The command line options that `berth run` and the service share: how a plan is carried out.
+
+_LEASE_PATIENCE_SECONDS: Final = 5
+_TIMEOUTS: Final = {
+    "reserve": "Give a move up if its place is not held and proven by then.",
+    "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
+    "land": "Give a move up if no replacement has taken its place so long after the pod ended.",
+    "ready": "Count a move as failed if the replacement is not Ready so long after it began to run.",
+}
+
+
+def run_options(command: F) -> F:
+    """Add the options from which `cycle_settings` makes the settings."""
+    duration: dict[str, Any] = {"metavar": "DURATION", "show_default": True}
+    options = [
+        click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace."),
+        click.option("--approve", is_flag=True, help="Publish the plan and wait until spec.approved is set to true."),
+        click.option("--approval-timeout", default="10m", **duration, help="How long to wait for that."),
+        *(
+            click.option(f"--{name}-timeout", default=_default_timeout(name), **duration, help=text)
+            for name, text in _TIMEOUTS.items()
+        ),
+        click.option(
+            "--max-duration",
+            default=format_duration(timedelta(seconds=ExecutionSettings().max_seconds or 0)),
+            **duration,
+            help="Begin nothing new once a plan has taken this long; it bounds how long its taints stand.",
+        ),
+        click.option("--reservation-ttl", default="10m", **duration, help="Least TTL of a Reservation."),
+        click.option(
+            "--lease-seconds",
+            type=click.IntRange(min=2),
+            default=CycleSettings().lease_seconds,
+            show_default=True,
+            help="How long a run that was killed keeps others waiting.",
+        ),
+        click.option(
+            "--max-failed-share",
+            type=click.FloatRange(0, 1),
+            default=ExecutionSettings().max_failed_share,
+            show_default=True,
+            help="Stop a plan when more than this share of its moves has failed.",
+        ),
+    ]
+    return with_options(safety_options(command), options)
+
+
+def _default_timeout(name: str) -> str:
+    seconds: float = getattr(MoveTimeouts(), f"{name}_seconds")
+    return f"{seconds:g}s"
+
+
+def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = False) -> CycleSettings:
+    """Return the settings that the options of `run_options` ask for; raises `InputError` naming the option."""
+    timeouts = {f"{name}_seconds": duration_option(options, f"{name}_timeout") for name in _TIMEOUTS}
+    settings = CycleSettings(
+        execution=ExecutionSettings(
+            timeouts=MoveTimeouts(**timeouts),
+            max_failed_share=options["max_failed_share"],
+            max_seconds=duration_option(options, "max_duration"),
+            max_grace=longest_grace(options),
+            reservation_ttl=timedelta(seconds=duration_option(options, "reservation_ttl")),
+        ),
+        namespace=options["namespace"],
+        lease_seconds=options["lease_seconds"],
+        lease_wait_seconds=options["lease_seconds"] + _LEASE_PATIENCE_SECONDS,
+        approval=Approval.APPROVE if options["approve"] else Approval.AUTO,
+        approval_seconds=duration_option(options, "approval_timeout"),
+        trigger=trigger,
+        dry_run=dry_run,
+    )
+    return with_safety(settings, options)
+
+
+def run_planner_settings(options: dict[str, Any]) -> PlannerSettings:
+    """Return how to plan for a run: as `berth plan` does, with Berth's own namespace left alone."""
+    return replace(planner_settings(options), own_namespace=options["namespace"])
+
+
+PLANNED: Final = frozenset(
+    {
+        "strategy",
+        "whole_nodes",
+        "label_selector",
+        "shape",
+        "shape_owner",
+        "pod",
+        "resource_type",
+        "low_threshold",
+        "defragment_threshold",
+        "protection_threshold",
+        "number_of_nodes",
+        "max_moves",
+        "max_moves_per_node",
+        "max_moves_per_namespace",
+        "max_grace_period",
+        "per_controller",
+        "per_wave",
+        "include_namespace",
+        "exclude_namespace",
+        "cool_down",
+    }
+)
+CARRIED_OUT: Final = frozenset(
+    {
+        "max_failed_share",
+        "approval_timeout",
+        "max_duration",
+        "reservation_ttl",
+        "pod_cool_down",
+        "min_freed_nodes",
+        "taint_freed",
+        "annotate_freed",
+    }
+)
+"""The options of planning, and of carrying out, that a policy says instead."""
+
+_GIVEN: Final = frozenset({ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT})
+
+
+def policy_option(command: F) -> F:
+    """Add `--policy`."""
+    text = "Go by this DeschedulerPolicy instead of options (YAML, - for standard input), but for trigger and mode."
+    return click.option("--policy", metavar="FILE", help=text)(command)
+
+
+def settings_to_plan(options: dict[str, Any], policy: str | None, *, at: str | None = None) -> PlannerSettings:
+    """Return how to plan by a policy's file, or by the options of `planner_options` where there is none.
+
+    Raises `InputError` that names the option, or the field of the policy.
+    """
+    if policy is None:
+        return planner_settings(options, at=at)
+    _refuse_given(PLANNED)
+    run = read_policy(read_policy_file(policy), RunDefaults(planner=_search(options)), installed_plugins())
+    return replace(run.planner, now=planning_time(at))
+
+
+def settings_to_run(
+    options: dict[str, Any], policy: str | None, cycle: CycleSettings
+) -> tuple[CycleSettings, PlannerSettings]:
+    """Return how to run once by a policy's file, or as the options say; raises `InputError` as `settings_to_plan`.
+
+    A run by hand is nobody's policy: what it leaves behind carries no policy's name.
+    """
+    if policy is None:
+        return cycle, run_planner_settings(options)
+    _refuse_given(PLANNED | CARRIED_OUT)
+    planner = replace(_search(options), own_namespace=options["namespace"])
+    run = read_policy(read_policy_file(policy), RunDefaults(cycle, planner), installed_plugins())
+    return replace(run.cycle, policy=""), replace(run.planner, now=planning_time(None))
+
+
+def naming_what_was_typed(options: Mapping[str, Any], policy: str | None) -> AbstractContextManager[None]:
+    """Return what lets errors of planning name options where these were typed, and fields with a policy."""
+    return naming_options(options) if policy is None else nullcontext()
+
+
+def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
+    """Return how to plan where the cluster's policies say the rest; raises `InputError` for options in their place."""
+    _refuse_given(PLANNED | CARRIED_OUT | {"approve"}, beside="the policies of the cluster, which say it")
+    return replace(_search(options), own_namespace=options["namespace"])
+
+
+def _search(options: dict[str, Any]) -> PlannerSettings:
+    """Return what no policy says: the settings of the search, and whether control-plane nodes take pods."""
+    defaults = planner_settings(options)
+    return PlannerSettings(
+        exact=defaults.exact,
+        time_limit_seconds=defaults.time_limit_seconds,
+        seed=defaults.seed,
+        control_plane_nodes=defaults.control_plane_nodes,
+    )
+
+
+def _refuse_given(names: Iterable[str], *, beside: str = "--policy, which says it") -> None:
+    """Raise `InputError` for an option that was given although a policy says it."""
+    context = click.get_current_context()
+    for name in sorted(names):
+        if context.get_parameter_source(name) in _GIVEN:
+            raise InputError(option_of(name), context.params.get(name), f"nothing beside {beside}")
+
+
+# --- capacity options ------------------------------------------------------------------------------------------------
+# The options by which a service measures the cluster's fragmentation for its metrics.
+
+_SHAPE_OPTION: Final = "--fragmentation-shape"
+
+
+def capacity_options(command: F) -> F:
+    """Add the options from which `capacity_settings` makes the settings."""
+    options = (
+        click.option(
+            "--fragmentation-interval",
+            default="5m",
+            show_default=True,
+            metavar="DURATION",
+            help="Measure the cluster's fragmentation for the metrics every so often, or none for never.",
+        ),
+        click.option(
+            _SHAPE_OPTION,
+            multiple=True,
+            metavar="RESOURCE=AMOUNT,...",
+            help="Count in the metrics how many of this fit; may be repeated. Default: parts of a node.",
+        ),
+    )
+    return with_options(command, options)
+
+
+def capacity_settings(options: dict[str, Any]) -> CapacitySettings:
+    """Return what the options ask for; raises `InputError` naming the option."""
+    every = duration_option_or_none(options, "fragmentation_interval")
+    try:
+        shapes = tuple(map(read_shape, options["fragmentation_shape"]))
+    except InputError as error:
+        raise InputError(_SHAPE_OPTION, error.value, error.expected) from error
+    return CapacitySettings(every_seconds=every, shapes=shapes)

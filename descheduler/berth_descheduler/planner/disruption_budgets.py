@@ -1,0 +1,69 @@
+"""Owns which disruption budgets cover a pod, how many disruptions each allows at once, and why a pod is not evicted.
+
+It does not own the eviction itself: the API server has the last word there. The rules are those by which it answers an
+eviction: no pod under several budgets, whatever they allow (it answers 500, which no retry mends); no more ready pods
+than the budget's status allows, whatever numbers or percentages the spec says, and none while that status is older
+than the spec; a pod that is not ready does not count for the budget as long as enough others are healthy, or never
+where the budget's `unhealthyPodEvictionPolicy` is `AlwaysAllow`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from berth_core.objects import Pod, PodDisruptionBudget
+from berth_core.selectors import matches_labels
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+
+_ALWAYS_ALLOW: Final = "AlwaysAllow"
+
+
+class DisruptionBudgets:
+    """The budgets of a snapshot by namespace."""
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        self._in_namespace: defaultdict[str, list[PodDisruptionBudget]] = defaultdict(list)
+        for budget in budgets:
+            self._in_namespace[budget.metadata.namespace].append(budget)
+
+    def covering(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
+        """Return the budgets whose selector selects a pod."""
+        budgets = self._in_namespace.get(pod.metadata.namespace, ())
+        return tuple(budget for budget in budgets if matches_labels(budget.spec.selector, pod.metadata.labels))
+
+    def refusal(self, pod: Pod) -> Refusal | None:
+        """Return why the API server would not evict a pod now, None if it would."""
+        budgets = self.covering(pod)
+        if len(budgets) > 1:
+            names = ", ".join(sorted(budget_key(budget) for budget in budgets))
+            text = f"the API server evicts no pod under several disruption budgets: {names}"
+            return Refusal(RefusalReason.SEVERAL_BUDGETS, text)
+        if budgets and disruptions_allowed(budgets[0]) == 0 and not _goes_uncounted(budgets[0], pod):
+            text = f"disruption budget {budget_key(budgets[0])} allows no disruption now"
+            return Refusal(RefusalReason.BUDGET_EXHAUSTED, text)
+        return None
+
+
+def disruptions_allowed(budget: PodDisruptionBudget) -> int:
+    """Return how many pods a budget lets go at once; none while its status is older than its spec."""
+    return 0 if _is_stale(budget) else max(0, budget.status.disruptions_allowed)
+
+
+def budget_key(budget: PodDisruptionBudget) -> str:
+    """Return `namespace/name`."""
+    return f"{budget.metadata.namespace}/{budget.metadata.name}"
+
+
+def _is_stale(budget: PodDisruptionBudget) -> bool:
+    observed, generation = budget.status.observed_generation, budget.metadata.generation
+    return observed is not None and generation is not None and observed < generation
+
+
+def _goes_uncounted(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Tell whether a pod is not ready, and goes without being counted for that."""
+    if pod.is_ready:
+        return False
+    if budget.spec.unhealthy_pod_eviction_policy == _ALWAYS_ALLOW:
+        return True
+    healthy, desired = budget.status.current_healthy, budget.status.desired_healthy
+    return not _is_stale(budget) and 0 < desired <= healthy

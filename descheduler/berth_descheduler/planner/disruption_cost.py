@@ -1,0 +1,64 @@
+"""Owns what makes moving one pod worse than moving another, where both would do.
+
+It does not own which pods may not be moved at all: that is the eviction filter's.
+"""
+
+from collections import Counter
+from typing import Final
+
+from berth_core.names import NO_EVICTION_ANNOTATION
+from berth_core.objects import Pod
+from berth_descheduler.planner.simulation.cluster import Cluster, PodIndex
+
+_PRIORITY_BITS: Final = 8
+_MOST_RESTARTS: Final = 16
+_LONG_GRACE_SECONDS: Final = 60
+_FEW_PODS: Final = 16
+_CLAIM: Final = 4
+_LEFT_IN_PEACE: Final = 1 << 14
+"""More than all else together."""
+
+
+class Disruption:
+    """Weighs the pods of a cluster; the numbers have no unit, only an order."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        sizes = Counter(placed.class_index for placed in cluster.pods)
+        self._pods_of_controller: Counter[tuple[str, str]] = Counter()
+        for pods in cluster.classes:
+            self._pods_of_controller[_controller_key(pods.example)] += sizes[pods.index]
+        self.of_class = tuple(self._weigh_class(pods.example) for pods in cluster.classes)
+        """What all pods of a class weigh alike."""
+
+    def weight(self, pod: PodIndex) -> int:
+        """Return how bad it is to move a pod.
+
+        Worse are pods of higher priority, of controllers with few pods (a single one is an outage), that restarted
+        often (they may not come up again), that end slowly, that have volumes to take along, and most of all those that
+        are annotated to be left in peace.
+        """
+        return self.of_class[self._cluster.pods[pod].class_index] + self.of_itself(pod)
+
+    def of_itself(self, pod: PodIndex) -> int:
+        """Return what a pod weighs beside the others of its class: restarts, up to a limit, and its own wish."""
+        placed = self._cluster.pods[pod].pod
+        wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in placed.metadata.annotations else 0
+        statuses = placed.status.container_statuses
+        return wish + (sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0)
+
+    def cheapest_first(self, pods: list[PodIndex]) -> list[PodIndex]:
+        """Return pods in the order in which they are best moved."""
+        return sorted(pods, key=lambda pod: (self.weight(pod), pod))
+
+    def _weigh_class(self, example: Pod) -> int:
+        priority = max(0, example.spec.priority or 0).bit_length() << _PRIORITY_BITS
+        alone = _FEW_PODS // max(1, self._pods_of_controller[_controller_key(example)])
+        slow = (example.spec.termination_grace_period_seconds or 0) // _LONG_GRACE_SECONDS
+        claims = sum(volume.persistent_volume_claim is not None for volume in example.spec.volumes)
+        return priority + alone + min(_FEW_PODS, slow) + _CLAIM * claims
+
+
+def _controller_key(pod: Pod) -> tuple[str, str]:
+    owner = pod.controller
+    return (pod.metadata.namespace, (owner.uid or owner.name) if owner else pod.metadata.name)

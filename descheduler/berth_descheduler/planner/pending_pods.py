@@ -1,0 +1,220 @@
+"""Owns which pods that wait for a node would lose their room to a plan's moves: pods that come first.
+
+It does not own how long somebody waits for them, nor pods that have room nowhere: no move takes any from those.
+
+Two schedules are compared, both made by the same simple rule: where the waiting pods go as the cluster is, and where
+they go when the moves have filled their targets and closed their sources. A pod that has a place in the first only is
+one whose room the moves would take.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from berth_core.errors import InputError
+from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL, ROOM_TAINT
+from berth_core.migration_plans import PlannedMove
+from berth_core.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Taint
+from berth_core.selectors import untolerated_taint
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.problem import RoomMade
+from berth_descheduler.planner.room_request import RoomRequest, Shape
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.pod_classes import ClassIndex, odd_requests
+from berth_descheduler.planner.simulation.state import State
+
+# --- room seekers ----------------------------------------------------------------------------------------------------
+# Which pods room is to be made for: those that a request names or describes, with their gangs, or all pending.
+
+SHAPE_NAMESPACE: Final = "(shape)"
+"""The namespace of pods that stand for shapes: no name that a cluster could have."""
+
+_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")
+"""Annotations or labels by which batch schedulers know the pods of a gang."""
+
+
+def find_seekers(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Return the pods that room is to be made for; raises `InputError` for a named one that is not pending."""
+    pending = [pod for pod in snapshot.pods if is_pending(pod)]
+    if request.names_nothing:
+        return _without_places_in_view(pending)
+    by_key = {(pod.metadata.namespace, pod.metadata.name): pod for pod in pending}
+    named = []
+    for key in request.pods:
+        if key not in by_key:
+            raise _not_waiting(key, snapshot)
+        named.append(by_key[key])
+    gangs = {gang for pod in named if (gang := gang_of(pod)) is not None}
+    members = (pod for pod in pending if gang_of(pod) in gangs)
+    found = {pod.key: pod for pod in (*named, *members)}
+    for pod in found.values():
+        if odd := odd_requests(pod):
+            raise InputError("pod", pod.key, "a pod whose requests can be read", said=f"{pod.key}, of which {odd}")
+    return (*(stand_in(shape) for shape in request.shapes), *found.values())
+
+
+def _not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
+    """Return the error for a pod that does not wait for room, with what it does instead."""
+    name = "/".join(key)
+    found = next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
+    expected = "a pending pod that no gate holds back"
+    return InputError("pod", name, expected, said=f"{name}, {_instead_of_waiting(found)}")
+
+
+def _instead_of_waiting(pod: Pod | None) -> str:
+    if pod is None:
+        return "which does not exist"
+    if pod.is_terminal or pod.is_terminating:
+        return "which has ended or is about to"
+    if pod.spec.node_name:
+        return f"which is on {pod.spec.node_name}"
+    if pod.is_gated:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        return f"which its scheduling gates hold back ({gates})"
+    return "which holds the place of a Reservation"
+
+
+def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Return the pods that are nominated nowhere; a gang of which it is not known what it asks for is left out."""
+    odd = [pod for pod in pending if odd_requests(pod)]
+    keys, gangs = {pod.key for pod in odd}, {gang_of(pod) for pod in odd} - {None}
+    known = (pod for pod in pending if pod.key not in keys and gang_of(pod) not in gangs)
+    return tuple(pod for pod in known if not pod.status.nominated_node_name)
+
+
+def is_pending(pod: Pod) -> bool:
+    """Tell whether a pod waits for room; placeholders do, but that is their Reservation's matter."""
+    waits = not pod.spec.node_name and not pod.is_terminal and not pod.is_terminating and not pod.is_gated
+    return waits and PLACEHOLDER_LABEL not in pod.metadata.labels
+
+
+def gang_of(pod: Pod) -> tuple[str, str] | None:
+    """Return the gang of a pod: its namespace and the group's name."""
+    values = (pod.metadata.annotations.get(key) or pod.metadata.labels.get(key) for key in _GROUP_KEYS)
+    name = next((value for value in values if value), None)
+    return None if name is None else (pod.metadata.namespace, name)
+
+
+def stand_in(shape: Shape) -> Pod:
+    """Return a pod that stands for a shape."""
+    requests = ResourceRequirements(requests=shape.amounts.to_quantities())
+    spec = PodSpec(containers=(Container(name="shape", resources=requests),))
+    return Pod(metadata=ObjectMeta(namespace=SHAPE_NAMESPACE, name=shape.text), spec=spec)
+
+
+_KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule")
+"""What stands on a node where room is made, for whoever it is not made for."""
+
+
+def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Iterable[str] = ()) -> tuple[Pod, ...]:
+    """Return the waiting pods that have room now and would have none once the moves are made, in their order.
+
+    `closed` names nodes that take no pod meanwhile beside the sources of the moves.
+    """
+    waiting = waiting_pods(snapshot)
+    if not waiting or not moves:
+        return ()
+    cluster = Cluster.from_snapshot(snapshot, waiting)
+    with_room = _Placing(cluster, frozenset()).place()
+    shut = {*closed, *(move.source for move in moves)}
+    nodes = frozenset(cluster.node_numbers[name] for name in shut if name in cluster.node_numbers)
+    left = with_room - _Placing(cluster, nodes, moves).place()
+    return tuple(pod for pod in waiting if cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name] in left)
+
+
+def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozenset[str]:
+    """Return those of the named nodes on which waiting pods would go, that have room on none of the others."""
+    waiting = waiting_pods(snapshot)
+    if not waiting:
+        return frozenset()
+    cluster = Cluster.from_snapshot(snapshot, waiting)
+    named = [cluster.node_numbers[name] for name in nodes if name in cluster.node_numbers]
+    placing = _Placing(cluster, frozenset())
+    placing.place(last=named)
+    return frozenset(cluster.node_name(node) for node in named if placing.filled(node))
+
+
+def pods_competing_for_room(
+    snapshot: Snapshot, moves: Sequence[PlannedMove], room: Sequence[RoomMade]
+) -> tuple[Pod, ...]:
+    """Return the waiting pods that no taint keeps off the room that moves make, in their order."""
+    if not moves or not room:
+        return ()
+    seekers = {one.uid for made in room for one in made.pods}
+    others = (pod for pod in waiting_pods(snapshot) if pod.metadata.uid not in seekers)
+    waiting = [pod for pod in others if untolerated_taint(pod.spec.tolerations, [_KEPT]) is None]
+    if not waiting:
+        return ()
+    cluster = Cluster.from_snapshot(snapshot, waiting)
+    nodes = [cluster.node_numbers[name] for name in sorted({name for made in room for name in made.nodes})]
+    placing = _Placing(cluster, frozenset(), moves)
+    return tuple(
+        pod
+        for pod in waiting
+        if placing.fits_any(cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name], nodes)
+    )
+
+
+def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Return the pods that wait for a node by themselves, in the order in which a scheduler would look at them.
+
+    Pods in a hand-over and pods that are nominated to a node are no such pods: their place is counted already.
+    """
+    found = (pod for pod in snapshot.pods if is_pending(pod) and not pod.status.nominated_node_name)
+    return tuple(sorted((pod for pod in found if _is_on_its_own(pod)), key=_rank))
+
+
+def _is_on_its_own(pod: Pod) -> bool:
+    return RESERVATION_LABEL not in pod.metadata.labels and not odd_requests(pod)
+
+
+def _rank(pod: Pod) -> tuple[int, str, str]:
+    return (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.key)
+
+
+class _Placing:
+    """One schedule: every waiting pod in turn goes to the first node that takes it."""
+
+    def __init__(self, cluster: Cluster, closed: frozenset[NodeIndex], moves: Sequence[PlannedMove] = ()) -> None:
+        self._cluster = cluster
+        self._state = State(cluster)
+        self._closed = closed
+        for move in moves:
+            pod = cluster.pod_numbers.get((move.namespace, move.pod))
+            target = cluster.node_numbers.get(move.target)
+            if pod is not None and target is not None:
+                self._state.move(pod, target)
+        self._moved = self._state.mark()
+        self._first_node: dict[ClassIndex, int] = {}
+        """Per class that stands alone: no node before this one has room; nodes only fill."""
+
+    def place(self, last: Sequence[NodeIndex] = ()) -> frozenset[PodIndex]:
+        """Return the waiting pods that find a node; the `last` nodes are tried after all others."""
+        nodes = [*self._open_nodes(frozenset(last)), *last]
+        waiting = self._cluster.pods_on[self._cluster.waiting_node] if self._cluster.waiting_node is not None else ()
+        return frozenset(pod for pod in waiting if self._place(pod, nodes))
+
+    def fits_any(self, pod: PodIndex, nodes: Iterable[NodeIndex]) -> bool:
+        """Return whether a waiting pod would find room on one of some nodes, if it came first."""
+        class_index = self._cluster.pods[pod].class_index
+        return any(self._state.fits(class_index, node) and self._state.refusal(pod, node) is None for node in nodes)
+
+    def filled(self, node: NodeIndex) -> bool:
+        """Tell whether a waiting pod went to a node."""
+        return any(step.target == node for step in self._state.steps[self._moved :])
+
+    def _open_nodes(self, others: frozenset[NodeIndex]) -> list[NodeIndex]:
+        numbers = range(len(self._cluster.nodes))
+        shut = self._closed | others | {self._cluster.waiting_node}
+        return [NodeIndex(number) for number in numbers if number not in shut]
+
+    def _place(self, pod: PodIndex, nodes: Sequence[NodeIndex]) -> bool:
+        class_index = self._cluster.pods[pod].class_index
+        alone = self._state.stands_alone(class_index)
+        for position in range(self._first_node.get(class_index, 0) if alone else 0, len(nodes)):
+            node = nodes[position]
+            if self._state.fits(class_index, node) and self._state.refusal(pod, node) is None:
+                self._state.move(pod, node)
+                self._first_node[class_index] = position
+                return True
+        self._first_node[class_index] = len(nodes)
+        return False

@@ -1,0 +1,1 @@
+"""The cluster as the planner simulates it, with the scheduler's rules."""

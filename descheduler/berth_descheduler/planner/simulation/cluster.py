@@ -1,0 +1,323 @@
+"""Owns the snapshot as the planner reads it: sorted, numbered, with amounts as columns and pods in classes.
+
+It does not change: what a plan does to the cluster is `state`. What is odd about the data is said here, not repaired.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import cached_property
+from typing import Final, NewType
+
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.names import DEFAULT_NAMESPACE, placeholder_name
+from berth_core.objects import Affinity, LabelSelector, Node, NodeSelector, ObjectMeta, Pod, PodSpec, PodStatus
+from berth_core.reservations import Reservation, ReservationTask, Slot, SlotState
+from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
+from berth_core.selectors import matches_labels
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner.simulation.pod_classes import ClassBook, ClassIndex, PodClass
+from berth_descheduler.planner.simulation.volumes import attach_columns
+
+# --- pending slots ---------------------------------------------------------------------------------------------------
+# The places of Reservations that are asked for on one node and that no pod holds yet.
+#
+# Between the making of a Reservation and that of its placeholders, and between the end of a placeholder and the
+# binding of its owner, no pod may show that a place is promised. A place that may be on several nodes is the
+# scheduler's to choose: like any pod that waits, it holds nothing until then.
+
+_OVER = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
+
+
+def pending_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Return a pod, nominated to its node, for each place that is promised there and that no pod holds."""
+    live = [one for one in snapshot.reservations if one.is_live]
+    if not live:
+        return ()
+    placeholders = {pod.metadata.name for pod in snapshot.pods if PLACEHOLDER_LABEL in pod.metadata.labels}
+    placed = {pod.metadata.uid for pod in snapshot.pods if pod.spec.node_name or pod.status.nominated_node_name}
+    return tuple(_stand_ins(live, placeholders, placed))
+
+
+def _stand_ins(live: Iterable[Reservation], placeholders: set[str], placed: set[str]) -> Iterator[Pod]:
+    for reservation in live:
+        slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
+        for task in reservation.spec.tasks:
+            for index in range(task.replicas):
+                slot = slots.get((task.name, index))
+                name = placeholder_name(reservation.metadata.name, reservation.metadata.uid, task.name, index)
+                node = _promised_node(task, slot)
+                if node and name not in placeholders and not _is_held(slot, placed):
+                    yield _stand_in(reservation, task, name, node)
+
+
+def _promised_node(task: ReservationTask, slot: Slot | None) -> str:
+    if slot is not None and slot.node:
+        return slot.node
+    names = set(task.reservation_node_names)
+    return names.pop() if len(names) == 1 else ""
+
+
+def _is_held(slot: Slot | None, placed: set[str]) -> bool:
+    """Tell whether a slot is over, or its owner is on a node or nominated to one."""
+    if slot is None:
+        return False
+    return slot.state in _OVER or (slot.owner is not None and slot.owner.uid in placed)
+
+
+def _stand_in(reservation: Reservation, task: ReservationTask, name: str, node: str) -> Pod:
+    """Return a pod that stands for the placeholder to come, and for the ports of its owner."""
+    labels = {
+        PLACEHOLDER_LABEL: "true",
+        RESERVATION_LABEL: reservation.metadata.uid,
+        MANAGED_LABEL: MANAGED_BY_OPERATOR,
+    }
+    return Pod(
+        metadata=ObjectMeta(namespace=DEFAULT_NAMESPACE, name=name, uid=name, labels=labels),
+        spec=_without_neighbours(task.template.spec),
+        status=PodStatus(phase="Pending", nominated_node_name=node),
+    )
+
+
+def _without_neighbours(spec: PodSpec) -> PodSpec:
+    """Return a spec without what a placeholder does not ask of other pods, nor of volumes."""
+    affinity = None if spec.affinity is None else Affinity(node_affinity=spec.affinity.node_affinity)
+    return msgspec.structs.replace(
+        spec, node_name="", affinity=affinity, topology_spread_constraints=(), volumes=(), scheduling_gates=()
+    )
+
+
+NodeIndex = NewType("NodeIndex", int)
+PodIndex = NewType("PodIndex", int)
+
+NAME_FIELD: Final = "metadata.name"
+NEEDED_RESOURCES: Final = (CPU, MEMORY, PODS)
+"""A node that does not say how much of these it has is left alone."""
+
+_WAITING_NODE: Final = Node(metadata=ObjectMeta(name="(waiting)"))
+"""Not ready and without labels: nothing can be put there, and it is in no topology."""
+
+
+class Presence(Enum):
+    """How sure it is that a pod is on its node while a plan runs."""
+
+    SETTLED = auto()
+    LEAVING = auto()
+    """Its deletion has begun: it may be there or gone."""
+    EXPECTED = auto()
+    """Not bound, but nominated to the node or pinned to it: it may come."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod that holds, or is about to hold, a part of a node."""
+
+    pod: Pod
+    node: NodeIndex
+    class_index: ClassIndex
+    presence: Presence
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A snapshot in numbers; nodes and pods are in the snapshot's order, which is fixed."""
+
+    snapshot: Snapshot
+    nodes: tuple[Node, ...]
+    pods: tuple[PlacedPod, ...]
+    classes: tuple[PodClass, ...]
+    resources: tuple[str, ...]
+    """Names of the columns; pod slots and what can be attached are among them."""
+
+    capacity: tuple[tuple[int, ...], ...]  # (nodes, resources)
+    """What each node has to allocate."""
+
+    requests: tuple[tuple[int, ...], ...]  # (classes, resources)
+    """What a pod of each class takes, one pod slot among it."""
+
+    pods_on: tuple[tuple[PodIndex, ...], ...]  # (nodes, ...)
+    """The pods of each node, those about to come included."""
+
+    unreadable: Mapping[NodeIndex, str] = field(default_factory=dict)
+    """What cannot be read of what some nodes have; they then seem to have nothing."""
+
+    elsewhere: tuple[Pod, ...] = ()
+    """Pods that have not ended and hold a place on no node of the snapshot: they wait, or their node is not known."""
+
+    waiting_node: NodeIndex | None = None
+    """A node that is none: the pods that room is to be made for are on it."""
+
+    left_out: frozenset[NodeIndex] = frozenset()
+    """Nodes that are not to be touched: what is asked for is about others."""
+
+    resting: Mapping[NodeIndex, str] = field(default_factory=dict)
+    """Nodes that give and take nothing yet, each with what happened to it."""
+
+    closed_to_plans: frozenset[NodeIndex] = frozenset()
+    """Control-plane nodes, where these give pods and take none: the operator holds no place there."""
+
+    @classmethod
+    def from_snapshot(
+        cls, snapshot: Snapshot, waiting: Sequence[Pod] = (), node_selectors: Sequence[LabelSelector] = ()
+    ) -> "Cluster":
+        """Return the snapshot in numbers.
+
+        Places of Reservations that no placeholder holds yet are pods that are expected. `waiting` are pods that room is
+        to be made for; they are put on a node of their own, the last one. Only the nodes that all `node_selectors`
+        select are to be touched.
+        """
+        nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
+        pods, classes, elsewhere = _place_pods(nodes, (*snapshot.pods, *pending_slots(snapshot)), waiting)
+        allocatable, unreadable = _read_allocatable(nodes)
+        resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
+        attached = attach_columns(snapshot, nodes, classes, [(one.pod, one.class_index) for one in pods])
+        return cls(
+            snapshot=snapshot,
+            nodes=nodes,
+            pods=pods,
+            classes=classes,
+            resources=(*resources, *attached.names),
+            capacity=_joined([_columns(amounts, resources) for amounts in allocatable], attached.capacity),
+            requests=_joined([_columns(one.amounts, resources, slots=1) for one in classes], attached.requests),
+            pods_on=_pods_by_node(pods, len(nodes)),
+            unreadable=unreadable,
+            elsewhere=elsewhere,
+            waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
+            left_out=_left_out(snapshot.nodes, node_selectors),
+        )
+
+    @cached_property
+    def node_numbers(self) -> Mapping[str, NodeIndex]:
+        """Return the index of each node by its name."""
+        return {node.metadata.name: NodeIndex(index) for index, node in enumerate(self.nodes)}
+
+    @cached_property
+    def pod_numbers(self) -> Mapping[tuple[str, str], PodIndex]:
+        """Return the index of each pod by its namespace and name."""
+        keys = ((one.pod.metadata.namespace, one.pod.metadata.name) for one in self.pods)
+        return {key: PodIndex(index) for index, key in enumerate(keys)}
+
+    @property
+    def strays(self) -> tuple[Pod, ...]:
+        """Return the pods bound to a node that is not in the snapshot."""
+        return tuple(pod for pod in self.elsewhere if pod.spec.node_name)
+
+    @cached_property
+    def has_odd_pods(self) -> bool:
+        """Tell whether there are pods whose requests cannot be read."""
+        return any(one.odd for one in self.classes)
+
+    @cached_property
+    def column(self) -> Mapping[str, int]:
+        """Return the column of each resource."""
+        return {name: index for index, name in enumerate(self.resources)}
+
+    @cached_property
+    def taken(self) -> tuple[tuple[int, ...], ...]:  # (nodes, resources)
+        """Return what the pods take of each node together, those about to come included."""
+        requests, pods = self.requests, self.pods
+        nothing = (0,) * len(self.resources)
+        rows = ([requests[pods[pod].class_index] for pod in on] for on in self.pods_on)
+        return tuple(tuple(map(sum, zip(*several, strict=True))) if several else nothing for several in rows)
+
+    def node_name(self, node: NodeIndex) -> str:
+        """Return a node's name."""
+        return self.nodes[node].metadata.name
+
+    def amounts_of(self, pod: PodIndex) -> ResourceAmounts:
+        """Return what a pod asks for, without its slot."""
+        return self.classes[self.pods[pod].class_index].amounts
+
+
+def _left_out(nodes: Sequence[Node], selectors: Sequence[LabelSelector]) -> frozenset[NodeIndex]:
+    return frozenset(
+        NodeIndex(index)
+        for index, node in enumerate(nodes)
+        if not all(matches_labels(selector, node.metadata.labels) for selector in selectors)
+    )
+
+
+def _place_pods(
+    nodes: tuple[Node, ...], pods: Iterable[Pod], waiting: Sequence[Pod]
+) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...], tuple[Pod, ...]]:
+    apart = {pod.key for pod in waiting}
+    numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
+    book = ClassBook()
+    placed, elsewhere = [], []
+    for pod in pods:
+        name, presence = _whereabouts(pod)
+        node = numbers.get(name)
+        if node is not None and pod.key not in apart:
+            placed.append(PlacedPod(pod, node, book.class_of(pod), presence))
+        elif not pod.is_terminal:
+            elsewhere.append(pod)
+    last = NodeIndex(len(nodes) - 1)
+    placed += [PlacedPod(pod, last, book.class_of(pod), Presence.SETTLED) for pod in waiting]
+    return tuple(placed), book.classes, tuple(elsewhere)
+
+
+def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...], dict[NodeIndex, str]]:
+    """Return what the nodes have, and what cannot be read of some of them."""
+    amounts: list[ResourceAmounts] = []
+    unreadable: dict[NodeIndex, str] = {}
+    for index, node in enumerate(nodes):
+        read = ResourceAmounts.empty()
+        try:
+            read = ResourceAmounts.from_quantities(node.status.allocatable)
+            why = read.why_too_large()
+        except InputError as error:
+            why = str(error)
+        amounts.append(ResourceAmounts.empty() if why else read)
+        if why:
+            unreadable[NodeIndex(index)] = f"status.allocatable.{why}"
+    return tuple(amounts), unreadable
+
+
+def _whereabouts(pod: Pod) -> tuple[str, Presence]:
+    """Return the node on which a pod holds a place, "" if on none, and how sure that is."""
+    if pod.is_terminal:
+        return "", Presence.LEAVING
+    if pod.spec.node_name:
+        return pod.spec.node_name, Presence.LEAVING if pod.is_terminating else Presence.SETTLED
+    return pod.status.nominated_node_name or _pinned_node(pod), Presence.EXPECTED
+
+
+def _pinned_node(pod: Pod) -> str:
+    """Return the one node to which a placeholder that waits for the scheduler is pinned, "" if there is none."""
+    affinity = pod.spec.affinity
+    if PLACEHOLDER_LABEL not in pod.metadata.labels or affinity is None or affinity.node_affinity is None:
+        return ""
+    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    names = set() if required is None else _field_names(required)
+    return names.pop() if len(names) == 1 else ""
+
+
+def _field_names(required: NodeSelector) -> set[str]:
+    fields = (field for term in required.node_selector_terms for field in term.match_fields)
+    return {name for field in fields if field.key == NAME_FIELD and field.operator == "In" for name in field.values}
+
+
+def _resource_names(several: Iterable[ResourceAmounts]) -> tuple[str, ...]:
+    named = {name for amounts in several for name in amounts.keys()}  # noqa: SIM118 - no dict
+    others = sorted(named.difference(NEEDED_RESOURCES))
+    return (*NEEDED_RESOURCES, *others)
+
+
+def _columns(amounts: ResourceAmounts, resources: tuple[str, ...], slots: int | None = None) -> tuple[int, ...]:
+    """Return amounts as a row; a pod takes `slots` whatever it says itself."""
+    return tuple(slots if name == PODS and slots is not None else amounts.get(name) for name in resources)
+
+
+def _joined(rows: Sequence[tuple[int, ...]], more: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Return rows with more columns."""
+    return tuple((*row, *added) for row, added in zip(rows, more, strict=True))
+
+
+def _pods_by_node(pods: tuple[PlacedPod, ...], nodes: int) -> tuple[tuple[PodIndex, ...], ...]:
+    lists: list[list[PodIndex]] = [[] for _ in range(nodes)]
+    for index, placed in enumerate(pods):
+        lists[placed.node].append(PodIndex(index))
+    return tuple(tuple(one) for one in lists)

@@ -1,0 +1,157 @@
+"""Owns what a plan makes of the cluster, move by move, with undo: free amounts, ports, and where every pod is.
+
+It does not own the rules of placement that no move changes (`placements`) nor the choice of moves (the strategies).
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from berth_core.resources import PODS
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.node_fit import Placements
+from berth_descheduler.planner.simulation.pod_affinity import Neighbours
+from berth_descheduler.planner.simulation.pod_classes import ClassIndex, HostPort
+from berth_descheduler.planner.simulation.topology_spread import Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pod from its source to its target, in numbers."""
+
+    pod: PodIndex
+    source: NodeIndex
+    target: NodeIndex
+
+
+class State:
+    """The cluster as it is after the steps so far.
+
+    `refusal` answers for one more step with create before delete: the target has to have room while the source still
+    holds the pod, and the neighbours have to allow it whether the old pod is there or not.
+    """
+
+    def __init__(self, cluster: Cluster, maybe_sources: Collection[NodeIndex] | None = None) -> None:
+        """Begin with the snapshot; `maybe_sources` are the nodes that may be drained (None: all), see `spread`."""
+        self.cluster = cluster
+        self.placements = Placements(cluster)
+        tainted = range(len(cluster.nodes)) if maybe_sources is None else maybe_sources
+        self.neighbours = Neighbours(cluster)
+        self.spread = Spread(cluster, self.placements, [NodeIndex(node) for node in tainted])
+        self.node_of: list[NodeIndex] = [placed.node for placed in cluster.pods]
+        self.free: list[list[int]] = [list(row) for row in cluster.capacity]  # (nodes, resources)
+        self._ports: list[dict[HostPort, int]] = [{} for _ in cluster.nodes]
+        self._steps: list[Step] = []
+        self._needs = tuple(
+            tuple((column, amount) for column, amount in enumerate(row) if amount > 0) for row in cluster.requests
+        )
+        for node, taken in enumerate(cluster.taken):
+            self.free[node] = [have - used for have, used in zip(self.free[node], taken, strict=True)]
+        self._take_ports()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return the steps so far, in order."""
+        return tuple(self._steps)
+
+    def mark(self) -> int:
+        """Return where the plan stands, for `undo_to`."""
+        return len(self._steps)
+
+    def undo_to(self, mark: int) -> None:
+        """Take back every step after a mark."""
+        while len(self._steps) > mark:
+            step = self._steps.pop()
+            self._carry(step.pod, step.target, step.source)
+
+    def move(self, pod: PodIndex, target: NodeIndex) -> None:
+        """Make a step; whether it is allowed is `refusal`'s to say."""
+        source = self.node_of[pod]
+        self._carry(pod, source, target)
+        self._steps.append(Step(pod, source, target))
+
+    def depends_on_others(self, class_index: ClassIndex) -> bool:
+        """Tell whether the answers for a class change with where other pods are, not only with what is free."""
+        return self.neighbours.constrains(class_index) or self.spread.constrains(class_index)
+
+    def stands_alone(self, class_index: ClassIndex) -> bool:
+        """Tell whether neither other pods decide where pods of a class may go nor these about others.
+
+        Amounts and ties to nodes are then all that there is to know of them.
+        """
+        return not (
+            self.depends_on_others(class_index)
+            or self.neighbours.counts(class_index)
+            or self.spread.counts(class_index)
+            or self.cluster.classes[class_index].host_ports
+        )
+
+    def fits(self, class_index: ClassIndex, node: NodeIndex) -> bool:
+        """Tell whether a node has all that a pod of a class asks for; what is not asked for may be over-booked."""
+        free = self.free[node]
+        return all(amount <= free[column] for column, amount in self._needs[class_index])
+
+    def refusal(self, pod: PodIndex, target: NodeIndex) -> Refusal | None:
+        """Return why a pod cannot go to a node now, None if it can."""
+        source = self.node_of[pod]
+        class_index = self.cluster.pods[pod].class_index
+        if source == target:
+            return Refusal(RefusalReason.SAME_NODE, "the pod is there already")
+        return (
+            self.placements.refusal(class_index, target)
+            or self._lack(class_index, target)
+            or self.refusal_by_others(pod, target)
+        )
+
+    def refusal_by_others(self, pod: PodIndex, target: NodeIndex) -> Refusal | None:
+        """Return why a pod cannot go to a node because of the pods there and elsewhere, amounts left aside."""
+        source, class_index = self.node_of[pod], self.cluster.pods[pod].class_index
+        return (
+            self._port_conflict(class_index, target)
+            or self.neighbours.refusal(class_index, source, target)
+            or self.spread.refusal(class_index, source, target)
+        )
+
+    def _lack(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
+        if self.fits(class_index, node):
+            return None
+        free, names = self.free[node], self.cluster.resources
+        lacking = [names[column] for column, amount in self._needs[class_index] if amount > free[column]]
+        slots = ["pod slots" if name == PODS else name for name in sorted(lacking)]
+        text = f"not enough {', '.join(slots)}"
+        return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=min(lacking))
+
+    def _port_conflict(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
+        for wanted in self.cluster.classes[class_index].host_ports:
+            if any(wanted.conflicts(taken) for taken in self._ports[node]):
+                text = f"host port {wanted.port}/{wanted.protocol} is taken"
+                return Refusal(RefusalReason.HOST_PORT, text)
+        return None
+
+    def _carry(self, pod: PodIndex, source: NodeIndex, target: NodeIndex) -> None:
+        class_index = self.cluster.pods[pod].class_index
+        self._hold(class_index, target, 1)
+        self._hold(class_index, source, -1)
+        self.neighbours.move(class_index, source, target)
+        self.spread.move(class_index, source, target)
+        self.node_of[pod] = target
+
+    def _take_ports(self) -> None:
+        with_ports = {pods.index for pods in self.cluster.classes if pods.host_ports}
+        for placed in self.cluster.pods if with_ports else ():
+            if placed.class_index in with_ports:
+                self._hold_ports(placed.class_index, placed.node, 1)
+
+    def _hold(self, class_index: ClassIndex, node: NodeIndex, times: int) -> None:
+        free = self.free[node]
+        for column, amount in self._needs[class_index]:
+            free[column] -= amount * times
+        if self.cluster.classes[class_index].host_ports:
+            self._hold_ports(class_index, node, times)
+
+    def _hold_ports(self, class_index: ClassIndex, node: NodeIndex, times: int) -> None:
+        ports = self._ports[node]
+        for port in self.cluster.classes[class_index].host_ports:
+            ports[port] = ports.get(port, 0) + times
+            if ports[port] == 0:
+                del ports[port]

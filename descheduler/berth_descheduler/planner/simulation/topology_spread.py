@@ -1,0 +1,189 @@
+"""Owns the topology spread constraints that keep pods off a node (`DoNotSchedule`).
+
+It does not own pod affinity: that is `neighbours`.
+
+The replacement is scheduled after the old pod's deletion has begun, and kube-scheduler does not count pods that are
+being deleted, so the moved pod is never counted at its source. While a plan runs, its source nodes carry a taint of
+ours. For a constraint that leaves tainted nodes out, a node that may become a source is therefore neither surely in nor
+out: its pods count where they are in the way and not where they would help.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from berth_core.labels import HANDOVER_TAINT
+from berth_core.objects import LabelSelector, Node, TopologySpreadConstraint
+from berth_core.selectors import matches_labels, matches_node_affinity, untolerated_taint
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, Presence
+from berth_descheduler.planner.simulation.node_fit import Placements
+from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
+from berth_descheduler.planner.simulation.topology_counts import (
+    LabelIndex,
+    Tally,
+    Weight,
+    is_everything,
+    with_label_keys,
+)
+
+_HONOR: Final = "Honor"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One constraint of one class: `sure` leaves out nodes that may be tainted, `possible` does not."""
+
+    constraint: TopologySpreadConstraint
+    sure: Tally
+    possible: Tally
+    sure_domains: int
+    """Number of domains that are there even if every node that may be tainted is."""
+
+    counts_itself: int
+    """1 if the selector selects the pod itself, else 0."""
+
+    counted: int
+    """1 if the pod itself is in the tallies, which it is not for a selector that selects everything."""
+
+
+class _Domains:
+    """Where each node counts for some constraints: for all nodes, and for those that surely carry no taint of ours."""
+
+    def __init__(self, every: list[str | None], sure: list[str | None]) -> None:
+        self.all = every
+        self.sure = sure
+        self.count = len(set(every) - {None})
+        self.sure_count = len(set(sure) - {None})
+
+
+class Spread:
+    """Counts the pods that spread constraints are about, and tells where a pod may go for their sake."""
+
+    def __init__(self, cluster: Cluster, placements: Placements, maybe_tainted: Collection[NodeIndex]) -> None:
+        self._cluster = cluster
+        self._placements = placements
+        self._index = LabelIndex(cluster.classes)
+        self._maybe_tainted = frozenset(maybe_tainted)
+        self._known_domains: dict[tuple[str, frozenset[str], str, bool, int], _Domains] = {}
+        self._counted: defaultdict[ClassIndex, list[Tally]] = defaultdict(list)
+        self._shared: dict[bytes, tuple[Tally, Tally, int]] = {}
+        self._links: set[tuple[ClassIndex, ClassIndex]] = set()
+        self._rules = {pods.index: self._read_class(pods) for pods in cluster.classes if pods.hard_spreads}
+        for placed in cluster.pods if self._counted else ():
+            self._count(placed)
+
+    @property
+    def links(self) -> frozenset[tuple[ClassIndex, ClassIndex]]:
+        """Return the pairs of classes of which the one's place decides about the other's."""
+        return frozenset(self._links)
+
+    def constrains(self, class_index: ClassIndex) -> bool:
+        """Tell whether where pods of a class may go depends on how others are spread."""
+        return class_index in self._rules
+
+    def counts(self, class_index: ClassIndex) -> bool:
+        """Tell whether where pods of a class are decides about others."""
+        return bool(self._counted.get(class_index))
+
+    def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
+        """Return why a settled pod of a class cannot go from its source to a target for the sake of even spread."""
+        for rule in self._rules.get(class_index, ()):
+            domain = rule.possible.domain(target)
+            if domain is None:
+                text = f"the node does not count for the spread over {rule.constraint.topology_key}"
+                return Refusal(RefusalReason.TOPOLOGY_SPREAD, text)
+            skew = _skew(rule, source, domain)
+            if skew > rule.constraint.max_skew:
+                text = f"{rule.constraint.topology_key}={domain} would be {skew} above the lowest, at most "
+                return Refusal(RefusalReason.TOPOLOGY_SPREAD, f"{text}{rule.constraint.max_skew} is allowed")
+        return None
+
+    def move(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> None:
+        """Count a settled pod of a class at its target instead of its source."""
+        for tally in self._counted.get(class_index, ()):
+            tally.add(source, Weight(1, 1), -1)
+            tally.add(target, Weight(1, 1))
+
+    def _count(self, placed: PlacedPod) -> None:
+        if placed.presence is Presence.LEAVING:
+            return
+        weight = Weight(1, 1) if placed.presence is Presence.SETTLED else Weight(0, 1)
+        for tally in self._counted.get(placed.class_index, ()):
+            tally.add(placed.node, weight)
+
+    def _read_class(self, pods: PodClass) -> tuple[_Rule, ...]:
+        return tuple(self._read_constraint(pods, constraint) for constraint in pods.hard_spreads)
+
+    def _read_constraint(self, pods: PodClass, written: TopologySpreadConstraint) -> _Rule:
+        selector = with_label_keys(written.label_selector, written.match_label_keys, pods.labels, "In")
+        parts = (written.topology_key, sorted(one.topology_key for one in pods.hard_spreads), selector, pods.namespace)
+        policies = (written.node_affinity_policy, written.node_taints_policy)
+        ties = self._placements.profile(pods.index)
+        key = msgspec.json.encode((parts, policies, ties), order="sorted")
+        if key not in self._shared:
+            self._shared[key] = self._make_tallies(pods, written, selector)
+        sure, possible, domains = self._shared[key]
+        self._links.update((pods.index, other) for other in self._selected(pods.namespace, selector))
+        itself = 1 if matches_labels(selector, pods.labels) else 0
+        counted = itself if selector is not None and not is_everything(selector) else 0
+        return _Rule(written, sure, possible, domains, itself, counted)
+
+    def _make_tallies(
+        self, pods: PodClass, written: TopologySpreadConstraint, selector: LabelSelector | None
+    ) -> tuple[Tally, Tally, int]:
+        domains = self._domains(pods, written)
+        sure, possible = Tally(domains.sure, domains.count), Tally(domains.all, domains.count)
+        for other in self._selected(pods.namespace, selector):
+            self._counted[other].extend((sure, possible))
+        return sure, possible, domains.sure_count
+
+    def _domains(self, pods: PodClass, written: TopologySpreadConstraint) -> _Domains:
+        """Return where each node counts for a constraint; shared by all classes that are tied to nodes in one way."""
+        keys = frozenset(one.topology_key for one in pods.hard_spreads)
+        honors_taints = written.node_taints_policy == _HONOR
+        ties = self._placements.profile(pods.index)
+        known = (written.topology_key, keys, written.node_affinity_policy, honors_taints, ties)
+        if known not in self._known_domains:
+            every = [self._domain(pods, written, keys, node) for node in self._cluster.nodes]
+            tainted = self._maybe_tainted if honors_taints else frozenset()
+            sure = [None if node in tainted else domain for node, domain in enumerate(every)]
+            self._known_domains[known] = _Domains(every, sure)
+        return self._known_domains[known]
+
+    def _selected(self, namespace: str, selector: LabelSelector | None) -> list[ClassIndex]:
+        """Return the classes that are counted; kube-scheduler counts none for a selector that selects everything."""
+        if selector is None or is_everything(selector):
+            return []
+        classes = (self._cluster.classes[other] for other in self._index.candidates(selector))
+        alike = (other for other in classes if other.namespace == namespace)
+        return [other.index for other in alike if matches_labels(selector, other.labels)]
+
+    def _domain(
+        self, pods: PodClass, written: TopologySpreadConstraint, keys: frozenset[str], node: Node
+    ) -> str | None:
+        """Return the domain in which a node counts for a constraint, None if it does not count."""
+        labels = node.metadata.labels
+        spec = self._placements.profile_spec(pods.index)
+        if not keys <= labels.keys():
+            return None
+        if written.node_affinity_policy != "Ignore" and not matches_node_affinity(spec, node):
+            return None
+        if written.node_taints_policy == _HONOR:
+            lasting = (taint for taint in node.taints if taint.key != HANDOVER_TAINT)
+            if untolerated_taint(spec.tolerations, lasting) is not None:
+                return None
+        return labels[written.topology_key]
+
+
+def _skew(rule: _Rule, source: NodeIndex, domain: str) -> int:
+    """Return how far the domain would be above the lowest one with the pod in it and without the pod at its source."""
+    at_source = rule.counted if rule.possible.domain(source) == domain else 0
+    there = rule.possible.possible(domain) - at_source + rule.counts_itself
+    if rule.sure_domains < (rule.constraint.min_domains or 1):
+        return there
+    left = rule.sure.domain(source)
+    return there - max(0, rule.sure.lowest_without(left, rule.counted if left is not None else 0))

@@ -1,0 +1,225 @@
+"""Owns which nodes a pod's volumes can be reached from: zones, node-bound volumes, and claims that are not known.
+
+It does not own local storage, with which a pod is not moved at all: that is the eviction filter's.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from berth_core.objects import Node, NodeSelector, Pod, Volume
+from berth_core.selectors import matches_any_term
+from berth_core.snapshot import Snapshot
+from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.simulation.pod_classes import PodClass
+
+ZONE_LABELS: Final = {
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Labels of a volume that bind it to a zone or region, and what they are called today."""
+
+_ZONE_SEPARATOR: Final = "__"
+_SINGLE_POD: Final = "ReadWriteOncePod"
+_BOUND: Final = frozenset({"", "Bound"})
+"""Phases of a claim that is bound, if it names a volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundVolume:
+    """A volume of a pod and the nodes from which it can be reached."""
+
+    claim: str
+    zones: tuple[tuple[str, frozenset[str]], ...]
+    """Label keys and the values of which a node must have one."""
+
+    nodes: NodeSelector | None
+
+    def refusal(self, node: Node) -> Refusal | None:
+        """Return why the volume cannot be used on a node."""
+        labels = node.metadata.labels
+        zoned = not labels.keys().isdisjoint(ZONE_LABELS)  # a cluster of one zone may leave its nodes without labels
+        for key, values in self.zones if zoned else ():
+            if _label(labels, key) not in values:
+                text = f"volume of claim {self.claim} is in {key} {', '.join(sorted(values))}"
+                return Refusal(RefusalReason.VOLUME_ZONE, text)
+        if self.nodes is not None and not matches_any_term(self.nodes.node_selector_terms, node):
+            return Refusal(RefusalReason.VOLUME_NODE, f"volume of claim {self.claim} cannot be reached from the node")
+        return None
+
+
+class VolumeBook:
+    """Answers what is known of the volumes of a class of pods; a claim that is not known keeps the pod where it is."""
+
+    def __init__(self, claims: Iterable[PersistentVolumeClaim], volumes: Iterable[PersistentVolume]) -> None:
+        self._claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
+        self._volumes = {volume.metadata.name: volume for volume in volumes}
+
+    def volumes_of(self, pods: PodClass) -> tuple[BoundVolume, ...] | Refusal:
+        """Return the volumes that bind a class of pods to nodes, or what is not known of them."""
+        bound = []
+        for name in pods.claims:
+            volume = self._volume(pods.namespace, name)
+            if isinstance(volume, Refusal):
+                return volume
+            bound.append(_bound_volume(name, volume))
+        return tuple(one for one in bound if one.zones or one.nodes is not None)
+
+    def _volume(self, namespace: str, name: str) -> PersistentVolume | Refusal:
+        claim = self._claims.get((namespace, name))
+        if claim is None:
+            return _unknown(f"claim {name} is not in the snapshot")
+        if claim.metadata.deletion_timestamp is not None:
+            return _unknown(f"claim {name} is being deleted")
+        if not claim.spec.volume_name or claim.status.phase not in _BOUND:
+            return _unknown(f"claim {name} is bound to no volume")
+        if _SINGLE_POD in claim.spec.access_modes:
+            return _unknown(f"claim {name} is for one pod at a time, so the old pod keeps the new one out")
+        volume = self._volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return _unknown(f"volume {claim.spec.volume_name} of claim {name} is not in the snapshot")
+        return volume
+
+
+def _unknown(message: str) -> Refusal:
+    return Refusal(RefusalReason.UNKNOWN_VOLUME, message)
+
+
+def _bound_volume(claim: str, volume: PersistentVolume) -> BoundVolume:
+    labels = volume.metadata.labels
+    zones = tuple((key, frozenset(labels[key].split(_ZONE_SEPARATOR))) for key in sorted(ZONE_LABELS) if key in labels)
+    affinity = volume.spec.node_affinity
+    return BoundVolume(claim, zones, None if affinity is None else affinity.required)
+
+
+def _label(labels: Mapping[str, str], key: str) -> str | None:
+    """Return a node's label, under its present name where the old one is missing."""
+    value = labels.get(key)
+    return labels.get(ZONE_LABELS[key]) if value is None else value
+
+
+# --- attachments -----------------------------------------------------------------------------------------------------
+# How many volumes can be attached to each node, and how many each class of pods needs to have attached.
+#
+# Both are columns like those of other resources, one per storage driver that has a limit on some node. kube-scheduler
+# counts a volume once per node; here it counts for every pod that mounts it, so that the columns can be added up.
+
+COLUMN_PREFIX: Final = "attachable-volumes-csi-"
+
+_IN_TREE: Final = {
+    "gce_persistent_disk": "pd.csi.storage.gke.io",
+    "aws_elastic_block_store": "ebs.csi.aws.com",
+    "azure_disk": "disk.csi.azure.com",
+    "cinder": "cinder.csi.openstack.org",
+    "vsphere_volume": "csi.vsphere.vmware.com",
+}
+"""Kinds of volumes of old, and the drivers that attach them today."""
+
+_PROVISIONERS: Final = {
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttachColumns:
+    """Columns of a cluster, one per limited driver."""
+
+    names: tuple[str, ...]
+    capacity: tuple[tuple[int, ...], ...]  # (nodes, drivers)
+    requests: tuple[tuple[int, ...], ...]  # (classes, drivers)
+
+
+def attach_columns(
+    snapshot: Snapshot, nodes: Sequence[Node], classes: Sequence[PodClass], pods: Sequence[tuple[Pod, int]]
+) -> AttachColumns:
+    """Return the columns; `pods` are the placed pods with the numbers of their classes.
+
+    What no pod of the node mounts but is attached to it all the same takes of its capacity. A node without a limit can
+    attach all that there is.
+    """
+    limits = {one.metadata.name: _limits(one) for one in snapshot.csi_nodes}
+    drivers = sorted({driver for of_node in limits.values() for driver in of_node})
+    if not drivers:
+        return AttachColumns((), ((),) * len(nodes), ((),) * len(classes))
+    book = _DriverBook(snapshot)
+    needs = [Counter(book.drivers_of(one.example)) for one in classes]
+    everything = sum((needs[number] for _, number in pods), Counter[str]())
+    lingering = book.lingering([pod for pod, _ in pods])
+
+    def capacity(name: str, driver: str) -> int:
+        """Return how many volumes a driver can attach to a node."""
+        limit = limits.get(name, {}).get(driver)
+        return everything[driver] if limit is None else max(0, limit - lingering[name, driver])
+
+    return AttachColumns(
+        names=tuple(f"{COLUMN_PREFIX}{driver}" for driver in drivers),
+        capacity=tuple(tuple(capacity(node.metadata.name, driver) for driver in drivers) for node in nodes),
+        requests=tuple(tuple(need[driver] for driver in drivers) for need in needs),
+    )
+
+
+def _limits(node: CSINode) -> dict[str, int]:
+    counted = ((one.name, one.allocatable) for one in node.spec.drivers)
+    return {name: found.count for name, found in counted if found is not None and found.count is not None}
+
+
+class _DriverBook:
+    """Knows which driver attaches the volumes of a pod."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        claims = snapshot.persistent_volume_claims
+        self._claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
+        self._volumes = {volume.metadata.name: volume for volume in snapshot.persistent_volumes}
+        self._provisioners = {one.metadata.name: one.provisioner for one in snapshot.storage_classes}
+
+    def drivers_of(self, pod: Pod) -> Iterator[str]:
+        """Yield the driver of each volume of a pod that is attached to its node."""
+        claims = {claim.metadata.name: claim for claim in self._claims_of(pod)}
+        yield from filter(None, map(self._driver_of_claim, claims.values()))
+        yield from filter(None, map(_driver_in_tree, pod.spec.volumes))
+
+    def lingering(self, pods: Sequence[Pod]) -> Counter[tuple[str, str]]:
+        """Return how many volumes of each driver are attached to each node without a pod there that mounts them."""
+        if not self._snapshot.volume_attachments:
+            return Counter()
+        mounted = {(pod.spec.node_name, claim.spec.volume_name) for pod in pods for claim in self._claims_of(pod)}
+        seen = {
+            (one.spec.node_name, one.spec.source.persistent_volume_name): one.spec.attacher
+            for one in self._snapshot.volume_attachments
+        }
+        return Counter((node, driver) for (node, volume), driver in seen.items() if (node, volume) not in mounted)
+
+    def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
+        for volume in pod.spec.volumes:
+            name = _claim_name(pod, volume)
+            claim = self._claims.get((pod.metadata.namespace, name)) if name else None
+            if claim is not None:
+                yield claim
+
+    def _driver_of_claim(self, claim: PersistentVolumeClaim) -> str:
+        volume = self._volumes.get(claim.spec.volume_name)
+        if volume is None:
+            provisioner = self._provisioners.get(claim.spec.storage_class_name, "")
+            return _PROVISIONERS.get(provisioner, provisioner)
+        return volume.spec.csi.driver if volume.spec.csi is not None else _driver_in_tree(volume.spec)
+
+
+def _claim_name(pod: Pod, volume: Volume) -> str:
+    """Return the name of the claim of a pod's volume, "" if it has none; an ephemeral one is named after both."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
+
+
+def _driver_in_tree(source: Volume | PersistentVolumeSpec) -> str:
+    """Return the driver of a volume of an old kind, "" if it is of none."""
+    return next((driver for kind, driver in _IN_TREE.items() if getattr(source, kind, None) is not None), "")

@@ -1,0 +1,270 @@
+"""Owns bounds that hold for any plan: how many nodes can be freed, and how many moves that takes at least.
+
+It does not own the bounds that the integer program finds.
+
+By volume: whatever is moved where, a node that is kept holds at most what it has for movable pods (or what it holds of
+them now, if it is over-booked or takes no pods), so the nodes that are empty at the end cannot have more than all nodes
+have together less what the movable pods ask for. This is a bound per resource, for ejections too.
+By number: each freed node's pods each take a move of their own, so the nodes with the fewest pods are the cheapest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from berth_descheduler.planner.solver.filling import MOVE
+from berth_descheduler.planner.solver.model import Columns, Ints
+
+
+def holds(columns: Columns) -> Ints:
+    """Return what each node can hold of movable pods at most; (resources, nodes)."""
+    taken = taken_by_movable(columns)
+    most: Ints = np.where(columns.takes, np.maximum(columns.room + taken, taken), taken)
+    return most
+
+
+def taken_by_movable(columns: Columns) -> Ints:
+    """Return what the movable pods take of each node; (resources, nodes)."""
+    movable = np.flatnonzero(columns.pod_kind >= 0)
+    kinds, nodes = columns.pod_kind[movable], columns.pod_node[movable]
+    taken = np.zeros_like(columns.room)
+    for column in range(len(taken)):
+        amounts = columns.need[kinds, column].astype(np.float64)  # whole numbers below 2**53 are exact
+        taken[column] = np.bincount(nodes, weights=amounts, minlength=columns.nodes).astype(np.int64)
+    return taken
+
+
+def most_freed_by_volume(columns: Columns, to_empty: Sequence[int], empty: Sequence[int]) -> int:
+    """Return how many more nodes than now can be empty at most."""
+    hold, taken = holds(columns), taken_by_movable(columns)
+    may = np.array([*to_empty, *empty], dtype=np.int64)
+    most = len(may)
+    for column in np.flatnonzero(columns.need.max(axis=0, initial=0)):
+        spare = int((hold[column] - taken[column])[columns.takes].sum())
+        most = min(most, int((np.cumsum(np.sort(hold[column, may])) <= spare).sum()))
+    return max(0, most - len(empty))
+
+
+def most_freed_by_number(pod_counts: Ints, budget: int | None) -> int:
+    """Return how many nodes can be freed with so many moves at most, given how many pods each of them has."""
+    if budget is None:
+        return len(pod_counts)
+    return int((np.cumsum(np.sort(pod_counts)) <= budget).sum())
+
+
+def fewest_moves(pod_counts: Ints, freed: int) -> int:
+    """Return how many moves it takes at least to free so many of the nodes."""
+    return int(np.sort(pod_counts)[:freed].sum())
+
+
+def most_that_fit(columns: Columns, kind: int) -> int:
+    """Return how many pods of a kind can find room at most, wherever the movable pods go."""
+    hold, taken, need = holds(columns), taken_by_movable(columns), columns.need[kind]
+    asked = np.flatnonzero(need)
+    if not len(asked):
+        return int(hold.max(initial=0))
+    nodes = columns.allowed(kind) & columns.takes
+    each = np.maximum(hold[np.ix_(asked, np.flatnonzero(nodes))], 0) // need[asked, None]
+    most = int(each.min(axis=0).sum())
+    for column in asked:
+        spare = int((hold[column] - taken[column])[columns.takes].sum())
+        most = min(most, max(0, spare) // int(need[column]))
+    return most
+
+
+# --- price bound -----------------------------------------------------------------------------------------------------
+# The bound by prices: how many nodes a budget of moves can free at most if large pods need holes that are rare.
+#
+# Let every kind have a price, what it is worth to have such a pod taken in, in moves. A pod that stays where it is
+# counts a move and its price, a pod that comes counts its price. What a kept node holds at the end counts at most the
+# value of the best filling of it, `values[node]`; what all nodes hold now counts M. A pod that moves turns a move and
+# its price into its price, so what is held at the end counts M less the moves. All of it is on kept nodes. So for any
+# prices
+#
+# sum of the values of the freed nodes <= sum of all values - M + moves,
+#
+# and the freed nodes are at most as many as the nodes of the smallest values that keep to this. Without prices a value
+# is a node's number of pods, and this is the bound by number. The search for good prices is on a part of the nodes;
+# that the bound holds does not depend on them, nor on what is left aside here (all resources but the scarcest, ties to
+# nodes). Pods that take less than a sixteenth of a node have no price: for them there are always holes.
+
+_LARGE: Final = 16
+"""A pod is large if it takes one in so many parts of a node, or more."""
+
+_MOST_CELLS: Final = 128
+_MOST_GROUPS: Final = 12
+_FINE_BITS: Final = 4
+_SAMPLE: Final = 500
+_ROUNDS: Final = 5
+_NEVER: Final = -(1 << 40)
+
+Prices: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PriceBound:
+    """What follows from the best prices that were found."""
+
+    values: Ints  # (nodes,)
+    openings: Ints  # (nodes,), values less what the pods of each node count now
+    prices: Ints  # (kinds,), of a pod that is moved: a move and the price of its kind
+
+    def most_freed(self, to_empty: Ints, empty: Ints, budget: int) -> int:
+        """Return how many more nodes than now can be empty at most with so many moves."""
+        may = np.sort(self.values[np.concatenate([to_empty, empty])])
+        return max(0, int((np.cumsum(may) <= budget * MOVE + int(self.openings.sum())).sum()) - len(empty))
+
+    def fewest_moves(self, to_empty: Ints, empty: Ints, freed: int) -> int:
+        """Return how many moves it takes at least to have so many more nodes empty than now."""
+        may = np.sort(self.values[np.concatenate([to_empty, empty])])[: freed + len(empty)]
+        return max(0, -((int(self.openings.sum()) - int(may.sum())) // MOVE))
+
+
+def bound_by_prices(columns: Columns, to_empty: Ints, empty: Ints, budget: int) -> PriceBound:
+    """Return the bound with good prices; the same for the same problem."""
+    groups = _group(columns)
+    every = _Values(columns, groups, np.arange(columns.nodes), (to_empty, empty))
+    chosen = np.unique(np.linspace(0, columns.nodes - 1, min(_SAMPLE, columns.nodes)).astype(np.int64))
+    sample = _Values(columns, groups, chosen, (to_empty, empty))
+    prices = _look_for_prices(sample, budget * MOVE * len(chosen) // max(1, columns.nodes))
+    values = every.at(prices)
+    each = np.full(columns.kinds, MOVE, dtype=np.int64)
+    large = groups.of_kind < len(prices)
+    each[large] += np.array(prices, dtype=np.int64)[groups.of_kind[large]]
+    return PriceBound(values, values - every.now(prices), each)
+
+
+def _look_for_prices(sample: "_Values", budget: int) -> Prices:
+    """Return the prices at which a part of the nodes can free the fewest, by steps along one price at a time.
+
+    The search begins where a pod is worth as many moves as smaller ones of some size need for its room, less one.
+    """
+    starts = [tuple(max(0, MOVE * one // weight - MOVE) for one in sample.weights) for weight in sample.weights]
+    least, best = min((sample.freed(one, budget), one) for one in starts) if starts else (0.0, ())
+    steps = [MOVE // 4 for _ in best]
+    for _ in range(_ROUNDS):
+        for group in range(len(best)):
+            for step in (steps[group], -steps[group]):
+                tried = (*best[:group], max(0, best[group] + step), *best[group + 1 :])
+                found = sample.freed(tried, budget)
+                if found < least:
+                    best, least = tried, found
+                    steps[group] = steps[group] * 3 // 2
+                    break
+            else:
+                steps[group] = max(1, steps[group] // 2)
+    return best
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Kinds of about the same size together: first the large ones, then the small ones."""
+
+    cell: int
+    """The unit in which large pods are measured."""
+
+    weights: tuple[int, ...]
+    """Per group of large kinds how many cells a pod takes, rounded down."""
+
+    sizes: tuple[int, ...]
+    """Per group of small kinds what a pod takes, rounded down."""
+
+    of_kind: Ints  # (kinds,)
+    counts: Ints  # (nodes, groups), pods that may be moved
+
+
+def _group(columns: Columns) -> _Groups:
+    """Return the groups of the kinds by the scarcest resource."""
+    asked, hold = columns.need[:, columns.binding], holds(columns)[columns.binding]
+    usual = int(np.median(hold[columns.takes])) if columns.takes.any() else 0
+    cell = _cell(asked[asked * _LARGE >= max(1, usual)], int(hold.max(initial=0)))
+    large = asked >= max(cell, -(-usual // _LARGE))
+    weights, sizes = np.unique(asked[large] // cell), np.unique(_rounded_down(asked[~large]))
+    of_kind = np.empty(columns.kinds, dtype=np.int64)
+    of_kind[large] = np.searchsorted(weights, asked[large] // cell)
+    of_kind[~large] = len(weights) + np.searchsorted(sizes, _rounded_down(asked[~large]))
+    pods, number = np.flatnonzero(columns.pod_kind >= 0), len(weights) + len(sizes)
+    cells = columns.pod_node[pods] * number + of_kind[columns.pod_kind[pods]]
+    counts = np.bincount(cells, minlength=columns.nodes * number).reshape(columns.nodes, number)
+    return _Groups(cell, tuple(weights.tolist()), tuple(sizes.tolist()), of_kind, counts)
+
+
+def _cell(large: Ints, most: int) -> int:
+    """Return the unit in which large pods are measured, rounded down: as fine as the time allows."""
+    cell = max(1, int(np.gcd.reduce(large)) if len(large) else 1, -(-most // _MOST_CELLS))
+    while len(np.unique(large // cell)) > _MOST_GROUPS:
+        cell *= 2
+    return cell
+
+
+class _Values:
+    """What some nodes are worth at most, as a function of the prices of the groups of large kinds."""
+
+    def __init__(self, columns: Columns, groups: _Groups, nodes: Ints, roles: tuple[Ints, Ints]) -> None:
+        self.weights = groups.weights
+        self._hold = holds(columns)[columns.binding, nodes]
+        self._takes = columns.takes[nodes]
+        self._large = groups.counts[nodes, : len(self.weights)]
+        self._small = groups.counts[nodes, len(self.weights) :]
+        self._cells = int(self._hold.max(initial=0)) // groups.cell
+        self._staying = self._count_staying(groups)
+        may, empty = np.zeros((2, columns.nodes), dtype=bool)
+        may[np.concatenate(roles)] = empty[roles[1]] = True
+        self._may, self._empty = may[nodes], int(empty[nodes].sum())
+
+    def _count_staying(self, groups: _Groups) -> Ints:  # (cells + 1, nodes)
+        """Return how many small pods can stay at most if large ones take so many cells."""
+        left = self._hold[None, :] - np.arange(self._cells + 1)[:, None] * groups.cell
+        staying = np.where(left >= 0, 0, _NEVER)
+        for size, there in zip(groups.sizes, self._small.T, strict=True):
+            stay = np.minimum(there, np.maximum(left, 0) // size) if size else np.broadcast_to(there, left.shape)
+            staying += stay
+            left = left - stay * size
+        return staying
+
+    def now(self, prices: Prices) -> Ints:
+        """Return what the pods of each node count now."""
+        counts: Ints = self._small.sum(axis=1) * MOVE + self._large @ (np.array(prices, dtype=np.int64) + MOVE)
+        return counts
+
+    def at(self, prices: Prices) -> Ints:
+        """Return the values of the nodes."""
+        table = np.repeat(self._worth_of_cells(prices)[:, None], len(self._hold), axis=1)
+        for weight, price, there in zip(self.weights, prices, self._large.T, strict=True):
+            for number in range(1, int(there.max(initial=0)) + 1):
+                rows = np.flatnonzero(there >= number)
+                before = table[:, rows]
+                before[weight:] = np.maximum(before[weight:], before[:-weight] + (price + MOVE))
+                table[:, rows] = before
+        most: Ints = (table + self._staying * MOVE).max(axis=0)
+        values: Ints = np.where(self._takes, most, self.now(prices))
+        return values
+
+    def _worth_of_cells(self, prices: Prices) -> Ints:
+        """Return what pods that come can be worth in so many cells."""
+        worth = [0] * (self._cells + 1)
+        for weight, price in zip(self.weights, prices, strict=True):
+            for cell in range(weight, len(worth)):
+                worth[cell] = max(worth[cell], worth[cell - weight] + price)
+        return np.array(worth, dtype=np.int64)
+
+    def freed(self, prices: Prices, budget: int) -> float:
+        """Return how many more of these nodes than now are freed at most, with parts of nodes."""
+        values = self.at(prices)
+        left = budget + int((values - self.now(prices)).sum())
+        may = np.sort(values[self._may])
+        spent = np.cumsum(may)
+        whole = int(np.searchsorted(spent, left, side="right"))
+        if whole == len(may):
+            return float(whole - self._empty)
+        before = int(spent[whole - 1]) if whole else 0
+        return whole + (left - before) / max(1, int(may[whole])) - self._empty
+
+
+def _rounded_down(asked: Ints) -> Ints:
+    """Return amounts with the highest bits only, so that there are few of them."""
+    bits = np.maximum(np.frexp(asked.astype(np.float64))[1] - _FINE_BITS, 0)
+    rounded: Ints = asked >> bits << bits
+    return rounded

@@ -1,0 +1,425 @@
+"""Owns the choice of the nodes to empty: which set can be emptied with the moves there are, and at what price.
+
+It does not own where the pods go (`filling`, `tied_pods`) nor their order (`ordering`).
+
+The set is chosen first and filled as a whole: the nodes whose pods cost least at the prices of the moment. A filling
+tells what the last pod of each kind cost, prices move towards that, and the set is chosen anew, with more nodes where
+moves are left and fewer where pods found no place. So expensive kinds (large pods for which there is no hole) make
+their nodes expensive, as long as that matters. Prices begin at one move for every pod: the nodes with the fewest pods.
+Nodes whose tied pods find no place are left out of a set and shunned in the next; a set that fails again gets smaller.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.problem import Problem, Sources
+from berth_descheduler.planner.settings import Deadline, is_over
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.solver.bounds import PriceBound, bound_by_prices, fewest_moves, holds
+from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, Limits, fill
+from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+
+# --- tied pods -------------------------------------------------------------------------------------------------------
+# The placing of pods whose place depends on other pods: one by one, by the rules in `state`.
+
+_MOST_TRIED: Final = 256
+"""So many nodes with room are asked about one pod; the fullest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TiedPlacement:
+    """A pod and where it goes."""
+
+    pod: PodIndex
+    target: NodeIndex
+
+
+class TiedPods:
+    """Places tied pods in a state and in a copy of the room; `withdraw` gives the state back as it was."""
+
+    def __init__(self, columns: Columns, state: State, open_nodes: Mask) -> None:
+        self._columns = columns
+        self._state = state
+        self._open = open_nodes & columns.takes
+        self._mark = state.mark()
+        self._placements: list[TiedPlacement] = []
+        self.room: Ints = columns.room
+        """What is left of each node; (resources, nodes)."""
+
+    @property
+    def placements(self) -> tuple[TiedPlacement, ...]:
+        """Return what was placed, in order; each step is feasible after those before it."""
+        return tuple(self._placements)
+
+    def place(self, pods_of: Mapping[int, Sequence[PodIndex]]) -> tuple[int, ...]:
+        """Place the tied pods of some nodes, each node's all or none; return the nodes of which none was placed."""
+        if pods_of:
+            self.room = self._columns.room.copy()
+        return tuple(node for node, pods in pods_of.items() if not self.place_together(pods))
+
+    def place_together(self, pods: Sequence[PodIndex]) -> bool:
+        """Place some pods, all or none; tell whether they were placed."""
+        mark, placed, room = self._state.mark(), len(self._placements), self.room.copy()
+        for pod in sorted(pods, key=lambda one: (-int(self._columns.size[self._columns.pod_kind[one]]), one)):
+            target = self._find_target(pod)
+            if target is None:
+                self._state.undo_to(mark)
+                del self._placements[placed:]
+                self.room = room
+                return False
+            self._state.move(pod, target)
+            self.room[:, target] -= self._columns.need[self._columns.pod_kind[pod]]
+            self._placements.append(TiedPlacement(pod, target))
+        return True
+
+    def withdraw(self) -> None:
+        """Take the placements back from the state; `placements` and `room` stay."""
+        self._state.undo_to(self._mark)
+
+    def _find_target(self, pod: PodIndex) -> NodeIndex | None:
+        kind = int(self._columns.pod_kind[pod])
+        mask = self._open & self._columns.allowed(kind)
+        for column in np.flatnonzero(self._columns.need[kind]):
+            mask = mask & (self.room[column] >= self._columns.need[kind, column])
+        nodes = np.flatnonzero(mask)
+        order = np.argsort(self._columns.weight @ self.room[:, nodes], kind="stable")[:_MOST_TRIED]
+        tried = (NodeIndex(int(node)) for node in nodes[order])
+        return next((node for node in tried if self._state.refusal(pod, node) is None), None)
+
+
+_ROUNDS: Final = 28
+_ROUNDS_WITHOUT_GAIN: Final = 8
+_ROUNDS_BEFORE_CHANCE: Final = 3
+_ROUNDS_FOR_MOVES: Final = 4
+"""Rounds without gain where no more nodes can be freed, only with fewer moves."""
+
+_PATIENCE: Final = 640
+"""The larger, the more often as many nodes are tried although pods found no place."""
+
+_BAR: Final = 40 * MOVE
+"""What the emptying of a node costs more after a large pod of it found no place."""
+
+_LARGE: Final = 20
+"""A pod is large if it takes more than one in so many parts of a node."""
+
+
+@dataclass(frozen=True)
+class Draining:
+    """A set of nodes to empty and where everything goes."""
+
+    nodes: tuple[NodeIndex, ...]
+    tied: tuple[TiedPlacement, ...]
+    filled: Filled
+    moves: int
+
+    def better_than(self, other: "Draining | None") -> bool:
+        """Tell whether more nodes are freed, or as many with fewer moves."""
+        return other is None or (len(self.nodes), -self.moves) > (len(other.nodes), -other.moves)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The nodes that may be emptied."""
+
+    nodes: Ints  # (candidates,)
+    pods_of: Mapping[NodeIndex, tuple[PodIndex, ...]]
+    pod_counts: Ints  # (candidates,)
+    disruption: Ints  # (candidates,), which of two equally cheap nodes is disturbed less
+    empty: Ints  # nodes that are empty already
+
+
+@dataclass(frozen=True)
+class DrainLimits:
+    """What a draining has to keep to."""
+
+    budget: int | None
+    """The most moves."""
+
+    most: int
+    """No more nodes than this can be freed."""
+
+    deadline: Deadline
+    seed: int = 0
+    filling: Limits = field(default_factory=Limits)
+
+
+class DrainSearch:
+    """Looks for the largest set of nodes that can be emptied, then for the fewest moves."""
+
+    def __init__(
+        self, columns: Columns, state: State, candidates: Candidates, open_nodes: Mask, limits: DrainLimits
+    ) -> None:
+        """Prepare; `open_nodes` may take pods as long as they are not emptied themselves."""
+        self._columns = columns
+        self._state = state
+        self._candidates = candidates
+        self._open = open_nodes
+        self._limits = limits
+        self._movable = np.flatnonzero(columns.pod_kind >= 0)
+        self._prices = np.full(columns.kinds, MOVE, dtype=np.int64)
+        self._best_prices = self._prices
+        self._whole = max(1, int(columns.room[columns.binding, open_nodes].max(initial=1)))
+        self._large = columns.need[:, columns.binding] * _LARGE > self._whole  # (kinds,)
+        self._overspent = (0, 0)
+        """Nodes and moves of the last trial that took too many moves."""
+
+        self._incomplete = 0
+        self._failed: Counter[tuple[NodeIndex, ...]] = Counter()
+        """How often pods of a set of nodes found no place."""
+
+        self._bonus = np.zeros(columns.nodes, dtype=np.int64)
+        self.found: list[Draining] = []
+        """What was found, the best last."""
+
+        self.most = limits.most
+        """No more nodes than this can be freed."""
+
+        self.bound: PriceBound | None = None
+        """What prices prove, where the first choice is not the best already."""
+
+        self.out_of_time = False
+
+    def run(self) -> None:
+        """Search, and leave the results in `found`."""
+        chance, target, idle = Random(self._limits.seed), self.most, 0  # noqa: S311 - no secret
+        last: object = None
+        for turn in range(_ROUNDS):
+            if target < 1 or idle > self._patience or self._is_perfect():
+                return
+            if is_over(self._limits.deadline):
+                self.out_of_time = True
+                return
+            chosen = self._choose(target)
+            trial = self._try(chosen)
+            good = trial.filled.complete and self._within_budget(trial)
+            idle += 1
+            if good and trial.nodes and trial.better_than(self._best):
+                self.found.append(trial)
+                self._best_prices = self._prices
+                idle = 0
+            if turn == 0 and not self._is_perfect():
+                self._prove(trial)
+            elif not trial.filled.complete:
+                self._bar(trial)
+                self._learn(trial, turn)
+            elif idle > _ROUNDS_BEFORE_CHANCE or last == (trial.nodes, trial.moves):
+                self._shake(chance)
+            else:
+                self._learn(trial, turn)
+            self._shun(np.setdiff1d(chosen, trial.nodes))
+            last = trial.nodes, trial.moves
+            target = self._next_target(trial, len(chosen), good=good)
+
+    @property
+    def _best(self) -> Draining | None:
+        return self.found[-1] if self.found else None
+
+    @property
+    def _patience(self) -> int:
+        if self._best is None:
+            return _ROUNDS
+        return _ROUNDS_FOR_MOVES if len(self._best.nodes) == self.most else _ROUNDS_WITHOUT_GAIN
+
+    def _is_perfect(self) -> bool:
+        best = self._best
+        return best is not None and len(best.nodes) == self.most and best.moves <= self.fewest_moves(self.most)
+
+    def fewest_moves(self, freed: int) -> int:
+        """Return how many moves it takes at least to free so many nodes."""
+        found = self._candidates
+        by_prices = self.bound.fewest_moves(found.nodes, found.empty, freed) if self.bound else 0
+        return max(by_prices, fewest_moves(found.pod_counts, freed))
+
+    def _within_budget(self, trial: Draining) -> bool:
+        return self._limits.budget is None or trial.moves <= self._limits.budget
+
+    # --- choosing and trying ----------------------------------------------------------------------------------------
+
+    def _choose(self, most: int) -> Ints:
+        """Return the cheapest candidate nodes, no more than can be emptied by direct moves alone."""
+        found = self._candidates
+        each = self._prices[self._columns.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
+        cost = np.bincount(self._columns.pod_node[self._movable], weights=each, minlength=self._columns.nodes)
+        order = np.lexsort((found.nodes, found.disruption, cost[found.nodes] - self._bonus[found.nodes]))[:most]
+        if self._limits.budget is not None:
+            order = order[: int((np.cumsum(found.pod_counts[order]) <= self._limits.budget).sum())]
+        return np.sort(found.nodes[order])
+
+    def _try(self, chosen: Ints) -> Draining:
+        """Return what comes of emptying some nodes; those whose tied pods find no place are left out."""
+        drained = np.zeros(self._columns.nodes, dtype=bool)
+        drained[chosen] = True
+        tied = TiedPods(self._columns, self._state, self._open & ~drained)
+        drained[list(tied.place(self._tied_pods(chosen)))] = False
+        tied.withdraw()
+        leaving = self._columns.movable_on(drained)
+        demand = self._columns.counts_of(leaving)
+        demand[self._columns.tied] = 0
+        filled = fill(
+            self._columns,
+            tied.room,
+            self._open & ~drained,
+            Demand(demand),
+            prices=self._prices,
+            limits=self._limits.filling,
+        )
+        nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
+        return Draining(nodes, tied.placements, filled, len(leaving) + filled.ejected)
+
+    def _tied_pods(self, chosen: Ints) -> dict[int, list[PodIndex]]:
+        if not self._columns.tied.any():
+            return {}
+        kinds, tied = self._columns.pod_kind, self._columns.tied
+        of_nodes = ((int(node), self._candidates.pods_of[NodeIndex(int(node))]) for node in chosen)
+        found = {node: [pod for pod in pods if tied[kinds[pod]]] for node, pods in of_nodes}
+        return {node: pods for node, pods in found.items() if pods}
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def _prove(self, trial: Draining) -> None:
+        """Look for the bound by prices, and begin anew with these prices."""
+        found, budget = self._candidates, self._limits.budget
+        bound = bound_by_prices(self._columns, found.nodes, found.empty, trial.moves if budget is None else budget)
+        if budget is not None:
+            self.most = min(self.most, bound.most_freed(found.nodes, found.empty, budget))
+        self.bound = bound
+        self._prices = self._best_prices = bound.prices
+        self._bonus = -bound.openings
+
+    def _shake(self, chance: Random) -> None:
+        """Change the prices that led to the best by chance."""
+        shaken = np.array([chance.randrange(80, 125) for _ in range(self._columns.kinds)], dtype=np.int64)
+        self._prices = np.maximum(MOVE, self._best_prices * shaken // 100)
+
+    def _learn(self, trial: Draining, turn: int) -> None:
+        """Move prices towards what pods cost in a trial, less and less; at once where pods found no place."""
+        pace = 2 + turn // 4
+        nearer = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
+        self._prices = np.where(trial.filled.unplaced > 0, trial.filled.prices, nearer)
+        if self._limits.budget is None and not trial.filled.complete:
+            mean = max(1, int(self._columns.need[:, self._columns.binding].mean()))
+            self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
+
+    def _bar(self, trial: Draining) -> None:
+        """Let nodes be the last to be emptied again whose large pods found no place: as many as pods are left."""
+        pods = self._columns.movable_on(np.isin(np.arange(self._columns.nodes), trial.nodes))
+        for kind in np.flatnonzero((trial.filled.unplaced > 0) & self._large):
+            nodes, counts = np.unique(
+                self._columns.pod_node[pods[self._columns.pod_kind[pods] == kind]], return_counts=True
+            )
+            order = np.argsort(self._bonus[nodes] - counts, kind="stable")
+            enough = int(np.searchsorted(np.cumsum(counts[order]), trial.filled.unplaced[kind])) + 1
+            self._bonus[nodes[order[:enough]]] -= _BAR
+
+    def _shun(self, left_out: Ints) -> None:
+        """Let nodes be the last to be emptied again whose tied pods found no place, and others with such pods later."""
+        if not len(left_out):
+            return
+        self._bonus[left_out] -= _BAR
+        kinds = self._columns.pod_kind[self._columns.movable_on(np.isin(np.arange(self._columns.nodes), left_out))]
+        dear = np.isin(np.arange(self._columns.kinds), kinds) & self._columns.tied
+        self._prices = np.where(dear, np.minimum(4 * self._prices, _BAR), self._prices)
+
+    def _next_target(self, trial: Draining, tried: int, *, good: bool) -> int:
+        """Return how many nodes to try next, after a trial with so many."""
+        freed, best = len(trial.nodes), len(self._best.nodes) if self._best else 0
+        if good:
+            target = max(tried, freed + self._affordable(trial))
+        elif trial.filled.complete:
+            self._overspent = freed, trial.moves
+            target = freed - self._too_many(trial)
+        else:
+            self._incomplete += 1
+            self._failed[trial.nodes] += 1
+            fewer = freed * self._incomplete**2 // _PATIENCE + self._failed[trial.nodes] - 1
+            target = freed - self._missing_nodes(trial) - fewer
+        return min(self.most, max(target, best + 1))
+
+    def _affordable(self, trial: Draining) -> int:
+        """Return how many more nodes the moves that are left might free."""
+        if self._limits.budget is None:
+            return max(1, (self.most - len(trial.nodes) + 1) // 2)
+        left, (nodes, moves) = self._limits.budget - trial.moves, self._overspent
+        if nodes <= len(trial.nodes) + 1 or moves <= trial.moves:
+            return max(1, left * len(trial.nodes) // max(1, trial.moves))
+        between = nodes - len(trial.nodes)
+        return max(1, min(between - 1, left * between // (moves - trial.moves)))
+
+    def _too_many(self, trial: Draining) -> int:
+        """Return how many nodes less might do with the moves there are."""
+        over, best = trial.moves - (self._limits.budget or 0), self._best
+        if best is not None and best.moves < trial.moves and len(best.nodes) < len(trial.nodes):
+            return max(1, over * (len(trial.nodes) - len(best.nodes)) // (trial.moves - best.moves))
+        return max(1, over * len(trial.nodes) * 7 // (10 * max(1, trial.moves)))
+
+    def _missing_nodes(self, trial: Draining) -> int:
+        """Return for how many nodes there is no room, by the volume of the small pods that found no place.
+
+        For large pods it is their kind that counts, not the volume: their price goes up, and other nodes are chosen.
+        """
+        amounts = trial.filled.unplaced * self._columns.need[:, self._columns.binding]
+        nodes = -(-int(amounts[~self._large].sum()) // self._whole)
+        return nodes if amounts[self._large].any() else max(1, nodes)
+
+
+# --- stuck nodes -----------------------------------------------------------------------------------------------------
+# Which nodes no plan can empty, because a pod on them fits on no other node whatever else moves.
+#
+# To leave such nodes out is no guess: what a node can hold of movable pods at most does not grow by any move. It keeps
+# the search from trying them again and again, and the bounds from counting them.
+
+
+def without_stuck_nodes(problem: Problem, columns: Columns, sources: Sources) -> Sources:
+    """Return the sources without the nodes of which a pod can go to no other node, those with the reason instead."""
+    homes = _HomesOfKinds(columns)
+    stuck: dict[NodeIndex, PodIndex] = {}
+    for node in sources.to_empty:
+        found = next((pod for pod in sources.pods_of[node] if homes.is_stuck(int(columns.pod_kind[pod]), node)), None)
+        if found is not None:
+            stuck[node] = found
+    if not stuck:
+        return sources
+    return replace(
+        sources,
+        to_empty=tuple(node for node in sources.to_empty if node not in stuck),
+        pods_of={node: pods for node, pods in sources.pods_of.items() if node not in stuck},
+        refusals={**sources.refusals, **{node: _refusal(problem, pod) for node, pod in stuck.items()}},
+    )
+
+
+class _HomesOfKinds:
+    """On which nodes pods of each kind can be at all."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._most = holds(columns)
+        self._only: dict[int, frozenset[int] | None] = {}
+        """Per kind the nodes if there is at most one, else None."""
+
+    def is_stuck(self, kind: int, home: NodeIndex) -> bool:
+        """Tell whether a pod of a kind can be nowhere but at home."""
+        if kind not in self._only:
+            nodes = np.flatnonzero(self._possible(kind))
+            self._only[kind] = frozenset(nodes.tolist()) if len(nodes) <= 1 else None
+        only = self._only[kind]
+        return only is not None and only <= {home}
+
+    def _possible(self, kind: int) -> Mask:
+        need = self._columns.need[kind]
+        possible: Mask = self._columns.allowed(kind) & self._columns.takes
+        for column in np.flatnonzero(need):
+            possible = possible & (self._most[column] >= need[column])
+        return possible
+
+
+def _refusal(problem: Problem, pod: PodIndex) -> Refusal:
+    key = problem.cluster.pods[pod].pod.key
+    text = f"pod {key} can go to no other node, whatever else is moved"
+    return Refusal(RefusalReason.NO_TARGET, text, blocking_pod=key)

@@ -1,0 +1,386 @@
+"""Owns the filling of nodes with pods given by kind and count: where they go, and what is moved aside for them.
+
+It does not own which nodes are emptied, nor the order in which pods move.
+
+Kinds are placed from the largest to the smallest, all pods of a kind at once:
+1. *Directly*, on the fullest nodes that have room. A node takes no more than leaves it the balance of resources that
+   what is still to be placed asks for, and what the smaller kinds can fill without a rest; these two wishes are given
+   up, one after the other, before room is wasted.
+2. *By ejection*: on nodes where taking off one or two smaller pods makes room, cheapest first. The pods taken off join
+   those that are still to be placed, so a chain of any length forms, always towards smaller pods.
+3. *By cover*: taking off as many smaller pods as it takes, up to a limit.
+4. What finds no place at the end (small pods, where odd rests are left) is *exchanged*: a larger pod gives way to
+   several small ones that fill its node better, and is placed again.
+All of it works on whole columns: its cost is kinds times nodes. Prices are what a pod of each kind is expected to cost
+in thousandths of a move; `prices` tells what the last pod of each kind cost in the end.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from berth_descheduler.planner.solver.ejection import EjectionSets, row_of_kind
+from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+
+MOVE: Final = 1000
+"""The price of one move."""
+
+_HIGHEST_PRICE: Final = 1000 * MOVE
+_SIZE_BITS: Final = 28
+"""A pod as large as a node counts about half a move when sets are compared."""
+
+_BALANCE_BITS: Final = 10
+_PARITY_STEPS: Final = 4
+_EXCHANGE_RATIO: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far a filling goes to make room."""
+
+    most_ejected: int = 6
+    """Pods moved aside for one pod; 0: none, every pod goes directly."""
+
+    exchanges: int = 24
+    """Rounds of exchanges at the end."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What came of a filling: what arrives where, what is moved aside, and what found no place."""
+
+    arrivals: Ints  # (entries, 3): kind, node, count
+    ejections: Ints  # (entries, 3): kind, node, count
+    unplaced: Ints  # (kinds,)
+    prices: Ints  # (kinds,)
+    stuck: Ints  # (nodes,), what is left of the scarcest resource and can be used by nothing
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether every pod found a place."""
+        return not self.unplaced.any()
+
+    @property
+    def ejected(self) -> int:
+        """Return how many pods are moved aside."""
+        return int(self.ejections[:, 2].sum())
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is to be placed."""
+
+    counts: Ints  # (kinds,)
+    first: tuple[int, ...] = ()
+    """Kinds that are placed before all others, whatever their size."""
+
+    only_on: Mapping[int, Mask] = field(default_factory=dict)  # per kind (nodes,)
+    """Kinds that may go to fewer nodes than their ties say."""
+
+
+def fill(
+    columns: Columns, room: Ints, open_nodes: Mask, demand: Demand, *, prices: Ints, limits: Limits | None = None
+) -> Filled:
+    """Return a filling of the open nodes, given their room, with a demand."""
+    filling = _Filling(columns, room, open_nodes, demand, (prices, limits or Limits()))
+    filling.place_all()
+    return filling.result()
+
+
+class _Filling:
+    """One filling; its columns are those of the open nodes only."""
+
+    def __init__(
+        self, columns: Columns, room: Ints, open_nodes: Mask, demand: Demand, means: tuple[Ints, Limits]
+    ) -> None:
+        prices, self._limits = means
+        self._columns = columns
+        self._demand = demand
+        self._nodes = np.flatnonzero(open_nodes & columns.takes)
+        self._room = np.ascontiguousarray(room[:, self._nodes])  # (resources, open nodes)
+        self._there = np.ascontiguousarray(columns.there[:, self._nodes])  # (rows, open nodes)
+        self._row = row_of_kind(columns)
+        self._left = np.zeros(columns.kinds, dtype=np.int64)
+        late = np.ones(columns.kinds, dtype=bool)
+        late[list(demand.first)] = False
+        self._order = np.lexsort((-columns.size, late))
+        self._rank = np.empty_like(self._order)
+        self._rank[self._order] = np.arange(len(self._order))
+        self._burden = prices + (columns.size >> _SIZE_BITS)  # (kinds,)
+        self._sets = EjectionSets(columns, self._order, self._burden, self._limits.most_ejected)
+        self._prices_before = prices
+        self._may: dict[int, Mask] = {}
+        self._last_set: dict[int, tuple[int, ...]] = {}
+        self._left_by: dict[int, Mask] = {}
+        """Per kind the nodes where it gave way in this round, so that it does not come back at once."""
+        self._came: list[Ints] = []
+        self._went: list[Ints] = []
+
+    def place_all(self) -> None:
+        """Place what is asked for, and what is moved aside for it."""
+        self._left += self._demand.counts
+        self._place_down()
+        for _ in range(self._limits.exchanges if self._limits.most_ejected else 0):
+            if not self._left.any() or not self._exchange():
+                break
+            self._place_down()
+
+    def result(self) -> Filled:
+        """Return what came of it."""
+        arrivals, ejections = _net(_gathered(self._came), _gathered(self._went), self._columns.nodes)
+        return Filled(arrivals, ejections, self._left.copy(), self._prices(), self._stuck())
+
+    def _place_down(self) -> None:
+        for kind in self._order.tolist():
+            if self._left[kind]:
+                self._place_directly(kind)
+            if self._left[kind] and self._limits.most_ejected:
+                self._place_by_ejection(kind)
+            if self._left[kind] and self._limits.most_ejected > 2:  # noqa: PLR2004 - pairs have been tried
+                self._place_by_cover(kind)
+
+    # --- directly ---------------------------------------------------------------------------------------------------
+
+    def _place_directly(self, kind: int) -> None:
+        rest = self._rest_after(kind)
+        wishes = ("balanced and even", "balanced", "fillable", "any") if rest.any() else ("any",)
+        for wish in wishes:
+            nodes, most = self._copies(kind)
+            if not len(nodes):
+                return
+            if wish != "any":
+                most = self._keep_balance(kind, nodes, most, rest, lowest=wish == "fillable")
+            if wish == "balanced and even":
+                most = self._keep_even(kind, nodes, most, rest)
+            self._fill_up(kind, nodes, most)
+            if not self._left[kind]:
+                return
+
+    def _rest_after(self, kind: int) -> Ints:
+        """Return what is still to be placed of the kinds after this one."""
+        rest = self._left.copy()
+        rest[self._order[: self._rank[kind] + 1]] = 0
+        return rest
+
+    def _copies(self, kind: int) -> tuple[Ints, Ints]:
+        """Return the nodes with room for a kind, and how many pods of it each has room for."""
+        need = self._columns.need[kind]
+        nodes = self._has(kind, need).nonzero()[0]
+        most = np.full(len(nodes), np.iinfo(np.int64).max)
+        for column in self._columns.asked[kind]:
+            most = np.minimum(most, self._room[column, nodes] // need[column])
+        return nodes, np.minimum(most, self._left[kind]) if need.any() else np.full(len(nodes), self._left[kind])
+
+    def _has(self, kind: int, amounts: Ints) -> Mask:
+        """Return the nodes that are allowed for a kind and have these amounts of what it asks for."""
+        mask = self._allowed(kind)
+        for column in self._columns.asked[kind]:
+            mask = mask & (self._room[column] >= amounts[column])
+        return mask
+
+    def _allowed(self, kind: int) -> Mask:
+        """Return the nodes to which pods of a kind may go, whatever is on them."""
+        key = -1 - kind if kind in self._demand.only_on else int(self._columns.profile[kind])
+        if key not in self._may:
+            self._may[key] = self._demand.only_on.get(kind, self._columns.allowed(kind))[self._nodes]
+        mask = self._may[key]
+        return mask & ~self._left_by[kind] if kind in self._left_by else mask
+
+    def _keep_balance(self, kind: int, nodes: Ints, most: Ints, rest: Ints, *, lowest: bool) -> Ints:
+        """Return how many pods nodes take if enough of the other resources stays for what is left of the scarcest."""
+        need, scarce = self._columns.need[kind], self._columns.binding
+        asked = self._columns.need[rest > 0]
+        asked = asked[asked[:, scarce] > 0]
+        if not len(asked):
+            return most
+        for column in range(len(need)):
+            if column == scarce or not need[column]:
+                continue
+            if lowest:
+                ratio = int((asked[:, column] << _BALANCE_BITS).__floordiv__(asked[:, scarce]).min())
+            else:
+                total = rest @ self._columns.need
+                ratio = (int(total[column]) << _BALANCE_BITS) // max(1, int(total[scarce]))
+            more = (int(need[column]) << _BALANCE_BITS) - ratio * int(need[scarce])
+            if more > 0:
+                spare = (self._room[column, nodes] << _BALANCE_BITS) - ratio * self._room[scarce, nodes]
+                most = np.minimum(most, np.maximum(spare // more, 0))
+        return most
+
+    def _keep_even(self, kind: int, nodes: Ints, most: Ints, rest: Ints) -> Ints:
+        """Return how many pods nodes take if the smaller kinds can fill what is left of the scarcest resource."""
+        scarce = self._columns.binding
+        need = int(self._columns.need[kind, scarce])
+        unit = int(np.gcd.reduce(self._columns.need[rest > 0, scarce]))
+        if unit <= 1 or need % unit == 0:
+            return most
+        room, found = self._room[scarce, nodes], most
+        for _ in range(_PARITY_STEPS):
+            odd = ((room - found * need) % unit != 0) & (found > 0)
+            found = found - odd
+        return np.where((room - found * need) % unit == 0, found, 0)
+
+    def _fill_up(self, kind: int, nodes: Ints, most: Ints) -> None:
+        """Put pods of a kind on nodes, the fullest first, up to `most` on each."""
+        nodes, most = nodes[most > 0], most[most > 0]
+        order = np.argsort(self._columns.weight @ self._room[:, nodes], kind="stable")
+        reached = np.cumsum(most[order])
+        last = int(np.searchsorted(reached, self._left[kind]))
+        nodes, counts = nodes[order[: last + 1]], most[order[: last + 1]].copy()
+        if last < len(reached):
+            counts[last] -= reached[last] - self._left[kind]
+        self._arrive(kind, nodes, counts)
+
+    # --- by moving others aside -------------------------------------------------------------------------------------
+
+    def _place_by_ejection(self, kind: int) -> None:
+        """Put pods where one or two smaller ones make room, the least burdensome set first."""
+        for ejected in self._sets.promising(kind, self._room, self._there, self._allowed(kind)):
+            if not self._left[kind]:
+                return
+            gap = self._columns.need[kind] - self._columns.need[list(ejected)].sum(axis=0)
+            mask = self._has(kind, gap)
+            for one in set(ejected):
+                mask = mask & (self._there[self._row[one]] >= ejected.count(one))
+            nodes = mask.nonzero()[0]
+            if not len(nodes):
+                continue
+            order = np.argsort(self._columns.weight @ self._room[:, nodes], kind="stable")[: self._left[kind]]
+            for one in ejected:
+                self._depart(one, nodes[order], np.ones(len(order), dtype=np.int64))
+            self._arrive(kind, nodes[order], np.ones(len(order), dtype=np.int64))
+            self._last_set[kind] = ejected
+
+    def _place_by_cover(self, kind: int) -> None:
+        """Put pods where several smaller ones make room: large ones first, the last one as small as will do."""
+        need, smaller = self._columns.need[kind], self._sets.smaller(kind)
+        asked = np.flatnonzero(need)
+        may = np.flatnonzero(self._allowed(kind))
+        lack = np.maximum(need[asked, None] - self._room[np.ix_(asked, may)], 0)
+        taken: dict[int, Ints] = {}
+        for one in smaller:
+            taken[one] = self._whole_parts(self._columns.need[one][asked], lack, self._there[self._row[one], may])
+            lack = np.maximum(lack - self._columns.need[one][asked, None] * taken[one], 0)
+        for one in reversed(smaller):
+            ends = self._columns.need[one][asked, None] >= lack
+            last = (lack > 0).any(axis=0) & ends.all(axis=0) & (self._there[self._row[one], may] > taken[one])
+            taken[one] = taken[one] + last
+            lack[:, last] = 0
+        number = sum(taken.values(), np.zeros(len(may), dtype=np.int64))
+        burden = sum((count * self._burden[one] for one, count in taken.items()), np.zeros(len(may), dtype=np.int64))
+        fit = np.flatnonzero(~(lack > 0).any(axis=0) & (number <= self._limits.most_ejected) & (number > 0))
+        chosen = fit[np.argsort(burden[fit], kind="stable")[: self._left[kind]]]
+        for one, count in taken.items():
+            self._depart(one, may[chosen], count[chosen])
+        self._arrive(kind, may[chosen], np.ones(len(chosen), dtype=np.int64))
+        if len(chosen):
+            last_node = chosen[-1]
+            self._last_set[kind] = tuple(one for one, count in taken.items() for _ in range(int(count[last_node])))
+
+    @staticmethod
+    def _whole_parts(need: Ints, lack: Ints, there: npt.NDArray[np.int32]) -> Ints:
+        """Return how many pods of a kind go into what nodes lack without going beyond it."""
+        parts = np.full(lack.shape[1], np.iinfo(np.int64).max)
+        for column in need.nonzero()[0]:
+            short = lack[column] > 0
+            parts = np.where(short, np.minimum(parts, lack[column] // need[column]), parts)
+        useful = (lack[need > 0] > 0).any(axis=0)
+        return np.where(useful, np.minimum(parts, there), 0).astype(np.int64)
+
+    # --- by exchange ------------------------------------------------------------------------------------------------
+
+    def _exchange(self) -> bool:
+        """Let larger pods give way to several small ones that fill their nodes better; tell whether any did."""
+        before = len(self._went)
+        self._left_by.clear()
+        for kind in self._order[::-1].tolist():
+            for larger in self._order[: self._rank[kind]][::-1].tolist():
+                if not self._left[kind]:
+                    break
+                if self._row[larger] >= 0:
+                    self._give_way(kind, larger)
+        return len(self._went) > before
+
+    def _give_way(self, kind: int, larger: int) -> None:
+        need, gone, scarce = self._columns.need[kind], self._columns.need[larger], self._columns.binding
+        if not need[scarce] < gone[scarce] <= _EXCHANGE_RATIO * need[scarce]:
+            return
+        mask = self._allowed(kind) & (self._there[self._row[larger]] > 0)
+        nodes = mask.nonzero()[0]
+        fits = np.full(len(nodes), np.iinfo(np.int64).max)
+        for column in self._columns.asked[kind]:
+            fits = np.minimum(fits, (self._room[column, nodes] + gone[column]) // need[column])
+        gain = fits * need[scarce] - gone[scarce]
+        order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
+        nodes, fits = nodes[order], fits[order]
+        enough = int(np.searchsorted(np.cumsum(fits), self._left[kind])) + 1
+        many = min(len(nodes) // 2 + 1, enough)  # the other half is to take the larger pods back
+        nodes, fits = nodes[:many], fits[:many].copy()
+        if len(nodes) and fits.sum() > self._left[kind]:
+            fits[-1] -= fits.sum() - self._left[kind]
+        if len(nodes):
+            left = self._left_by.setdefault(larger, np.zeros(len(self._nodes), dtype=bool))
+            left[nodes] = True
+            self._depart(larger, nodes, np.ones(len(nodes), dtype=np.int64))
+            self._arrive(kind, nodes, fits)
+
+    # --- the books --------------------------------------------------------------------------------------------------
+
+    def _arrive(self, kind: int, nodes: Ints, counts: Ints) -> None:
+        self._room[:, nodes] -= self._columns.need[kind][:, None] * counts
+        self._left[kind] -= counts.sum()
+        if self._row[kind] >= 0:
+            self._there[self._row[kind], nodes] += counts.astype(np.int32)
+        self._came.append(_entries(kind, self._nodes[nodes], counts))
+
+    def _depart(self, kind: int, nodes: Ints, counts: Ints) -> None:
+        self._room[:, nodes] += self._columns.need[kind][:, None] * counts
+        self._left[kind] += counts.sum()
+        self._there[self._row[kind], nodes] -= counts.astype(np.int32)
+        self._went.append(_entries(kind, self._nodes[nodes], counts))
+
+    def _prices(self) -> Ints:
+        """Return what one more pod of each kind would cost, judging by what the last one did."""
+        prices = np.full(self._columns.kinds, MOVE, dtype=np.int64)
+        for kind in self._order[::-1].tolist():
+            if self._left[kind]:
+                prices[kind] = min(_HIGHEST_PRICE, 4 * max(MOVE, int(self._prices_before[kind])))
+            elif kind in self._last_set:
+                prices[kind] = MOVE + sum(min(int(prices[one]), 20 * MOVE) for one in self._last_set[kind])
+            elif not self._has(kind, self._columns.need[kind]).any():
+                prices[kind] = max(2 * MOVE, int(self._prices_before[kind]))
+        return prices
+
+    def _stuck(self) -> Ints:
+        """Return per node the rest of the scarcest resource where it is more than the smallest kind asks for."""
+        stuck = np.zeros(self._columns.nodes, dtype=np.int64)
+        asked = self._columns.need[:, self._columns.binding]
+        rest = self._room[self._columns.binding]
+        if (asked > 0).any():
+            stuck[self._nodes] = np.where(rest >= asked[asked > 0].min(), rest, 0)
+        return stuck
+
+
+def _entries(kind: int, nodes: Ints, counts: Ints) -> Ints:
+    entries = np.empty((len(nodes), 3), dtype=np.int64)
+    entries[:, 0], entries[:, 1], entries[:, 2] = kind, nodes, counts
+    return entries
+
+
+def _gathered(several: list[Ints]) -> Ints:
+    return np.concatenate(several) if several else np.empty((0, 3), dtype=np.int64)
+
+
+def _net(came: Ints, went: Ints, nodes: int) -> tuple[Ints, Ints]:
+    """Return arrivals and ejections per kind and node without what both came and went."""
+    cells = np.concatenate([came[:, 0] * nodes + came[:, 1], went[:, 0] * nodes + went[:, 1]])
+    found, inverse = np.unique(cells, return_inverse=True)
+    change = np.zeros(len(found), dtype=np.int64)
+    np.add.at(change, inverse, np.concatenate([came[:, 2], -went[:, 2]]))
+    rows = np.stack([found // nodes, found % nodes, change], axis=1) if nodes else np.empty((0, 3), dtype=np.int64)
+    gone = rows[rows[:, 2] < 0]
+    gone[:, 2] *= -1
+    return rows[rows[:, 2] > 0], gone

@@ -1,0 +1,148 @@
+"""Owns the way to HiGHS: a mixed integer program in columns and rows, solved in one thread with fixed seeds and limits.
+
+It does not own what the columns and rows mean. HiGHS is the extra `optimal`; it is imported when a program is solved.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from importlib.util import find_spec
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from berth_descheduler.planner.settings import Deadline, is_over
+from berth_descheduler.planner.solver.model import Ints
+
+_ATTEMPTS: Final = ((1, 40), (2, 40), (3, 4_000))
+"""Seeds and the most nodes of the search tree. Most questions are answered at its root, with some seeds sooner."""
+
+_ROUNDING: Final = 1e-6
+
+
+def is_installed() -> bool:
+    """Tell whether the solver is there."""
+    return find_spec("highspy") is not None
+
+
+class Verdict(Enum):
+    """How far the solver came."""
+
+    SOLVED = auto()
+    IMPOSSIBLE = auto()
+    UNDECIDED = auto()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the solver says: a bound on the objective, and the columns' values where it has any."""
+
+    verdict: Verdict
+    bound: int
+    values: npt.NDArray[np.float64] | None
+    out_of_time: bool
+
+
+class Program:
+    """Columns and rows, handed to HiGHS in one piece."""
+
+    def __init__(self) -> None:
+        self._cost: list[float] = []
+        self._upper: list[float] = []
+        self._whole: list[bool] = []
+        self._rows: list[tuple[Ints, npt.NDArray[np.float64]]] = []
+        self._row_lower: list[float] = []
+        self._row_upper: list[float] = []
+
+    def add_columns(self, upper: Ints, *, costs: Ints | None = None, whole: bool = False) -> Ints:
+        """Add columns from 0 to their upper bounds and return their numbers; they cost nothing where not said."""
+        first = len(self._cost)
+        self._cost += [0.0] * len(upper) if costs is None else costs.astype(float).tolist()
+        self._upper += upper.astype(float).tolist()
+        self._whole += [whole] * len(upper)
+        return np.arange(first, first + len(upper))
+
+    def add_row(
+        self,
+        columns: Ints,
+        values: npt.NDArray[np.float64],
+        *,
+        lower: float = -np.inf,
+        upper: float = np.inf,
+    ) -> None:
+        """Add a row."""
+        self._rows.append((columns, values))
+        self._row_lower.append(float(lower))
+        self._row_upper.append(float(upper))
+
+    def solve(self, deadline: Deadline, enough: int | None) -> Found:
+        """Return what the solver finds; in one thread, from a fixed seed, with a limit on its tree.
+
+        It stops once it is sure that the objective is above `enough`. That is no row of the program: a row on the sum
+        of all moves makes it slower by a factor of twenty.
+        """
+        import highspy  # noqa: PLC0415 - an extra, imported where it is used
+
+        model = self._model(highspy)
+        found = Found(Verdict.UNDECIDED, 0, None, out_of_time=True)
+        for seed, tree_nodes in _ATTEMPTS:
+            if is_over(deadline):
+                return replace(found, out_of_time=True)
+            found = _run_solver(highspy, model, (seed, tree_nodes, enough), deadline)
+            if found.verdict is not Verdict.UNDECIDED or found.out_of_time:
+                break
+        return found
+
+    def _model(self, highspy: Any) -> Any:  # noqa: ANN401 - the solver has no types
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = len(self._cost), len(self._rows)
+        model.col_cost_ = np.array(self._cost)
+        model.col_lower_, model.col_upper_ = np.zeros(len(self._cost)), np.array(self._upper)
+        model.row_lower_, model.row_upper_ = np.array(self._row_lower), np.array(self._row_upper)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        model.a_matrix_.start_ = np.cumsum([0, *(len(columns) for columns, _ in self._rows)])
+        model.a_matrix_.index_ = np.concatenate([columns for columns, _ in self._rows])
+        model.a_matrix_.value_ = np.concatenate([values for _, values in self._rows])
+        kind = highspy.HighsVarType
+        model.integrality_ = [kind.kInteger if whole else kind.kContinuous for whole in self._whole]
+        return model
+
+
+def _run_solver(
+    highspy: Any,  # noqa: ANN401 - the solver has no types
+    model: Any,  # noqa: ANN401 - the same
+    limits: tuple[int, int, int | None],
+    deadline: Deadline,
+) -> Found:
+    """Run the solver once, given its seed, the most nodes of its tree and the objective that is enough to know."""
+    seed, tree_nodes, enough = limits
+    options: dict[str, bool | int | float] = {
+        "output_flag": False,
+        "threads": 1,
+        "random_seed": seed,
+        "mip_rel_gap": 0.0,
+        "mip_max_nodes": tree_nodes,
+    }
+    if enough is not None:
+        options["objective_bound"] = enough + 0.5
+    left = deadline.remaining_seconds()
+    if left is not None:
+        options["time_limit"] = max(0.01, left)
+    solver = highspy.Highs()
+    for name, value in options.items():
+        solver.setOptionValue(name, value)
+    solver.passModel(model)
+    solver.run()
+    return _read_solver(highspy, solver)
+
+
+def _read_solver(highspy: Any, solver: Any) -> Found:  # noqa: ANN401 - the solver has no types
+    status, info = solver.getModelStatus(), solver.getInfo()
+    out_of_time = status == highspy.HighsModelStatus.kTimeLimit
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return Found(Verdict.IMPOSSIBLE, 0, None, out_of_time=False)
+    bound = max(0, int(np.ceil(info.mip_dual_bound - _ROUNDING))) if np.isfinite(info.mip_dual_bound) else 0
+    verdict = Verdict.SOLVED if status == highspy.HighsModelStatus.kOptimal else Verdict.UNDECIDED
+    has_solution = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    values = np.array(solver.getSolution().col_value) if has_solution else None
+    return Found(verdict, bound, values, out_of_time)

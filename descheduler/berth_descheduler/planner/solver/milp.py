@@ -1,0 +1,385 @@
+"""Owns the integer program over (node, kind) counts: the fewest moves that reach an aim, or that none do.
+
+It does not own what is asked of it, nor the order of the moves. It needs the extra `optimal` (HiGHS).
+
+Pods of a kind on a node are one integer variable y: how many there are in the end. Variables o >= count - y are the
+moves. An aim is a set of columns of which so many have to be reached: a node is freed (one binary column that takes all
+of the node), or a pod to come finds room (an integer column per node that takes what the pod asks for). Minimising the
+moves for a given aim is solved in a second or two where maximising the aim under a move budget takes minutes.
+What makes pods depend on other pods is left out: the program is then a relaxation, and its bounds hold all the same.
+Where nodes are few and small enough that all ways to fill them can be listed, one binary column per node and way takes
+the place of the counts: such a program is larger and much tighter.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from berth_descheduler.planner.settings import Deadline
+from berth_descheduler.planner.solver.highs import Found, Program, Verdict
+from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+
+# --- patterns --------------------------------------------------------------------------------------------------------
+# The listing of all ways in which one node can be filled: a count per kind, each within the node's room.
+
+
+def list_patterns(need: Ints, limits: Ints, most: Ints, at_most: int) -> tuple[Ints, ...] | None:
+    """Return per place the patterns (patterns, kinds); None if there are more than `at_most` in all.
+
+    need: (kinds, resources), limits: (resources, places), most: (places, kinds) of each kind at each place.
+    """
+    found: list[Ints] = []
+    known: dict[bytes, Ints] = {}
+    left = at_most
+    for place in range(limits.shape[1]):
+        limit, bound = limits[:, place], most[place]
+        key = limit.tobytes() + bound.tobytes()
+        if key not in known:
+            listed = _list(need.tolist(), limit.tolist(), bound.tolist(), left)
+            if listed is None:
+                return None
+            known[key] = np.array(listed, dtype=np.int64).reshape(-1, len(need))
+        left -= len(known[key])
+        if left < 0:
+            return None
+        found.append(known[key])
+    return tuple(found)
+
+
+def _list(
+    need: Sequence[Sequence[int]], limit: Sequence[int], most: Sequence[int], at_most: int
+) -> list[tuple[int, ...]] | None:
+    found: list[tuple[int, ...]] = []
+    for pattern in _fillings(need, tuple(limit), most, 0):
+        found.append(pattern)
+        if len(found) > at_most:
+            return None
+    return found
+
+
+def _fillings(
+    need: Sequence[Sequence[int]], room: tuple[int, ...], most: Sequence[int], kind: int
+) -> Iterator[tuple[int, ...]]:
+    """Yield every way to fill a room with the kinds from one on."""
+    if kind == len(need):
+        yield ()
+        return
+    row = need[kind]
+    for count in range(most[kind] + 1):
+        left = tuple(have - count * asked for have, asked in zip(room, row, strict=True))
+        if any(asked and rest < 0 for asked, rest in zip(row, left, strict=True)):
+            return
+        for rest_of_it in _fillings(need, left, most, kind + 1):
+            yield (count, *rest_of_it)
+
+
+MOST_COLUMNS: Final = 10_000
+MOST_COLUMNS_OF_MANY_KINDS: Final = 1_500
+FEW_KINDS: Final = 12
+
+_MOST_PATTERNS: Final = 4_000
+_SURELY_SMALLER: Final = 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What the solver found: at least `bound` moves are needed, and where everything is with `moves`."""
+
+    verdict: Verdict
+    bound: int
+    moves: int = 0
+    arrivals: Ints | None = None  # (entries, 3): kind, node, count
+    departures: Ints | None = None  # (entries, 3): kind, node, count
+    aimed: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """Per aim the nodes that bring something, and how much."""
+
+    out_of_time: bool = False
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What has to be reached."""
+
+    needs: Ints | None  # (resources,) of the pod that is to find room; None: nodes are to be freed
+    nodes: Ints  # nodes that can bring it
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How much of the aims is to be reached."""
+
+    each: tuple[tuple[int, int | None], ...]
+    """Per aim how often at least, and how often at most (None: no limit)."""
+
+    together: int = 0
+    """How often all of them together at least."""
+
+
+class PlacementModel:
+    """The part of the program that does not depend on how much is asked for."""
+
+    def __init__(self, columns: Columns, places: Mask, may_leave: Mask, aims: Sequence[Aim]) -> None:
+        """Prepare; pods may be put on `places` and may be taken off those that `may_leave` marks."""
+        self._columns = columns
+        self._aims = tuple(aims)
+        known = (places & columns.takes) | may_leave
+        for aim in self._aims:
+            known[aim.nodes] = True
+        self._places = np.flatnonzero(known)  # a node that takes no pods may give some, or be empty
+        self._counts = _counts(columns, self._places, may_leave)  # (places, kinds)
+        self._kinds = np.flatnonzero(self._counts.sum(axis=0))
+        self._counts = self._counts[:, self._kinds]
+        need = columns.need[self._kinds]
+        usage = (self._counts @ need).T
+        self._limit = np.maximum(columns.room[:, self._places] + usage, usage)  # (resources, places)
+        self._most = self._most_per_place(need)
+
+    @property
+    def columns(self) -> int:
+        """Return the number of columns."""
+        aimed = sum(len(aim.nodes) for aim in self._aims)
+        return int((self._most > 0).sum() + (self._counts > 0).sum()) + aimed
+
+    @property
+    def kinds(self) -> int:
+        """Return the number of kinds."""
+        return len(self._kinds)
+
+    @property
+    def is_small_enough(self) -> bool:
+        """Tell whether the solver can be expected to come to an end soon."""
+        return self.columns <= (MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS)
+
+    def fewest_moves(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
+        """Return the fewest moves with which as much is reached as is wanted, or that it takes more than the budget."""
+        if self._patterns is not None:
+            return self._solve_by_patterns(wanted, budget, deadline)
+        program = Program()
+        stay = program.add_columns(self._most[self._most > 0], whole=True)
+        moved = program.add_columns(
+            self._counts[self._counts > 0], costs=np.ones(int((self._counts > 0).sum()), dtype=np.int64)
+        )
+        stay_at = _positions(self._most > 0, stay)
+        moved_at = _positions(self._counts > 0, moved)
+        aimed = [program.add_columns(self._most_of(aim), whole=True) for aim in self._aims]
+        self._add_moves(program, stay_at, moved_at)
+        self._add_room(program, stay_at, aimed)
+        self._add_freed(program, stay_at, moved_at, aimed)
+        for columns, (least, most) in zip(aimed, wanted.each, strict=True):
+            program.add_row(columns, np.ones(len(columns)), lower=least, upper=np.inf if most is None else most)
+        every = np.concatenate(aimed)
+        program.add_row(every, np.ones(len(every)), lower=wanted.together)
+        return self._read(program.solve(deadline, budget), stay_at, aimed, budget)
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def _add_moves(self, program: Program, stay_at: Ints, moved_at: Ints) -> None:
+        """Every pod stays somewhere; those that do not stay where they are have moved."""
+        for kind in range(len(self._kinds)):
+            columns = stay_at[:, kind][stay_at[:, kind] >= 0]
+            total = int(self._counts[:, kind].sum())
+            program.add_row(columns, np.ones(len(columns)), lower=total, upper=total)
+        for place, kind in np.argwhere(moved_at >= 0):
+            pair = np.array([moved_at[place, kind], stay_at[place, kind]])
+            program.add_row(pair, np.ones(2), lower=int(self._counts[place, kind]))
+
+    def _add_room(self, program: Program, stay_at: Ints, aimed: Sequence[Ints]) -> None:
+        """No node holds more than it has room for; what an aim takes of a node is taken."""
+        need = self._columns.need[self._kinds]
+        needs = [need, *(aim.needs[None, :] for aim in self._aims if aim.needs is not None)]
+        redundant = _redundant_rows(np.concatenate(needs), self._limit)
+        for place, node in enumerate(self._places):
+            used = np.flatnonzero(stay_at[place] >= 0)
+            for column in np.flatnonzero(~redundant[:, place]):
+                limit = float(self._limit[column, place])
+                index, value = [stay_at[place, used]], [need[used, column].astype(float)]
+                for aim, columns in zip(self._aims, aimed, strict=True):
+                    at = columns[aim.nodes == node]
+                    index.append(at)
+                    value.append(np.full(len(at), limit if aim.needs is None else float(aim.needs[column])))
+                scale = _row_scale(limit)
+                program.add_row(np.concatenate(index), np.concatenate(value) / scale, upper=limit / scale)
+
+    def _add_freed(self, program: Program, stay_at: Ints, moved_at: Ints, aimed: Sequence[Ints]) -> None:
+        """Nothing stays on a freed node; said per kind too, which the solver's relaxation is much tighter with."""
+        place_of = {int(node): place for place, node in enumerate(self._places)}
+        for aim, columns in zip(self._aims, aimed, strict=True):
+            for node, freed in zip(aim.nodes, columns, strict=True) if aim.needs is None else ():
+                place = place_of[int(node)]
+                for kind in np.flatnonzero(stay_at[place] >= 0):
+                    most = float(self._most[place, kind])
+                    program.add_row(np.array([stay_at[place, kind], freed]), np.array([1.0, most]), upper=most)
+                for kind in np.flatnonzero(moved_at[place] >= 0):
+                    count = float(self._counts[place, kind])
+                    program.add_row(np.array([moved_at[place, kind], freed]), np.array([1.0, -count]), lower=0)
+
+    # --- by patterns ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _patterns(self) -> tuple[Ints, ...] | None:
+        """Return per place all ways to fill it: counts of the kinds, then of the pods to come; None if too many."""
+        coming = [aim for aim in self._aims if aim.needs is not None]
+        need = np.concatenate(
+            [self._columns.need[self._kinds], *(aim.needs[None, :] for aim in coming if aim.needs is not None)]
+        )
+        most = np.zeros((len(self._places), len(need)), dtype=np.int64)
+        most[:, : len(self._kinds)] = self._most
+        place_of = {int(node): place for place, node in enumerate(self._places)}
+        for position, aim in enumerate(coming, len(self._kinds)):
+            most[[place_of[int(node)] for node in aim.nodes], position] = self._most_of(aim)
+        return list_patterns(need, self._limit, most, _MOST_PATTERNS)
+
+    def _solve_by_patterns(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
+        patterns = self._patterns or ()
+        program = Program()
+        columns = [
+            program.add_columns(np.ones(len(listed), dtype=np.int64), costs=self._moves_to(place, listed), whole=True)
+            for place, listed in enumerate(patterns)
+        ]
+        for found in columns:
+            program.add_row(found, np.ones(len(found)), lower=1, upper=1)
+        every = np.concatenate(columns)
+        counts = np.concatenate(patterns)
+        for kind in range(len(self._kinds)):
+            total = int(self._counts[:, kind].sum())
+            program.add_row(every, counts[:, kind].astype(float), lower=total, upper=total)
+        brought = self._brought(patterns)
+        for amounts, (least, most) in zip(brought, wanted.each, strict=True):
+            program.add_row(every, amounts.astype(float), lower=least, upper=np.inf if most is None else most)
+        program.add_row(every, np.sum(brought, axis=0).astype(float), lower=wanted.together)
+        return self._read_patterns(program.solve(deadline, budget), columns, brought, budget)
+
+    def _moves_to(self, place: int, patterns: Ints) -> Ints:
+        """Return how many pods have to leave a place for each pattern."""
+        moves: Ints = np.maximum(self._counts[place] - patterns[:, : len(self._kinds)], 0).sum(axis=1)
+        return moves
+
+    def _brought(self, patterns: Sequence[Ints]) -> list[Ints]:
+        """Return per aim what each pattern of each place brings."""
+        brought = []
+        position = len(self._kinds)
+        for aim in self._aims:
+            may = np.isin(self._places, aim.nodes)
+            if aim.needs is None:
+                each = [~listed.any(axis=1) & may[place] for place, listed in enumerate(patterns)]
+            else:
+                each = [listed[:, position] for listed in patterns]
+                position += 1
+            brought.append(np.concatenate(each).astype(np.int64))
+        return brought
+
+    def _read_patterns(
+        self, found: Found, columns: Sequence[Ints], brought: Sequence[Ints], budget: int | None
+    ) -> Solution:
+        if found.values is None or (budget is not None and found.bound > budget):
+            return self._without_values(found, budget)
+        values = np.rint(found.values).astype(np.int64)
+        patterns = self._patterns or ()
+        chosen = [int(values[numbers].argmax()) for numbers in columns]
+        stays = np.stack([listed[one, : len(self._kinds)] for listed, one in zip(patterns, chosen, strict=True)])
+        cells = np.array([numbers[one] for numbers, one in zip(columns, chosen, strict=True)])
+        each = tuple(_cells(self._places, amounts[cells]) for amounts in brought)
+        return self._solution(found, stays, each)
+
+    @staticmethod
+    def _without_values(found: Found, budget: int | None) -> Solution:
+        if budget is not None and found.bound > budget:
+            return Solution(Verdict.IMPOSSIBLE, found.bound)
+        return Solution(found.verdict, found.bound, out_of_time=found.out_of_time)
+
+    def _solution(self, found: Found, stays: Ints, aimed: tuple[tuple[tuple[int, int], ...], ...]) -> Solution:
+        change = stays - self._counts
+        arrivals, departures = self._entries(np.maximum(change, 0)), self._entries(np.maximum(-change, 0))
+        moves = int(departures[:, 2].sum())
+        return Solution(found.verdict, found.bound, moves, arrivals, departures, aimed, found.out_of_time)
+
+    # --- numbers ----------------------------------------------------------------------------------------------------
+
+    def _most_per_place(self, need: Ints) -> Ints:
+        """Return how many pods of each kind each place can have at most; (places, kinds)."""
+        most = np.zeros(self._counts.shape, dtype=np.int64)
+        for position, kind in enumerate(self._kinds):
+            fits = np.full(len(self._places), int(self._counts[:, position].sum()))
+            for column in np.flatnonzero(need[position]):
+                fits = np.minimum(fits, np.maximum(self._limit[column], 0) // need[position, column])
+            allowed = self._columns.allowed(int(kind))[self._places]
+            most[:, position] = np.maximum(np.where(allowed, fits, 0), self._counts[:, position])
+        return most
+
+    def _most_of(self, aim: Aim) -> Ints:
+        if aim.needs is None:
+            return np.ones(len(aim.nodes), dtype=np.int64)
+        place_of = {int(node): place for place, node in enumerate(self._places)}
+        limits = self._limit[:, [place_of[int(node)] for node in aim.nodes]]
+        asked = np.flatnonzero(aim.needs)
+        fits = np.maximum(limits[asked], 0) // aim.needs[asked, None]
+        most: Ints = fits.min(axis=0) if len(asked) else np.zeros(len(aim.nodes), dtype=np.int64)
+        return most
+
+    def _read(self, found: Found, stay_at: Ints, aimed: Sequence[Ints], budget: int | None) -> Solution:
+        if found.values is None or (budget is not None and found.bound > budget):
+            return self._without_values(found, budget)
+        values = np.rint(found.values).astype(np.int64)
+        stays = np.where(stay_at >= 0, values[stay_at], 0)
+        if not self._holds(stays, values, aimed):
+            return Solution(Verdict.UNDECIDED, found.bound, out_of_time=found.out_of_time)
+        each = tuple(_cells(aim.nodes, values[columns]) for aim, columns in zip(self._aims, aimed, strict=True))
+        return self._solution(found, stays, each)
+
+    def _holds(self, stays: Ints, values: Ints, aimed: Sequence[Ints]) -> bool:
+        """Tell whether a solution is one in whole numbers, too: the solver computes with a tolerance."""
+        taken = (stays @ self._columns.need[self._kinds]).T  # (resources, places)
+        at = np.zeros((self._limit.shape[0], self._columns.nodes), dtype=np.int64)
+        freed = np.zeros(self._columns.nodes, dtype=bool)
+        for aim, columns in zip(self._aims, aimed, strict=True):
+            if aim.needs is None:
+                freed[aim.nodes[values[columns] > 0]] = True
+            else:
+                at[:, aim.nodes] += aim.needs[:, None] * values[columns]
+        whole = bool((taken + at[:, self._places] <= self._limit).all())
+        return whole and not stays[freed[self._places]].any() and bool((stays.sum(0) == self._counts.sum(0)).all())
+
+    def _entries(self, counts: Ints) -> Ints:
+        where = np.argwhere(counts > 0)
+        kinds, nodes = self._kinds[where[:, 1]], self._places[where[:, 0]]
+        return np.stack([kinds, nodes, counts[where[:, 0], where[:, 1]]], axis=1)
+
+
+def _cells(nodes: Ints, values: Ints) -> tuple[tuple[int, int], ...]:
+    return tuple((int(node), int(value)) for node, value in zip(nodes, values, strict=True) if value)
+
+
+def _counts(columns: Columns, places: Ints, may_leave: Mask) -> Ints:
+    """Return how many pods of each kind may leave each place; (places, kinds)."""
+    pods = np.flatnonzero((columns.pod_kind >= 0) & may_leave[columns.pod_node])
+    cells = columns.pod_node[pods] * columns.kinds + columns.pod_kind[pods]
+    counts = np.bincount(cells, minlength=columns.nodes * columns.kinds).reshape(columns.nodes, columns.kinds)
+    return counts[places].astype(np.int64)
+
+
+def _redundant_rows(need: Ints, limit: Ints) -> Mask:
+    """Return per resource and place whether another resource is always used up first there; (resources, places)."""
+    redundant = np.zeros(limit.shape, dtype=bool)
+    redundant[need.max(axis=0, initial=0) == 0] = True
+    shares = need.astype(float)[:, :, None] / np.maximum(limit, 1)[None]  # (kinds, resources, places)
+    for column in range(len(limit)):
+        for other in range(len(limit)):
+            if other != column:
+                smaller = (shares[:, column] <= shares[:, other] * _SURELY_SMALLER).all(axis=0)
+                redundant[column] |= smaller & ~redundant[other] & (limit[other] > 0)
+    return redundant
+
+
+def _row_scale(limit: float) -> float:
+    """Return by what a row is divided: large amounts (bytes) would drown the solver's tolerance."""
+    return max(1.0, limit / 1000) if limit > MOST_COLUMNS else 1.0
+
+
+def _positions(mask: Mask, columns: Ints) -> Ints:
+    """Return the columns in the places of a mask, -1 elsewhere."""
+    found = np.full(mask.shape, -1, dtype=np.int64)
+    found[mask] = columns
+    return found

@@ -1,0 +1,241 @@
+"""Owns a problem in columns: integer arrays over nodes, pods and kinds of interchangeable pods, made for searching.
+
+It does not own the answer whether a pod may go to a node: that stays with `state`, on which every plan is replayed.
+
+A kind is what packing looks at: requests and ties to nodes. Pods of different owners are of one kind if these are
+equal. A class of pods whose place depends on other pods, or that others depend on (affinity, spread, host ports), is a
+kind of its own and `tied`: such pods are placed one by one by the rules in `state`, never by the columns alone.
+Amounts are divided by the greatest common divisor of all requests, so that they are small; whether something fits does
+not change by that.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.node_fit import protected_amounts
+from berth_descheduler.planner.simulation.pod_classes import ClassIndex
+from berth_descheduler.planner.simulation.state import State
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+NO_KIND: Final = -1
+_NOWHERE: Final = -1
+"""The profile of pods of which it is not known where they may go."""
+
+_WEIGHT_BITS: Final = 36
+_MOST_EJECTABLE: Final = 64
+"""So many kinds, the most frequent ones, may be moved to make room for others."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the search reads; none of its arrays is changed."""
+
+    need: Ints  # (kinds, resources)
+    tied: Mask  # (kinds,)
+    profile: Ints  # (kinds,)
+    class_of: tuple[ClassIndex, ...]
+    """A class of each kind."""
+
+    wanted: Mapping[PodIndex, int]
+    """The kinds of the pods that room is to be made for: of them alone, and one for each that is tied."""
+
+    room: Ints  # (resources, nodes)
+    """What may still be put on each node, protection thresholds left out."""
+
+    takes: Mask  # (nodes,)
+    """Whether a node may take pods at all."""
+
+    weight: Ints  # (resources,)
+    """What a unit of each resource counts when amounts are added up: scarce ones more."""
+
+    binding: int
+    """The column of the scarcest resource."""
+
+    size: Ints  # (kinds,)
+    pod_kind: Ints  # (pods,), NO_KIND for pods that may not be moved
+    pod_node: Ints  # (pods,)
+    ejectable: Ints  # (rows,), kinds
+    there: npt.NDArray[np.int32]  # (rows, nodes)
+    """How many pods of each ejectable kind may be taken off each node."""
+
+    allowed_by_profile: dict[int, Mask]
+
+    @property
+    def kinds(self) -> int:
+        """Return the number of kinds."""
+        return len(self.need)
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of nodes."""
+        return int(self.room.shape[1])
+
+    @cached_property
+    def asked(self) -> tuple[tuple[int, ...], ...]:
+        """Return per kind the columns of the resources that it asks for."""
+        return tuple(tuple(row.nonzero()[0].tolist()) for row in self.need)
+
+    def allowed(self, kind: int) -> Mask:
+        """Return the nodes to which the ties of a kind allow its pods, whatever is on them."""
+        return self.allowed_by_profile[int(self.profile[kind])]
+
+    def counts_of(self, pods: Ints) -> Ints:
+        """Return how many of some pods are of each kind; those without a kind are left out."""
+        kinds = self.pod_kind[pods]
+        return np.bincount(kinds[kinds >= 0], minlength=self.kinds).astype(np.int64)
+
+    def movable_on(self, nodes: Mask) -> Ints:
+        """Return the pods of some nodes that may be moved."""
+        return np.flatnonzero(nodes[self.pod_node] & (self.pod_kind >= 0))
+
+
+def read_columns(problem: Problem, state: State, ejecting: Sequence[NodeIndex]) -> Columns:
+    """Return a problem's columns; pods may be taken off the `ejecting` nodes to make room for others."""
+    kinds = _Kinds(problem, state)
+    pod_kind, pod_node = _pods(problem, kinds.of_class)
+    unit = _units(kinds.rows, len(problem.cluster.resources))
+    need = np.array(kinds.rows, dtype=np.int64).reshape(-1, len(unit)) // unit
+    room = np.ascontiguousarray(_room(problem, state) // unit[:, None])
+    takes = np.array([state.placements.of_node(NodeIndex(node)) is None for node in range(room.shape[1])], dtype=bool)
+    capacity = np.array(problem.cluster.capacity, dtype=np.int64).reshape(-1, len(unit)).T // unit[:, None]
+    weight, binding = _weights(capacity, need, room, takes)
+    tied = np.array(kinds.tied, dtype=bool)
+    rows = _most_frequent(pod_kind, tied, _MOST_EJECTABLE)
+    return Columns(
+        need=need,
+        tied=tied,
+        profile=np.array(kinds.profiles, dtype=np.int64),
+        class_of=tuple(kinds.classes),
+        wanted=kinds.wanted,
+        room=room,
+        takes=takes,
+        weight=weight,
+        binding=binding,
+        # What is larger than any node is as large as the largest: its weight must fit 64 bits.
+        size=np.minimum(need, capacity.max(axis=1, initial=0) + 1) @ weight,
+        pod_kind=pod_kind,
+        pod_node=pod_node,
+        ejectable=rows,
+        there=_count_there(rows, pod_kind, pod_node, room.shape[1], ejecting),
+        allowed_by_profile=kinds.allowed_masks(takes),
+    )
+
+
+class _Kinds:
+    """The kinds of a problem, numbered in the order of the classes in which they are first met."""
+
+    def __init__(self, problem: Problem, state: State) -> None:
+        self._state = state
+        self.rows: list[tuple[int, ...]] = []
+        self.profiles: list[int] = []
+        self.tied: list[bool] = []
+        self.classes: list[ClassIndex] = []
+        self.of_class: list[int] = []
+        numbers: dict[tuple[tuple[int, ...], int, int], int] = {}
+        for pods in problem.cluster.classes:
+            alone = state.stands_alone(pods.index)
+            ties = state.placements.profile(pods.index)
+            known = state.placements.of_class(pods.index) is None
+            key = problem.cluster.requests[pods.index], ties, -1 if alone and known else pods.index
+            if key not in numbers:
+                numbers[key] = self._add(problem, pods.index)
+            self.of_class.append(numbers[key])
+        self.wanted = self._read_wanted(problem)
+
+    def _read_wanted(self, problem: Problem) -> dict[PodIndex, int]:
+        """Return the kinds of the pods that wait: one per class, for tied ones one per pod."""
+        found: dict[PodIndex, int] = {}
+        shared: dict[ClassIndex, int] = {}
+        waiting = problem.cluster.waiting_node
+        for pod in () if waiting is None else problem.cluster.pods_on[waiting]:
+            one = problem.cluster.pods[pod].class_index
+            if one not in shared or self.tied[shared[one]]:
+                shared[one] = self._add(problem, one)
+            found[pod] = shared[one]
+        return found
+
+    def _add(self, problem: Problem, one: ClassIndex) -> int:
+        """Add a kind with pods of a class as its example."""
+        known = self._state.placements.of_class(one) is None
+        self.rows.append(problem.cluster.requests[one])
+        self.profiles.append(self._state.placements.profile(one) if known else _NOWHERE)
+        self.tied.append(not self._state.stands_alone(one))
+        self.classes.append(one)
+        return len(self.rows) - 1
+
+    def allowed_masks(self, takes: Mask) -> dict[int, Mask]:
+        """Return per profile the nodes that it allows."""
+        masks = {_NOWHERE: np.zeros(len(takes), dtype=bool)}
+        for profile, example in zip(self.profiles, self.classes, strict=True):
+            if profile not in masks:
+                refusal = self._state.placements.refusal
+                may = (bool(take) and refusal(example, NodeIndex(node)) is None for node, take in enumerate(takes))
+                masks[profile] = np.fromiter(may, dtype=bool, count=len(takes))
+        return masks
+
+
+def _pods(problem: Problem, kind_of_class: Sequence[int]) -> tuple[Ints, Ints]:
+    """Return the kind and the node of each pod; pods that may not be moved have no kind."""
+    placed = problem.cluster.pods
+    classes = np.fromiter((one.class_index for one in placed), dtype=np.int64, count=len(placed))
+    kinds = np.array(kind_of_class, dtype=np.int64)[classes] if len(placed) else np.empty(0, dtype=np.int64)
+    fixed = np.fromiter(problem.pod_refusals, dtype=np.int64, count=len(problem.pod_refusals))
+    kinds[fixed] = NO_KIND
+    if problem.cluster.waiting_node is not None:
+        kinds[list(problem.cluster.pods_on[problem.cluster.waiting_node])] = NO_KIND
+    return kinds, np.fromiter((one.node for one in placed), dtype=np.int64, count=len(placed))
+
+
+def _room(problem: Problem, state: State) -> Ints:
+    free = np.array(state.free, dtype=np.int64).reshape(len(state.free), len(problem.cluster.resources)).T
+    protected = protected_amounts(problem.cluster, problem.settings.args.protection)
+    for column, least in protected.items():
+        free[column] -= np.array(least, dtype=np.int64)
+    return free
+
+
+def _units(rows: Sequence[tuple[int, ...]], resources: int) -> Ints:
+    """Return per resource the largest unit of which every request is a multiple."""
+    need = np.array(rows, dtype=np.int64).reshape(len(rows), resources)
+    return np.maximum(np.gcd.reduce(need, axis=0), 1) if len(need) else np.ones(resources, dtype=np.int64)
+
+
+def _weights(capacity: Ints, need: Ints, room: Ints, takes: Mask) -> tuple[Ints, int]:
+    """Return the weights of the resources, by the share of each that is taken, and the column taken most."""
+    whole = np.maximum(capacity[:, takes], 0).sum(axis=1)
+    used = whole - np.clip(room[:, takes], 0, None).sum(axis=1)
+    asked = need.max(axis=0, initial=0) > 0
+    thousandths = [max(0, int(part)) * 1000 // max(1, int(all_)) + 1 for part, all_ in zip(used, whole, strict=True)]
+    share = np.where(asked & (whole > 0), np.array(thousandths, dtype=np.int64), 0)
+    per_node = np.maximum(whole // max(1, int(takes.sum())), 1)
+    return (share << _WEIGHT_BITS) // (1000 * per_node), int(share.argmax()) if len(share) else 0
+
+
+def _most_frequent(pod_kind: Ints, tied: Mask, most: int) -> Ints:
+    """Return the kinds with the most pods that may be moved, of those that are not tied, in order."""
+    counts = np.bincount(pod_kind[pod_kind >= 0], minlength=len(tied)).astype(np.int64)
+    counts[tied] = 0
+    order = np.argsort(-counts, kind="stable")[:most]
+    return np.sort(order[counts[order] > 0])
+
+
+def _count_there(
+    rows: Ints, pod_kind: Ints, pod_node: Ints, nodes: int, ejecting: Sequence[NodeIndex]
+) -> npt.NDArray[np.int32]:
+    may = np.zeros(nodes, dtype=bool)
+    may[np.array(ejecting, dtype=np.int64)] = True
+    row_of = np.full(int(pod_kind.max(initial=0)) + 2, -1, dtype=np.int64)
+    row_of[rows] = np.arange(len(rows))
+    row = row_of[pod_kind]  # NO_KIND reads the last entry, which is no kind's
+    listed = (row >= 0) & may[pod_node]
+    cells = np.bincount(row[listed] * nodes + pod_node[listed], minlength=len(rows) * nodes)
+    return cells.reshape(len(rows), nodes).astype(np.int32)

@@ -1,0 +1,154 @@
+"""Owns the search for the fewest moves that let given pods find room, or for as many of them as the moves allow.
+
+It does not own which pods these are, nor the order of the moves.
+
+A pod to come is placed like any other, before all others; what has to be moved aside for it is what it costs. Pods
+whose place depends on other pods are placed one by one, each where those there and those placed before let it be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from berth_descheduler.planner.settings import Deadline, is_over
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, Limits, fill
+from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+
+_ROUNDS: Final = 12
+_ROUNDS_WITHOUT_GAIN: Final = 5
+_PRICE_OF_LARGER: Final = 4 * MOVE
+"""What moving a pod aside costs at first that is larger than the one to come: its new place would have done, too."""
+
+_STEPS_BEYOND: Final = 2
+"""So much further is looked where the first count is found that does not fit."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """Pods of one kind that are to find room."""
+
+    name: str
+    kind: int
+    pods: tuple[PodIndex, ...]
+    count: int | None
+    """How many; None: as many as the moves allow."""
+
+
+class RoomSearch:
+    """Takes wants one after the other and keeps what was found for all of them so far."""
+
+    def __init__(self, columns: Columns, state: State, budget: int | None, deadline: Deadline) -> None:
+        self._columns = columns
+        self._state = state
+        self._budget = budget
+        self._deadline = deadline
+        self._mark = state.mark()
+        self._first = tuple(sorted(set(columns.wanted.values())))
+        self.counts = np.zeros(columns.kinds, dtype=np.int64)
+        """How many pods of each kind have found room."""
+        self.pins: dict[int, Mask] = {}
+        """Where the tied ones have."""
+        largest = int(columns.size[list(self._first)].max(initial=0))
+        self._prices = np.where(columns.size > largest, _PRICE_OF_LARGER, MOVE).astype(np.int64)
+        self.filled = self._fill(self.counts, self.pins, self._prices)
+        """What is moved aside for it, and what arrives where."""
+        self.out_of_time = False
+
+    def add_together(self, wants: Sequence[Want]) -> bool:
+        """Find room for all of some wants or for none; tell whether it was found."""
+        mark, before = self._state.mark(), (self.counts, self.pins, self.filled)
+        tied = [want for want in wants if self._columns.tied[want.kind]]
+        loose = [want for want in wants if not self._columns.tied[want.kind]]
+        each_has_a_pod = all(
+            (want.count or 1) <= len(want.pods) for want in tied
+        )  # a shape has one, whatever its count
+        if (
+            each_has_a_pod
+            and all(self._add_tied(want) for want in tied)
+            and (not loose or self._keep(self._with(loose), self.pins))
+        ):
+            return True
+        self._state.undo_to(mark)
+        self.counts, self.pins, self.filled = before
+        return False
+
+    def add_most(self, want: Want, most: int) -> int:
+        """Find room for as many of a want as the moves allow, at most so many; return for how many."""
+        if self._columns.tied[want.kind]:
+            return int(most > 0 and self._add_tied(want))
+        least, beyond = 0, most + 1
+        while beyond - least > 1:
+            middle = most if least == 0 and beyond > most else (least + beyond) // 2
+            if self._keep(self._with([want], middle - least), self.pins):
+                least = middle
+            else:
+                beyond = middle
+        for _ in range(_STEPS_BEYOND):
+            if least < most and self._keep(self._with([want], 1), self.pins):
+                least += 1
+        return least
+
+    def withdraw(self) -> None:
+        """Give the state back as it was."""
+        self._state.undo_to(self._mark)
+
+    def places_of(self, want: Want) -> tuple[NodeIndex, ...]:
+        """Return where a want's pods have room, a node as often as it has."""
+        arrivals = self.filled.arrivals
+        mine = arrivals[arrivals[:, 0] == want.kind]
+        return tuple(NodeIndex(int(node)) for _, node, count in mine for _ in range(int(count)))
+
+    def _with(self, wants: Sequence[Want], number: int | None = None) -> Ints:
+        """Return the counts with those of some wants, or with so many of each."""
+        counts = self.counts.copy()
+        for want in wants:
+            counts[want.kind] += (want.count or 0) if number is None else number
+        return counts
+
+    def _add_tied(self, want: Want) -> bool:
+        """Find room for one tied pod; it is put there in the state, for those after it to see."""
+        pod = want.pods[0]
+        may = self._columns.allowed(want.kind).copy()
+        for node in np.flatnonzero(may):
+            may[node] = self._state.refusal_by_others(pod, NodeIndex(int(node))) is None
+        if not may.any() or not self._keep(self._with([want], 1), {**self.pins, want.kind: may}):
+            return False
+        place = self.places_of(want)[0]
+        pin = np.zeros(self._columns.nodes, dtype=bool)
+        pin[place] = True
+        self.pins = {**self.pins, want.kind: pin}
+        self._state.move(pod, place)
+        return True
+
+    def _keep(self, counts: Ints, pins: dict[int, Mask]) -> bool:
+        """Look for the fewest moves that give these pods room; keep what was found, and tell whether it was."""
+        prices = self._prices
+        best: Filled | None = None
+        idle = 0
+        for turn in range(_ROUNDS):
+            if is_over(self._deadline):
+                self.out_of_time = True
+                break
+            filled = self._fill(counts, pins, prices)
+            idle += 1
+            if self._is_good(filled) and (best is None or filled.ejected < best.ejected):
+                best, idle, self._prices = filled, 0, prices
+            if idle >= _ROUNDS_WITHOUT_GAIN or (best is not None and best.ejected <= 1):
+                break
+            prices = prices + (filled.prices - prices) * 4 // (5 * (2 + turn // 4))
+        if best is None:
+            return False
+        self.counts, self.pins, self.filled = counts, pins, best
+        return True
+
+    def _is_good(self, filled: Filled) -> bool:
+        return filled.complete and (self._budget is None or filled.ejected <= self._budget)
+
+    def _fill(self, counts: Ints, pins: dict[int, Mask], prices: Ints) -> Filled:
+        demand = Demand(counts, self._first, pins)
+        limits = Limits() if self._budget is None else Limits(most_ejected=min(Limits().most_ejected, self._budget))
+        return fill(self._columns, self._columns.room, self._columns.takes, demand, prices=prices, limits=limits)

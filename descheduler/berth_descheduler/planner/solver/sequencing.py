@@ -1,0 +1,130 @@
+"""Owns the order of moves: from where pods are to where they shall be, each step with room before the old pod goes.
+
+It does not own what the end looks like.
+
+What arrives and leaves is given per kind and node; which pod goes where is decided here. A node takes what it has room
+for now, largest first; pods that are taken off a node on which something waits to come in go first, because they make
+room. If nothing can move, a pod that is in the way goes to a third node for a while, at the price of one more move.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Which pods leave which nodes, and what arrives where."""
+
+    leaving: Mapping[NodeIndex, tuple[PodIndex, ...]]
+    emptied: frozenset[NodeIndex]
+    arrivals: Ints  # (entries, 3): kind, node, count
+
+
+def carry_out(columns: Columns, state: State, transition: Transition, *, detours: int, open_nodes: Mask) -> bool:
+    """Make the moves of a transition in a state; tell whether all could be made, with so many detours at most.
+
+    The state is given back as it was where not.
+    """
+    mark = state.mark()
+    order = _Order(columns, state, transition, open_nodes)
+    if order.run(detours):
+        return True
+    state.undo_to(mark)
+    return False
+
+
+class _Order:
+    """One transition in the making."""
+
+    def __init__(self, columns: Columns, state: State, transition: Transition, open_nodes: Mask) -> None:
+        self._columns = columns
+        self._state = state
+        self._open = open_nodes & columns.takes
+        self._emptied = transition.emptied
+        self._wanted: dict[NodeIndex, dict[int, int]] = defaultdict(dict)
+        for kind, node, count in transition.arrivals.tolist():
+            self._wanted[NodeIndex(node)][kind] = count
+        self._in_the_way: dict[int, deque[PodIndex]] = defaultdict(deque)
+        self._waiting: dict[int, deque[PodIndex]] = defaultdict(deque)
+        for node, pods in sorted(transition.leaving.items()):
+            heap = self._waiting if node in self._emptied else self._in_the_way
+            for pod in pods:
+                heap[int(columns.pod_kind[pod])].append(pod)
+        self._missing = int(transition.arrivals[:, 2].sum())
+
+    def run(self, detours: int) -> bool:
+        """Make every move; tell whether that was possible."""
+        todo = deque(sorted(self._wanted))
+        while True:
+            while todo:
+                todo.extend(self._serve(todo.popleft()))
+            if self._missing == 0:
+                return True
+            freed = self._make_detour() if detours else None
+            if freed is None:
+                return False
+            detours -= 1
+            todo.extend(freed)
+
+    def _serve(self, target: NodeIndex) -> Iterable[NodeIndex]:
+        """Bring to a node what it has room for; return the nodes that have more room now and wait for something."""
+        wanted = self._wanted[target]
+        relieved: dict[NodeIndex, None] = {}
+        for kind in sorted(wanted, key=lambda one: (-int(self._columns.size[one]), one)):
+            while wanted[kind] and self._state.fits(self._columns.class_of[kind], target):
+                source = self._bring(kind, target)
+                if source is None:
+                    break
+                wanted[kind] -= 1
+                if source not in self._emptied:
+                    relieved[source] = None
+            if not wanted[kind]:
+                del wanted[kind]
+        return [node for node in relieved if self._wanted.get(node)]
+
+    def _bring(self, kind: int, target: NodeIndex) -> NodeIndex | None:
+        """Move a pod of a kind to a node; return where it was, None if no pod may go now."""
+        for heap in (self._in_the_way[kind], self._waiting[kind]):
+            for _ in range(len(heap)):
+                pod = heap.popleft()
+                if not self._columns.tied[kind] or self._state.refusal(pod, target) is None:
+                    source = self._state.node_of[pod]
+                    self._state.move(pod, target)
+                    self._missing -= 1
+                    return source
+                heap.append(pod)
+        return None
+
+    def _make_detour(self) -> tuple[NodeIndex, ...] | None:
+        """Move a pod that is in the way to a third node; return the nodes to look at again, None if that is nowhere."""
+        size = self._columns.size
+        for kind in sorted(self._in_the_way, key=lambda one: (int(size[one]), one)):
+            for pod in self._in_the_way[kind]:
+                source = self._state.node_of[pod]
+                if not self._wanted.get(source):
+                    continue
+                third = self._third_node(kind, pod)
+                if third is not None:
+                    self._in_the_way[kind].remove(pod)
+                    self._waiting[kind].append(pod)
+                    self._state.move(pod, third)
+                    return (source, *sorted(node for node, wanted in self._wanted.items() if kind in wanted))
+        return None
+
+    def _third_node(self, kind: int, pod: PodIndex) -> NodeIndex | None:
+        """Return the fullest node that can take a pod for a while, one that waits for nothing first."""
+        emptied = np.array(sorted(self._emptied), dtype=np.int64)
+        mask = self._open & self._columns.allowed(kind)
+        mask[emptied] = False
+        nodes = [NodeIndex(int(node)) for node in np.flatnonzero(mask)]
+        class_index = self._columns.class_of[kind]
+        fit = [node for node in nodes if self._state.fits(class_index, node)]
+        fit.sort(key=lambda node: (bool(self._wanted.get(node)), sum(self._state.free[node]), node))
+        return next((node for node in fit if self._state.refusal(pod, node) is None), None)

@@ -1,0 +1,149 @@
+"""Owns the moves of single pods that deschedule plugins name: which of them are made, where to, and why not the others.
+
+It does not own who is named (`plugins.plugin_set`), nor what is then planned for the cluster as a whole (strategies).
+
+Each pod goes to the fullest node that takes it, by the rules by which every other move is made, in the order in which
+they are named. It counts as moved for what is planned afterwards, and is not moved a second time by the same plan.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+
+from msgspec.structs import replace as with_fields
+
+from berth_core.objects import Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.interfaces import Candidate, ClusterView
+from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.framework.runtime import Enabled
+from berth_descheduler.planner.arguments import EvictableNamespaces
+from berth_descheduler.planner.explanations import Blockers, RefusingNodes
+from berth_descheduler.planner.problem import Problem, Proposal, resting_refusal
+from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.state import State, Step
+
+Named = Sequence[Enabled[Candidate]]
+
+_NOT_AMONG_THEM = Refusal(RefusalReason.NODE_NOT_SELECTED, "is none of the nodes that the plugin names")
+
+
+def name_pods(snapshot: Snapshot, settings: PlannerSettings) -> Named:
+    """Return the pods that should run elsewhere, each with the plugin that says so; raises `PluginError`."""
+    return settings.plugins.candidates(ClusterView.of(snapshot, settings.now))
+
+
+def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:
+    """Return the moves of the pods that are named, and the state after them."""
+    run = _Run(problem, named)
+    return run.propose(), run.state
+
+
+def problem_after(problem: Problem, steps: Sequence[Step], waiting: Sequence[Pod]) -> Problem:
+    """Return the problem as it is once some moves are made, whose pods stay where they are then."""
+    cluster = problem.cluster
+    targets = {cluster.pods[step.pod].pod.key: cluster.node_name(step.target) for step in steps}
+    pods = tuple(_on_node(pod, targets.get(pod.key)) for pod in cluster.snapshot.pods)
+    left = problem.settings.max_moves
+    settings = problem.settings if left is None else replace(problem.settings, max_moves=max(0, left - len(steps)))
+    after = Problem.from_snapshot(replace(cluster.snapshot, pods=pods), settings, waiting)
+    moved = Refusal(RefusalReason.MOVED_ALREADY, "this plan brings it to its node")
+    return after.keeping({**problem.kept, **{step.pod: moved for step in steps}})
+
+
+def for_single_pods(problem: Problem) -> Problem:
+    """Return the problem without what its balance plugin asks of namespaces."""
+    args = replace(problem.settings.args, evictable_namespaces=EvictableNamespaces())
+    settings = replace(problem.settings, args=args)
+    return Problem.from_snapshot(problem.cluster.snapshot, settings).keeping(problem.kept)
+
+
+def _on_node(pod: Pod, node: str | None) -> Pod:
+    return pod if node is None else with_fields(pod, spec=with_fields(pod.spec, node_name=node))
+
+
+class _Run:
+    """One choice of targets over a state that it changes."""
+
+    def __init__(self, problem: Problem, named: Named) -> None:
+        self._problem = for_single_pods(problem)
+        self._named = named
+        self.state = State(self._problem.cluster)
+        self._refused: list[Refused] = []
+        self._reasons: dict[PodIndex, str] = {}
+
+    def propose(self) -> Proposal:
+        """Return the moves, and why the others that are named are not made."""
+        for one in self._named:
+            candidate = one.plugin
+            pod = self._problem.cluster.pod_numbers.get((candidate.namespace, candidate.name))
+            refusal = self._unknown(one) if pod is None else self._refusal(pod)
+            if pod is not None and refusal is None:
+                refusal = self._move(pod, candidate)
+            if refusal is None and pod is not None:
+                self._reasons[pod] = f"{one.name}: {candidate.reason}"
+            elif refusal is not None:
+                self._refuse(one, pod, refusal)
+        return Proposal(self.state.steps, tuple(sorted(self._refused)), reasons=self._reasons)
+
+    def _move(self, pod: PodIndex, candidate: Candidate) -> Refusal | None:
+        """Move a pod to the fullest node that takes it, or return why none does."""
+        refusing = RefusingNodes(pod)
+        for target in self._fullest_first:
+            if candidate.nodes is not None and self._problem.cluster.node_name(target) not in candidate.nodes:
+                refusing.count(target, _NOT_AMONG_THEM)
+            elif (refusal := self.state.refusal(pod, target)) is not None:
+                refusing.count(target, refusal)
+            else:
+                self.state.move(pod, target)
+                return None
+        return refusing.summary(f"no other node takes it: {refusing.in_words()}", Blockers(self.state))
+
+    @cached_property
+    def _fullest_first(self) -> tuple[NodeIndex, ...]:
+        """Return the nodes in the order in which they are tried: those with the least left over of a whole first."""
+        cluster = self._problem.cluster
+        column = cluster.column.get(self._problem.settings.args.resource_type)
+
+        def unused(node: NodeIndex) -> Fraction:
+            if column is None or cluster.capacity[node][column] <= 0:
+                return Fraction(1)
+            return 1 - Fraction(cluster.taken[node][column], cluster.capacity[node][column])
+
+        return tuple(
+            sorted((NodeIndex(node) for node in range(len(cluster.nodes))), key=lambda one: (unused(one), one))
+        )
+
+    def _refusal(self, pod: PodIndex) -> Refusal | None:
+        settings, placed = self._problem.settings, self._problem.cluster.pods[pod]
+        if (own := self._problem.pod_refusals.get(pod)) is not None:
+            return own
+        of_node = self.state.placements.of_node(placed.node)
+        if of_node is not None and of_node.reason in {RefusalReason.NODE_NOT_SELECTED, RefusalReason.COOLING_DOWN}:
+            return of_node
+        if (resting := resting_refusal(self._problem.cluster.nodes[placed.node], settings)) is not None:
+            return resting
+        if settings.max_moves is not None and self.state.mark() >= settings.max_moves:
+            return Refusal(RefusalReason.MOVE_LIMIT, f"no more than {settings.max_moves} moves are allowed")
+        return None
+
+    @staticmethod
+    def _unknown(one: Enabled[Candidate]) -> Refusal:
+        return Refusal(RefusalReason.PLUGIN_FAILED, f"{one.name} names it, and no such pod is on a node")
+
+    def _refuse(self, one: Enabled[Candidate], pod: PodIndex | None, refusal: Refusal) -> None:
+        candidate, cluster = one.plugin, self._problem.cluster
+        node = "" if pod is None else cluster.node_name(cluster.pods[pod].node)
+        text = f"{one.name} wants it elsewhere ({candidate.reason}); {refusal.message}"
+        self._refused.append(Refused.of_pod(node, candidate.namespace, candidate.name, replace(refusal, message=text)))
+
+
+def joined(first: Proposal, second: Proposal) -> Proposal:
+    """Return what single pods and the cluster as a whole are moved for, in one."""
+    seen = {(one.kind, one.namespace, one.name) for one in first.refused}
+    others = tuple(one for one in second.refused if (one.kind, one.namespace, one.name) not in seen)
+    steps = (*first.steps, *second.steps)
+    reasons = {**first.reasons, **second.reasons}
+    return replace(second, steps=steps, refused=(*first.refused, *others), reasons=reasons)

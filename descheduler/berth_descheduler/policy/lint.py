@@ -1,0 +1,210 @@
+"""Owns what is said of policies before they are run: what is wrong, and what will not work well.
+
+It does not own what is wrong with a policy: `decoding` and `reading` refuse that.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from berth_core.clock import format_duration
+from berth_core.errors import InputError
+from berth_core.migration_plans import RunMode
+from berth_core.policies import DeschedulerPolicy, Limits
+from berth_descheduler.planner.arguments import StrategyName
+from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, decode_policy, read_policy
+from berth_descheduler.policy.schedule import IntervalSchedule
+from berth_descheduler.policy.upstream import UpstreamProfile, is_upstream, not_installed, read_upstream
+
+_MANY_REPLICAS: Final = 20
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a policy that somebody should know."""
+
+    severity: Severity
+    field: str
+    message: str
+
+    @property
+    def sentence(self) -> str:
+        """Return the field and what is said of it."""
+        return f"{self.field}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Linted:
+    """What is said of one policy."""
+
+    name: str
+    findings: tuple[Finding, ...]
+
+    def count(self, severity: Severity) -> int:
+        """Return how many findings are as bad as this."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+
+Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[Finding]]
+
+
+def lint_document(raw: object, registry: PluginRegistry) -> tuple[Linted, ...]:
+    """Return what is said of the policies of a document, ours or upstream's."""
+    if not isinstance(raw, Mapping) or not is_upstream(raw):
+        return (_lint_policy(raw, registry),)
+    try:
+        profiles = read_upstream(raw, registry.names)
+    except InputError as error:
+        return (Linted(_name_of(raw), find_errors(error)),)
+    return tuple(_lint_profile(index, profile, registry) for index, profile in enumerate(profiles))
+
+
+def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry) -> Linted:
+    """Return what is said of one profile of an upstream file; its fields are named as they would be in a policy."""
+    found = _lint_policy(profile.raw, registry)
+    missing = (
+        find_errors(not_installed(f"profiles[{index}]", profile.missing, registry.names)) if profile.missing else ()
+    )
+    left_out = tuple(_warning(field, "is not taken over: it means nothing here") for field in profile.left_out)
+    return Linted(found.name, (*missing, *left_out, *found.findings))
+
+
+def _lint_policy(raw: object, registry: PluginRegistry) -> Linted:
+    try:
+        policy = decode_policy(raw)
+        run = read_policy(policy, RunDefaults(), registry)
+    except InputError as error:
+        return Linted(_name_of(raw), find_errors(error))
+    return Linted(policy.metadata.name, find_warnings(policy, run))
+
+
+def _name_of(raw: object) -> str:
+    metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
+def find_errors(error: InputError) -> tuple[Finding, ...]:
+    """Return what keeps a policy from being run."""
+    errors = error.errors if isinstance(error, PolicyError) else (error,)
+    return tuple(Finding(Severity.ERROR, one.field, str(one).removeprefix(f"{one.field} ")) for one in errors)
+
+
+def find_warnings(policy: DeschedulerPolicy, run: PolicyRun) -> tuple[Finding, ...]:
+    """Return what will not work well in a policy, in the order of its fields."""
+    found = [finding for check in _CHECKS for finding in check(policy, run)]
+    return (*found, *(_warning("spec.profiles[0]", text) for text in run.warnings))
+
+
+def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Compare an interval with what counts longer than it."""
+    if not isinstance(run.schedule, IntervalSchedule):
+        return
+    interval, field = run.schedule.interval, "spec.trigger.interval"
+    pods = run.cycle.pod_cool_down
+    rests = {"coolDownTime": run.planner.args.cool_down, "spec.limits.nodeCoolDown": run.cycle.node_cool_down}
+    for name, nodes in rests.items():
+        if interval < nodes:
+            yield _warning(field, f"is shorter than {name}, {format_duration(nodes)}: runs find the same nodes resting")
+    if interval < pods:
+        text = f"is shorter than spec.limits.podCoolDown, {format_duration(pods)}: runs find the same pods resting"
+        yield _warning(field, text)
+    waits = timedelta(seconds=run.cycle.approval_seconds)
+    if policy.spec.mode is RunMode.APPROVE and interval < waits:
+        text = f"is shorter than spec.approval.timeout, {format_duration(waits)}: no run is made while a plan waits"
+        yield _warning(field, text)
+
+
+def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for an automatic policy that nothing holds back."""
+    limits = policy.spec.limits
+    if policy.spec.mode is not RunMode.AUTO:
+        return
+    if limits.max_moves is None and limits.max_moves_per_node is None and limits.max_moves_per_namespace is None:
+        text = "Auto without spec.limits.maxMoves moves as many pods as the rules allow: give a limit to begin with"
+        yield _warning("spec.mode", text)
+    if limits.max_failed_share == 1:
+        yield _warning("spec.limits.maxFailedShare", "1 goes on however many moves fail: 0.2 stops in time")
+    if run.planner.args.strategy is StrategyName.MAKE_ROOM:
+        return
+    taint_is_off = run.cycle.freed.nothing
+    if taint_is_off:
+        text = (
+            "None leaves freed nodes to whatever comes next, and kube-scheduler spreads pods by default "
+            "(LeastAllocated): PreferNoSchedule keeps them free, or an annotation hands them to an autoscaler"
+        )
+        yield _warning("spec.freedNodes.taint", text)
+
+
+def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for limits that contradict one another."""
+    limits = policy.spec.limits
+    args = run.planner.args
+    frees_nodes = args.strategy is not StrategyName.MAKE_ROOM and args.empties_whole_nodes
+    if not args.empties_whole_nodes and limits.min_freed_nodes > Limits().min_freed_nodes:
+        text = f"{limits.min_freed_nodes} means nothing without wholeNodes: pods are moved though no node becomes empty"
+        yield _warning("spec.limits.minFreedNodes", text)
+    if frees_nodes and limits.max_moves is not None and limits.max_moves < limits.min_freed_nodes:
+        text = f"{limits.min_freed_nodes} is above maxMoves, {limits.max_moves}: no plan can free so many nodes"
+        yield _warning("spec.limits.minFreedNodes", text)
+    if limits.max_moves_per_controller > limits.max_moves_per_wave:
+        text = f"is above maxMovesPerWave, {limits.max_moves_per_wave}, which is what counts"
+        yield _warning("spec.limits.maxMovesPerController", text)
+    least = run.cycle.execution.ttl
+    if run.cycle.execution.reservation_ttl < least:
+        yield _warning(
+            "spec.reservation.ttl", f"is shorter than a move may take: places are held {format_duration(least)}"
+        )
+    most, one_move = run.cycle.execution.max_seconds, run.cycle.execution.timeouts.ready_seconds
+    if most is not None and most < one_move:
+        yield _warning("spec.limits.maxDuration", "is shorter than a single move may take: most plans are stopped")
+
+
+def _check_thresholds(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for thresholds that no node can pass."""
+    args, field = run.planner.args, "spec.profiles[0].pluginConfig.Defragmentation.args"
+    if args.strategy is not StrategyName.THRESHOLD:
+        return
+    pods_come_back = policy.spec.mode is RunMode.AUTO and run.schedule is not None
+    if (
+        pods_come_back
+        and run.planner.plugins.balance is None
+        and not (args.empties_whole_nodes or args.cool_down or run.cycle.node_cool_down)
+    ):
+        text = "0 lets every run take single pods off the same low nodes, which fill up again: an hour lets them rest"
+        yield _warning(f"{field}.coolDownTime", text)
+    if args.low.get(args.resource_type) == 0:
+        text = f"no node is below 0 percent of {args.resource_type}: nothing is ever moved"
+        yield _warning(f"{field}.lowThresholds", text)
+    defragment, protection = args.defragment.get(args.resource_type), args.protection.get(args.resource_type)
+    if defragment is not None and protection is not None and protection - defragment < 10:  # noqa: PLR2004 - percent
+        text = f"{int(defragment)} is just below protectionThresholds, {int(protection)}: few nodes are targets"
+        yield _warning(f"{field}.defragmentThresholds", text)
+
+
+def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for filters that hardly any pod passes."""
+    del policy
+    for enabled in run.planner.plugins.filters:
+        least = enabled.plugin.args.min_replicas if isinstance(enabled.plugin, DefaultEvictor) else 0
+        if least > _MANY_REPLICAS:
+            text = f"only pods whose controller has {least} replicas or more may be moved: in most clusters hardly any"
+            yield _warning("spec.profiles[0].pluginConfig.DefaultEvictor.args.minReplicas", text)
+
+
+_CHECKS: Final[tuple[Check, ...]] = (_check_pace, _check_mode, _check_thresholds, _check_evictor, _check_limits)
+
+
+def _warning(field: str, message: str) -> Finding:
+    return Finding(Severity.WARNING, field, message)

@@ -1,0 +1,329 @@
+"""Owns what a DeschedulerPolicy means for a run: the settings of planner and cycle, and what is wrong with it.
+
+It does not own the arguments of the plugins (`plugins.profiles`), nor when the runs are.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import msgspec.inspect
+import yaml
+
+from berth_core.clock import DurationError, parse_duration
+from berth_core.errors import InputError
+from berth_core.migration_plans import RunMode
+from berth_core.objects import LabelSelector
+from berth_core.policies import API_VERSION, KIND, DeschedulerPolicy, DeschedulerPolicySpec, FreedTaint, Limits, Profile
+from berth_core.selectors import parse_selector
+from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
+from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
+from berth_descheduler.policy.schedule import Schedule, read_schedule
+from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
+from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
+from berth_kube.yaml_documents import load_documents, read_bounded
+
+T = TypeVar("T")
+
+_LONGEST_CENTURY: Final = timedelta(hours=100_000)
+_COUNTS: Final = {
+    "maxMoves": (1, 1000),
+    "maxMovesPerNode": (1, None),
+    "maxMovesPerNamespace": (1, None),
+    "maxMovesPerWave": (1, 1000),
+    "maxMovesPerController": (1, 1000),
+    "minFreedNodes": (0, None),
+}
+"""The limits that are whole numbers, with the least and the most; as the CRD has them."""
+
+
+class PolicyError(InputError):
+    """A policy cannot be run; it reads as its first error, and `errors` are all."""
+
+    def __init__(self, errors: Sequence[InputError]) -> None:
+        first = errors[0]
+        super().__init__(first.field, first.value, first.expected, said=first.said)
+        self.errors = tuple(errors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make it again: the base class's arguments are not its own."""
+        return (PolicyError, (self.errors,))
+
+
+@dataclass(frozen=True, slots=True)
+class RunDefaults:
+    """What a policy says nothing about: where Berth is, how long steps may take, how planning is limited."""
+
+    cycle: CycleSettings = field(default_factory=CycleSettings)
+    planner: PlannerSettings = field(default_factory=PlannerSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRun:
+    """What a policy asks for, ready to be run."""
+
+    name: str
+    mode: RunMode
+    schedule: Schedule | None
+    cycle: CycleSettings
+    planner: PlannerSettings
+    plans_kept: int
+    warnings: tuple[str, ...] = ()
+    """What the plugins say of arguments that mean something else here."""
+
+    def settings(self, mode: RunMode, trigger: str) -> CycleSettings:
+        """Return how a cycle runs in a mode, which may be another than the policy's where somebody asked for it."""
+        approval = Approval.AUTO if mode is RunMode.AUTO else Approval.APPROVE
+        return replace(self.cycle, mode=mode, approval=approval, trigger=trigger)
+
+    def planner_at(self, now: datetime) -> PlannerSettings:
+        """Return how to plan at a time."""
+        return replace(self.planner, now=now)
+
+
+def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: PluginRegistry) -> PolicyRun:
+    """Return what a policy asks for; raises `PolicyError` with everything that is wrong, each with the full path."""
+    spec = policy.spec
+    errors: list[InputError] = []
+
+    def attempt(read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except InputError as error:
+            errors.append(error)
+            return None
+
+    schedule = attempt(lambda: _within("spec.trigger", lambda: read_schedule(spec.trigger)))
+    selector = attempt(lambda: _read_selector(spec.node_selector))
+    plugins = attempt(lambda: _read_profiles(spec.profiles, registry))
+    limits = attempt(lambda: _checked_limits(spec.limits)) or Limits()
+    cycle = attempt(lambda: _read_cycle(policy, limits, defaults.cycle))
+    if errors or cycle is None or plugins is None:
+        raise PolicyError(errors)
+    return PolicyRun(
+        name=policy.metadata.name,
+        mode=spec.mode,
+        schedule=schedule,
+        cycle=cycle,
+        planner=replace(
+            _read_limits(limits, defaults.planner),
+            args=plugins.args,
+            node_cool_down=cycle.node_cool_down,
+            plugins=plugins.plugins,
+            node_selector=selector,
+            max_grace=cycle.execution.max_grace,
+        ),
+        plans_kept=spec.plans_kept,
+        warnings=plugins.warnings,
+    )
+
+
+def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettings) -> CycleSettings:
+    """Return how a cycle of a policy runs, but for mode and trigger; raises `InputError`."""
+    spec = policy.spec
+    most = _read_duration("spec.limits.maxDuration", limits.max_duration) if limits.max_duration else None
+    max_grace = _read_duration("spec.limits.maxGracePeriod", limits.max_grace_period)
+    execution = replace(
+        defaults.execution,
+        max_failed_share=limits.max_failed_share,
+        max_grace=max_grace,
+        reservation_ttl=_read_duration("spec.reservation.ttl", spec.reservation.ttl),
+        max_seconds=defaults.execution.max_seconds if most is None else most.total_seconds(),
+    )
+    return replace(
+        defaults,
+        execution=execution,
+        policy=policy.metadata.name,
+        approval_seconds=_read_duration("spec.approval.timeout", spec.approval.timeout).total_seconds(),
+        pod_cool_down=_read_duration("spec.limits.podCoolDown", limits.pod_cool_down, least=timedelta(0)),
+        node_cool_down=_read_duration("spec.limits.nodeCoolDown", limits.node_cool_down, least=timedelta(0)),
+        min_freed_nodes=limits.min_freed_nodes,
+        freed=FreedNodes(
+            taint=spec.freed_nodes.taint is FreedTaint.PREFER_NO_SCHEDULE, annotations=spec.freed_nodes.annotations
+        ),
+    )
+
+
+def _read_limits(limits: Limits, defaults: PlannerSettings) -> PlannerSettings:
+    return replace(
+        defaults,
+        max_moves=limits.max_moves,
+        max_moves_per_node=limits.max_moves_per_node,
+        max_moves_per_namespace=limits.max_moves_per_namespace,
+        waves=WaveLimits(per_controller=limits.max_moves_per_controller, per_wave=limits.max_moves_per_wave),
+    )
+
+
+def _checked_limits(limits: Limits) -> Limits:
+    """Return limits that allow something and not too much; raises `InputError`."""
+    given: dict[str, Any] = msgspec.to_builtins(limits)
+    for name, (least, most) in _COUNTS.items():
+        value = given.get(name)
+        if value is not None and not least <= value <= (value if most is None else most):
+            upto = "on" if most is None else f"to {most}"
+            raise InputError(f"spec.limits.{name}", value, f"a whole number from {least} {upto}")
+    if not 0 <= limits.max_failed_share <= 1:
+        raise InputError("spec.limits.maxFailedShare", limits.max_failed_share, "a share from 0 to 1")
+    return limits
+
+
+def _read_selector(text: str) -> LabelSelector | None:
+    """Return the selector of the policy's nodes, None for all; raises `InputError`."""
+    if not text.strip():
+        return None
+    try:
+        return parse_selector(text)
+    except InputError as error:
+        raise InputError("spec.nodeSelector", text, error.expected) from error
+
+
+def _read_profiles(profiles: Sequence[Profile], registry: PluginRegistry) -> ProfilePlugins:
+    """Return the plugins of the one profile; raises `InputError`."""
+    if len(profiles) != 1:
+        said = f"a list of {len(profiles)} profiles"
+        raise InputError("spec.profiles", None, "exactly one profile: a policy for each further one", said=said)
+    raw: dict[str, Any] = msgspec.to_builtins(profiles[0])
+    return _within("spec.profiles[0]", lambda: read_profile(raw, registry))
+
+
+def _read_duration(path: str, text: str, *, least: timedelta | None = None) -> timedelta:
+    """Return a duration, above zero where no least is given; raises `InputError`."""
+    expected = f"a duration {'above zero' if least is None else 'from 0s on'} such as 90s or 1h30m"
+    try:
+        found = parse_duration(text)
+    except DurationError as error:
+        raise InputError(path, text, expected) from error
+    if (least is None and found <= timedelta(0)) or (least is not None and found < least) or found > _LONGEST_CENTURY:
+        raise InputError(path, text, expected)
+    return found
+
+
+def _within(place: str, read: Callable[[], T]) -> T:
+    """Return what is read; an error names the field from the outside."""
+    try:
+        return read()
+    except InputError as error:
+        raise error.within(place) from error
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+# The reading of a DeschedulerPolicy from a file: fields that there are not, and values of the wrong kind.
+
+_PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_MISSING: Final = re.compile(r"^Object missing required field `(?P<field>[^`]+)`$")
+_ENUM: Final = re.compile(r"^Invalid enum value '(?P<value>.*)'$")
+_KIND: Final = re.compile(r"^Expected `(?P<wanted>[^`]+)`, got `(?P<found>[^`]+)`$")
+
+
+def decode_policy(raw: object) -> DeschedulerPolicy:
+    """Return the policy of a document; raises `InputError` that names the field."""
+    if not isinstance(raw, Mapping):
+        raise InputError("the document", raw, "a DeschedulerPolicy")
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if raw.get(key) != wanted:
+            raise InputError(key, raw.get(key), wanted)
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        raise InputError("metadata.name", None, "a name", said="missing")
+    if not isinstance(raw.get("spec"), Mapping):
+        raise InputError("spec", raw.get("spec"), "what the policy says, an object")
+    for path, known in unknown_fields(msgspec.inspect.type_info(DeschedulerPolicySpec), raw["spec"], "spec"):
+        raise InputError(path, None, f"one of {', '.join(known)}", said="no field of a policy")
+    try:
+        return msgspec.convert({"metadata": {"name": metadata["name"]}, "spec": raw["spec"]}, DeschedulerPolicy)
+    except msgspec.ValidationError as error:
+        raise _as_input_error(raw, str(error)) from error
+
+
+def unknown_fields(kind: msgspec.inspect.Type, raw: object, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the path of every field that a type does not have, with those that it has there."""
+    match kind:
+        case msgspec.inspect.UnionType(types=types):
+            for one in types:
+                yield from unknown_fields(one, raw, path)
+        case msgspec.inspect.StructType(fields=fields) if isinstance(raw, Mapping):
+            known = {field.encode_name: field.type for field in fields}
+            for name, value in raw.items():
+                if name in known:
+                    yield from unknown_fields(known[name], value, f"{path}.{name}")
+                else:
+                    yield f"{path}.{name}", tuple(sorted(known))
+        case msgspec.inspect.VarTupleType(item_type=item) if isinstance(raw, list | tuple):
+            for index, value in enumerate(raw):
+                yield from unknown_fields(item, value, f"{path}[{index}]")
+        case _:
+            return
+
+
+def _as_input_error(raw: Mapping[str, Any], message: str) -> InputError:
+    """Return msgspec's error in our words: the field, what stands there, and what would be right."""
+    found = _PLACE.match(message)
+    what, path = (found["what"], found["path"] or "") if found else (message, "")
+    if missing := _MISSING.match(what):
+        field = f"{path}.{missing['field']}".lstrip(".")
+        return InputError(field, None, "a value", said="missing")
+    value = _value_at(raw, path)
+    if _ENUM.match(what):
+        return InputError(path, value, "one of the values that the field has")
+    kinds = _KIND.match(what)
+    return InputError(path, value, f"a value of the type {kinds['wanted']}" if kinds else what)
+
+
+def _value_at(raw: object, path: str) -> object:
+    """Return what stands at a path such as `spec.profiles[0].name`; None where nothing does."""
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(raw, Mapping):
+            raw = raw.get(step)
+        elif isinstance(raw, list) and step.isdigit() and int(step) < len(raw):
+            raw = raw[int(step)]
+        else:
+            return None
+    return raw
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+# How a policy comes out of a file: one YAML or JSON document, from a path or standard input.
+
+STANDARD_INPUT: Final = "-"
+
+
+def read_policy_file(name: str) -> DeschedulerPolicy:
+    """Return the policy in a file, or on standard input for `-`; raises `InputError` that names file or field.
+
+    Of a file of the upstream descheduler it is its one profile.
+    """
+    raw = read_document(name)
+    if not isinstance(raw, Mapping) or not is_upstream(raw):
+        return decode_policy(raw)
+    plugins = installed_plugins().names
+    profiles = read_upstream(raw, plugins)
+    if len(profiles) != 1:
+        raise InputError("profiles", None, "one profile: a file for each", said=f"a list of {len(profiles)} profiles")
+    if profiles[0].missing:
+        raise not_installed("profiles[0]", profiles[0].missing, plugins)
+    return decode_policy(profiles[0].raw)
+
+
+def read_document(name: str) -> object:
+    """Return the one document of a file in builtins; raises `InputError` that names the file."""
+    documents = read_documents(name, "--policy")
+    if len(documents) != 1:
+        raise InputError("--policy", name, "a file with one policy", said=f"a file with {len(documents)} documents")
+    return documents[0]
+
+
+def read_documents(name: str, field: str) -> tuple[object, ...]:
+    """Return the documents of a file in builtins; raises `InputError` with the field for which the file was named."""
+    try:
+        text = read_bounded(sys.stdin.buffer if name == STANDARD_INPUT else Path(name))
+        return tuple(one for one in load_documents(text) if one is not None)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(field, name, f"a file that can be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise InputError(field, name, f"a file in YAML: {' '.join(str(error).split())}") from error

@@ -1,0 +1,94 @@
+"""The settings by which a plan in the cluster is carried out: those of its policy, as the policy is now."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from berth_core.errors import InputError
+from berth_core.migration_plans import MigrationPlan
+from berth_core.policies import DeschedulerPolicy
+from berth_core.unreadable import refuse_unreadable
+from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner.arguments import DefragmentationArgs, Thresholds
+from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
+from berth_descheduler.settings import CycleSettings
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import DESCHEDULER_POLICIES
+
+MOST_IN_A_WAVE: Final = 2000
+"""No plan has more moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How one plan is carried out."""
+
+    settings: CycleSettings
+    planner: PlannerSettings
+
+    barred: str = ""
+    """Why none of its moves is begun; what was begun is brought to its end."""
+
+
+TermsOf: TypeAlias = Callable[[MigrationPlan], Terms | None]
+"""How a plan is carried on that another run left; None: not by this run."""
+
+
+def choose_terms(
+    plan: MigrationPlan, policy: PolicyRun | PolicyError | None, defaults: RunDefaults, now: datetime
+) -> Terms:
+    """Return how a plan is carried out by a policy, by the program's own settings where it names none.
+
+    Without its policy a plan's limits are not known, so that none of its moves is begun. A plan without a mode is that
+    of `berth run`, which may name a policy of a file.
+    """
+    if isinstance(policy, PolicyRun):
+        mode = plan.spec.mode or policy.mode
+        return Terms(policy.settings(mode, plan.spec.trigger), policy.planner_at(now))
+    name = plan.spec.policy
+    barred = ""
+    if name and plan.spec.mode is not None:
+        barred = f"there is no policy {name}" if policy is None else f"the policy {name} cannot be run: {policy}"
+    planner = replace(judged_by_itself(plan, defaults.planner), now=now)
+    return Terms(replace(defaults.cycle, policy=name), planner, barred)
+
+
+def judged_by_itself(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
+    """Return settings for a plan of no policy: its own arguments, and no limits of whoever carries it on.
+
+    Only `berth run` begins such a plan; it has kept the limits of its own options.
+    """
+    args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
+    with suppress(InputError):
+        args = DefragmentationArgs.parse(plan.spec.objective.args) if plan.spec.objective.args else args
+    return replace(
+        planner,
+        args=args,
+        max_moves=None,
+        max_moves_per_node=None,
+        max_moves_per_namespace=None,
+        waves=WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE),
+    )
+
+
+def read_terms(
+    client: KubeClient, plan: MigrationPlan, defaults: RunDefaults, registry: PluginRegistry, now: datetime
+) -> Terms:
+    """Return how a plan is carried out, with its policy read now; raises `BerthError` where that cannot be read."""
+    policy: PolicyRun | PolicyError | None = None
+    try:
+        if plan.spec.policy:
+            found = client.get(DESCHEDULER_POLICIES, plan.spec.policy, type=DeschedulerPolicy)
+            refuse_unreadable("DeschedulerPolicy", found.metadata)
+            policy = read_policy(found, defaults, registry)
+    except NotFoundError:
+        policy = None
+    except PolicyError as error:
+        policy = error
+    except InputError as error:
+        policy = PolicyError([error])
+    return choose_terms(plan, policy, defaults, now)

@@ -1,0 +1,165 @@
+"""Owns how fragmentation is said: in builtins, for JSON and the REST interface, and in tables for people.
+
+It does not own the numbers (`planner.stranded_capacity`).
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from berth_core.resources import CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY, PODS, format_amount
+from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.planner.stranded_capacity import CapacityReport, ResourceState, ShapeRoom, StrandedPart
+from berth_descheduler.report.documents import percent
+from berth_descheduler.text import ALL_IN_JSON, count
+
+_DECIMALS: Final = 4
+_LISTED_PARTS: Final = 8
+_BINARY_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_WORDS: Final = {
+    RefusalReason.NODE_NOT_READY: "nodes that are not ready",
+    RefusalReason.NODE_UNSCHEDULABLE: "cordoned nodes",
+    RefusalReason.NODE_DRAINING: "nodes that a running plan empties",
+    RefusalReason.NODE_DATA_MISSING: "nodes that do not say what they have",
+    RefusalReason.NODE_DATA_ODD: "nodes of which something cannot be read",
+    RefusalReason.UNTOLERATED_TAINT: "nodes with a taint that is not tolerated",
+    RefusalReason.NODE_AFFINITY: "nodes that its selector or affinity excludes",
+}
+
+
+def describe_capacity(report: CapacityReport) -> dict[str, Any]:
+    """Return a report in builtins, in a fixed order; amounts are quantities, shares numbers from 0 to 1."""
+    return {
+        "nodes": report.nodes,
+        "empty_nodes": report.empty_nodes,
+        "pods": report.pods,
+        "resources": [_describe_resource(one) for one in report.resources],
+        "shapes": [_describe_shape(one) for one in report.shapes],
+    }
+
+
+def render_capacity(report: CapacityReport) -> RenderableType:
+    """Return a report for people: what is there, then for each shape how many fit, and what is stranded and why."""
+    nodes = f"{count(report.nodes, 'node')}, {report.empty_nodes} of them empty; {count(report.pods, 'pod')}."
+    parts: list[RenderableType] = [Text(nodes, style="bold"), _resources_table(report)]
+    for room in report.shapes:
+        parts += [Text(), *_render_shape(room)]
+    if not report.shapes:
+        parts += [Text(), Text("No pod asks for anything, and the nodes have nothing: name a shape with --shape.")]
+    return Group(*parts)
+
+
+def say_why(part: StrandedPart) -> str:
+    """Return in a few words what keeps free capacity from a shape."""
+    if part.reason is not RefusalReason.INSUFFICIENT_RESOURCES:
+        return _WORDS.get(part.reason, part.reason.value)
+    return f"too little {'pod slots' if part.resource == PODS else part.resource} left"
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def _describe_resource(one: ResourceState) -> dict[str, Any]:
+    return {
+        "resource": one.name,
+        "allocatable": format_amount(one.name, one.allocatable),
+        "requested": format_amount(one.name, one.requested),
+        "requested_ratio": _rounded(one.utilisation),
+        "free": format_amount(one.name, one.free),
+        "largest_free": format_amount(one.name, one.largest_free),
+    }
+
+
+def _describe_shape(room: ShapeRoom) -> dict[str, Any]:
+    return {
+        "shape": room.shape.name,
+        "asked_by": room.shape.asked_by,
+        "fits": room.fits,
+        "nodes_with_room": room.nodes,
+        "absent_resources": list(room.absent),
+        "resources": [
+            {
+                "resource": name,
+                "free": format_amount(name, room.free.get(name)),
+                "stranded": format_amount(name, room.stranded.get(name)),
+                "stranded_ratio": _rounded(room.share(name)),
+            }
+            for name in room.shape.amounts
+        ],
+        "stranded_by": [_describe_part(part) for part in room.parts],
+    }
+
+
+def _describe_part(part: StrandedPart) -> dict[str, Any]:
+    return {
+        "reason": part.reason.value,
+        "resource": part.resource or None,
+        "nodes": part.nodes,
+        "amounts": part.amounts.to_quantities(),
+        "example": part.example,
+        "message": part.message,
+    }
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _resources_table(report: CapacityReport) -> Table:
+    table = Table("resource", box=None, padding=(0, 2, 0, 0))
+    for heading in ("requested", "of", "", "free", "largest piece"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in report.resources:
+        amounts = (one.requested, one.allocatable, one.free, one.largest_free)
+        requested, allocatable, free, largest = (readable(one.name, amount) for amount in amounts)
+        table.add_row(one.name, requested, allocatable, percent(one.utilisation), free, largest)
+    return table
+
+
+def _render_shape(room: ShapeRoom) -> Iterator[RenderableType]:
+    by = f" ({room.shape.asked_by})" if room.shape.asked_by else ""
+    fit = "fits" if room.fits == 1 else "fit"
+    yield Text(f"{room.shape.name}{by}: {room.fits} more {fit}, on {count(room.nodes, 'node')}.", style="bold")
+    stranded = [
+        f"{percent(room.share(name))} of the free {name} ({readable(name, room.stranded.get(name))})"
+        for name in room.shape.amounts
+    ]
+    if room.absent:
+        yield Text(f"No node has {' or '.join(room.absent)}.")
+    if not room.parts:
+        yield Text("Nothing that is free is stranded." if room.free else "Nothing of what it asks for is free.")
+        return
+    yield Text(f"Stranded: {', '.join(stranded)}.")
+    yield _parts_table(room)
+
+
+def _parts_table(room: ShapeRoom) -> Table:
+    names = tuple(room.shape.amounts)
+    table = Table("because of", box=None, padding=(0, 2, 0, 0))
+    table.add_column("nodes", justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("for example", overflow="fold")
+    for part in room.parts[:_LISTED_PARTS]:
+        amounts = (readable(name, part.amounts.get(name)) for name in names)
+        table.add_row(say_why(part), str(part.nodes), *amounts, f"{part.example}: {part.message}")
+    if len(room.parts) > _LISTED_PARTS:
+        table.caption = f"and {len(room.parts) - _LISTED_PARTS} more reasons; {ALL_IN_JSON}"
+    return table
+
+
+def readable(name: str, amount: int) -> str:
+    """Return an amount for people: cores and binary units with one decimal at most, anything else as it is."""
+    if name == CPU:
+        return f"{amount / 1000:.1f}".removesuffix(".0")
+    if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX):
+        unit, size = next((one for one in _BINARY_UNITS if amount >= one[1]), ("", 1))
+        return f"{amount / size:.1f}".removesuffix(".0") + unit
+    return str(amount)
+
+
+def _rounded(share: Fraction) -> float:
+    return float(round(share, _DECIMALS))

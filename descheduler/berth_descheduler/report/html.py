@@ -1,0 +1,273 @@
+"""Owns `--report FILE.html`: the option, the page made from the template, and the file, which is whole or not there.
+
+It does not own what the page says (`report_page`).
+"""
+
+import re
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from berth_core.clock import format_timestamp
+from berth_core.errors import InputError, printable_text
+from berth_core.migration_plans import MigrationPlan, MoveState, PlannedMove, PlanPhase
+from berth_core.resources import ResourceAmounts
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import Fragmentation, NodeUsage
+from berth_descheduler.planner.stranded_capacity import measure_nodes
+from berth_descheduler.report.node_map import NodeMaps, draw_maps, lay_out, resource_of, still_lie_so
+from berth_descheduler.report.page import (
+    LISTED_MOVES,
+    LISTED_NODES,
+    LISTED_PER_REASON,
+    Figure,
+    Occasion,
+    Page,
+    Promise,
+    Table,
+    Tone,
+    list_troubles,
+    list_waves,
+    settings_table,
+)
+from berth_descheduler.report.stored_plans import WISHED, promises, terms_in_words, what_to_do
+from berth_descheduler.text import count
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTION: Final = "--report"
+_PACKAGE: Final = "berth_descheduler"
+_TEMPLATE: Final = "report.html.j2"
+_WORD_START: Final = re.compile("(?<=[a-z])(?=[A-Z])")
+_HELP: Final = "Also write a page for the browser: one file that needs nothing else. It replaces what was there."
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFile:
+    """A file that a report can be written to, as far as can be known beforehand."""
+
+    path: Path
+
+    @classmethod
+    def parse(cls, name: str) -> "ReportFile":
+        """Return the file of a name; raises `InputError` where it cannot be written or no page can be made."""
+        if find_spec("jinja2") is None:
+            raise InputError(_OPTION, name, "jinja2 installed: the extra berth[descheduler] has it")
+        path = Path(name)
+        try:
+            if name in {"", "-"} or (path.exists() and not path.is_file()):
+                raise InputError(_OPTION, name, "a file to write to, such as report.html")
+            found = cls(path.resolve())
+            found.create_beside().unlink()
+        except OSError as error:
+            raise _unwritable(name, error) from error
+        return found
+
+    def write(self, page: Page) -> None:
+        """Write a page; what was there stays as it is until the new page is whole. Raises `InputError`."""
+        text = render_page(page)
+        try:
+            beside = self.create_beside()
+            try:
+                beside.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+                beside.replace(self.path)
+            finally:
+                beside.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(str(self.path), error) from error
+
+    def create_beside(self) -> Path:
+        """Return a new empty file in the same folder, with the rights that any new file gets; raises `OSError`."""
+        beside = self.path.with_name(f".{self.path.stem[:40]}.{secrets.token_hex(4)}.tmp")
+        beside.touch(exist_ok=False)
+        return beside
+
+
+def report_option(command: F) -> F:
+    """Add `--report`, whose value is a `ReportFile` or None."""
+    return click.option(_OPTION, metavar="FILE.html", callback=_parse_option, help=_HELP)(command)
+
+
+def _parse_option(_context: click.Context, _parameter: click.Parameter, name: str | None) -> ReportFile | None:
+    """Return the file, looked at before any work begins."""
+    return None if name is None else ReportFile.parse(name)
+
+
+def render_page(page: Page) -> str:
+    """Return a page as HTML that needs nothing else; every text in it is escaped."""
+    limits = {"listed_moves": LISTED_MOVES, "listed_nodes": LISTED_NODES, "listed_per_reason": LISTED_PER_REASON}
+    return printable_text(_template().render(page=page, **limits))
+
+
+@cache
+def _template() -> "Template":
+    """Return the template; jinja2 is imported here because it comes with an extra."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+    from markupsafe import Markup  # noqa: PLC0415
+
+    def break_words(reason: str) -> Markup:
+        """Return a reason that a narrow screen may break before its capital letters; escaped as every text is."""
+        return Markup("<wbr>").join(_WORD_START.split(reason))
+
+    made = Environment(
+        loader=PackageLoader(_PACKAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters["breakable"] = break_words
+    return made.get_template(_TEMPLATE)
+
+
+def _unwritable(name: str, error: OSError) -> InputError:
+    return InputError(_OPTION, name, f"a file that can be written ({error.strerror})")
+
+
+# --- stored plan page ------------------------------------------------------------------------------------------------
+# What a report says of a MigrationPlan that is in the cluster, as a page's values.
+
+_TONES: Final = {
+    PlanPhase.SUCCEEDED: Tone.WELL,
+    PlanPhase.PARTIAL: Tone.BADLY,
+    PlanPhase.FAILED: Tone.BADLY,
+    PlanPhase.ABORTED: Tone.BADLY,
+}
+_THEN: Final = "when planned"
+_NOW: Final = "now"
+_AFTER: Final = "after, as planned"
+
+
+def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion) -> Page:
+    """Return the page of a plan; `snapshot` is the cluster as it is now, nodes and pods at least."""
+    spec, over = plan.spec, plan.phase.terminal
+    freed = plan.status.achieved.freed_nodes if plan.status.achieved else ()
+    planned = spec.predicted.freed_nodes if spec.predicted else ()
+    statuses = plan.move_statuses
+    return Page(
+        tone=_TONES.get(plan.phase, Tone.PLANNED),
+        kind=f"Plan {plan.metadata.name}, {plan.phase.value}",
+        headline=plan.status.message or _headline(plan),
+        notes=tuple(filter(None, (what_to_do(plan), _origin(plan)))),
+        cluster=occasion.cluster,
+        made_at=format_timestamp(occasion.made_at),
+        figures=tuple(_figures(plan)),
+        promises=tuple(Promise(*row, kept=_is_kept(*row)) for row in promises(plan)) if over else (),
+        not_freed=tuple(sorted(set(planned) - set(freed))) if over else (),
+        troubles=list_troubles(spec.moves, statuses) if over else (),
+        maps=_draw(plan, snapshot) if snapshot.nodes else None,
+        freed_nodes=freed if over else planned,
+        room=_room_table(plan) if spec.rooms else None,
+        waves=tuple(list_waves(spec.moves, statuses if plan.status.moves else ())),
+        more_moves=max(0, len(spec.moves) - LISTED_MOVES),
+        settings=settings_table(_settings(plan)),
+    )
+
+
+def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
+    """Return how the pods will lie when some moves have landed."""
+    changes: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
+    pods: Counter[str] = Counter()
+    for move in moves:
+        amounts = ResourceAmounts.from_quantities(move.requests).plus(ResourceAmounts({"pods": 1}))
+        changes[move.source] = changes[move.source].minus(amounts)
+        changes[move.target] = changes[move.target].plus(amounts)
+        pods[move.source] -= 1
+        pods[move.target] += 1
+    return Fragmentation(
+        tuple(
+            NodeUsage(
+                one.name, one.allocatable, one.requested.plus(changes[one.name]), max(0, one.pods + pods[one.name])
+            )
+            for one in now.nodes
+        )
+    )
+
+
+def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
+    """Return the nodes when the plan was made, if they lie otherwise by now, as they are, and as they will be."""
+    states = _states(plan, snapshot)
+    before, resource = plan.spec.nodes_before, _resource(plan)
+    if before is None or still_lie_so(before, states[_NOW]) or (then := lay_out(before)) is None:
+        return draw_maps(states, resource)
+    if before.left_out:
+        noted = {one.name for one in before.nodes}
+        states = {title: _only(state, noted) for title, state in states.items()}
+    return draw_maps({_THEN: then, **states}, resource, left_out=before.left_out)
+
+
+def _states(plan: MigrationPlan, snapshot: Snapshot) -> dict[str, Fragmentation]:
+    """Return the states from now on: as it is, and as it will be as far as moves are still to come."""
+    now = measure_nodes(snapshot)
+    if plan.phase.terminal:
+        return {_NOW: now}
+    there = {(pod.metadata.uid, pod.spec.node_name) for pod in snapshot.pods if not pod.is_terminal}
+    left = [move for move in plan.spec.moves if (move.pod_uid, move.source) in there]
+    return {_NOW: now, _AFTER: forecast(now, left)} if left else {_NOW: now}
+
+
+def _only(state: Fragmentation, names: Collection[str]) -> Fragmentation:
+    return Fragmentation(tuple(one for one in state.nodes if one.name in names))
+
+
+def _resource(plan: MigrationPlan) -> str:
+    """Return the resource that a plan goes by."""
+    if plan.spec.nodes_before is not None:
+        return plan.spec.nodes_before.resource
+    return resource_of(plan.spec.objective)
+
+
+def _headline(plan: MigrationPlan) -> str:
+    if plan.phase is PlanPhase.REQUESTED:
+        return f"A run of policy {plan.spec.policy} was asked for; it is not planned yet."
+    planned = plan.spec.predicted
+    if planned is None:
+        return f"{count(len(plan.spec.moves), 'move')}."
+    freed = f" free {len(planned.freed_nodes)} of {count(planned.nodes, 'node')}" if planned.freed_nodes else ""
+    return f"{count(planned.moves, 'move')} in {count(planned.waves, 'wave')}{freed}."
+
+
+def _origin(plan: MigrationPlan) -> str:
+    spec = plan.spec
+    policy = f" of policy {spec.policy}" if spec.policy else ""
+    return f"Made {plan.metadata.creation_timestamp or ''} by a {spec.trigger} run{policy}{terms_in_words(spec)}."
+
+
+def _figures(plan: MigrationPlan) -> Iterator[Figure]:
+    planned, done = plan.spec.predicted, plan.status.achieved
+    landed = sum(status.state is MoveState.LANDED for status in plan.move_statuses)
+    yield Figure("landed on target", str(landed), f"of {count(len(plan.spec.moves), 'pod')}")
+    if planned is not None and planned.freed_nodes:
+        freed = len(done.freed_nodes) if done else 0
+        yield Figure("nodes freed", str(freed), f"of {len(planned.freed_nodes)} planned")
+    if done is not None:
+        yield Figure("pods without a node", str(done.pending_pods), "at the end")
+        yield Figure("took", f"{done.seconds:.1f} s", f"in {count(planned.waves, 'wave')}" if planned else "")
+
+
+def _room_table(plan: MigrationPlan) -> Table:
+    pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
+    rows = ((room.name, ", ".join(room.nodes), how.state.value, how.reason, how.message) for room, how in pairs)
+    return Table(("for", "on", "state", "reason", "message"), tuple(rows))
+
+
+def _is_kept(label: str, planned: str, achieved: str) -> bool:
+    """Return whether no less was achieved than planned, and went wrong no more; the texts begin with numbers."""
+    wanted, found = (int(text.split()[0]) if text else 0 for text in (planned, achieved))
+    return found >= wanted if label in WISHED else found <= wanted
+
+
+def _settings(plan: MigrationPlan) -> dict[str, Any]:
+    objective = plan.spec.objective
+    return {"plugin": objective.plugin, "strategy": objective.strategy, **objective.args}

@@ -1,0 +1,269 @@
+"""Owns the picture of a cluster's nodes on a page: a cell per node, or per some nodes, and how many are how full.
+
+It does not own how cells look (the template's) nor the numbers, which are the planner's.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final
+
+from rich.text import Text
+
+from berth_core.errors import InputError
+from berth_core.migration_plans import NodeBefore, NodesBefore, Objective
+from berth_core.resources import CPU, ResourceAmounts, format_amount
+from berth_descheduler.planner import Fragmentation, NodeUsage, Plan
+from berth_descheduler.report.documents import requested_share
+from berth_descheduler.text import count
+
+_MOST_CELLS: Final = 400
+"""More are no picture on a phone, and no small file."""
+
+_LEVELS: Final = 10
+
+
+class Band(StrEnum):
+    """How full a node is, in the steps that have a colour; the value says it."""
+
+    EMPTY = "no pods"
+    LOWEST = "up to 20 %"
+    LOW = "to 40 %"
+    HALF = "to 60 %"
+    HIGH = "to 80 %"
+    FULL = "to 100 %"
+    OVER = "above 100 %"
+    GONE = "not there"
+
+
+_LIMITS: Final = (
+    (Fraction(1, 5), Band.LOWEST),
+    (Fraction(2, 5), Band.LOW),
+    (Fraction(3, 5), Band.HALF),
+    (Fraction(4, 5), Band.HIGH),
+    (Fraction(1), Band.FULL),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One node, or some that are alike in the first picture."""
+
+    band: Band
+    level: int
+    """Tenths to which the cell is filled, from 0 to 10."""
+
+    freed: bool
+    """At least half of its nodes had pods in the first picture and have none here."""
+
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMap:
+    """The nodes in one state of the cluster."""
+
+    title: str
+    summary: str
+    """What the picture shows, for those who do not see it."""
+
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BandCount:
+    """How many nodes are in a band, in each state, and the same as percents of the largest count."""
+
+    band: Band
+    nodes: tuple[int, ...]
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMaps:
+    """The pictures of several states; a cell at the same place is the same nodes in each."""
+
+    resource: str
+    nodes_per_cell: int
+    maps: tuple[NodeMap, ...]
+    bands: tuple[BandCount, ...]
+    left_out: int = 0
+    """How many more nodes there are of which nothing is drawn."""
+
+
+def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: int = 0) -> NodeMaps:
+    """Return the pictures of a cluster's states by their titles, the first of which orders the nodes: fullest first."""
+    titles, fragmentations = list(states), list(states.values())
+    names = _ordered_names(fragmentations, resource)
+    each = max(1, -(-len(names) // _MOST_CELLS))
+    groups = [names[first : first + each] for first in range(0, len(names), each)]
+    had_pods = {node.name for node in fragmentations[0].nodes if node.pods}
+    maps = [_draw(title, one, groups, had_pods, resource) for title, one in zip(titles, fragmentations, strict=True)]
+    return NodeMaps(resource, each, tuple(maps), _count_bands(fragmentations, resource), left_out)
+
+
+def _ordered_names(states: Sequence[Fragmentation], resource: str) -> list[str]:
+    """Return all nodes, the fullest of the first state first; those that came later at the end."""
+    first = sorted(states[0].nodes, key=lambda node: (node.pods == 0, -requested_share([node], resource), node.name))
+    return list(dict.fromkeys(node.name for state in ([*first], *(one.nodes for one in states[1:])) for node in state))
+
+
+def _draw(
+    title: str, state: Fragmentation, groups: Iterable[Sequence[str]], had_pods: set[str], resource: str
+) -> NodeMap:
+    by_name = {node.name: node for node in state.nodes}
+    cells = tuple(_cell(group, by_name, had_pods, resource) for group in groups)
+    empty = len(state.empty_nodes)
+    text = f"{title}: {count(len(state.nodes), 'node')}, {empty} without pods, {_percent(state.utilisation(resource))}"
+    return NodeMap(title, f"{text} of {resource} requested.", cells)
+
+
+def _cell(group: Sequence[str], by_name: Mapping[str, NodeUsage], had_pods: set[str], resource: str) -> Cell:
+    nodes = [by_name[name] for name in group if name in by_name]
+    freed = sum(node.pods == 0 and node.name in had_pods for node in nodes)
+    band, share = _band(nodes, resource), requested_share(nodes, resource)
+    level = 0 if band in {Band.EMPTY, Band.GONE} else max(1, min(_LEVELS, -(-share * _LEVELS // 1)))
+    return Cell(band, int(level), bool(freed) and 2 * freed >= len(group), _title(group, nodes, freed, resource))
+
+
+def _title(group: Sequence[str], nodes: Sequence[NodeUsage], freed: int, resource: str) -> str:
+    name = group[0] if len(group) == 1 else f"{len(group)} nodes such as {group[0]}"
+    if not nodes:
+        return f"{name}: not there"
+    used = f"{_percent(requested_share(nodes, resource))} {resource}, {count(sum(node.pods for node in nodes), 'pod')}"
+    said = f", {freed} freed" if len(group) > 1 else ", freed"
+    return f"{name}: {used}{said if freed else ''}"
+
+
+def _count_bands(states: Sequence[Fragmentation], resource: str) -> tuple[BandCount, ...]:
+    """Return the bands that have nodes in some state; the six ordinary ones always."""
+    counts = [Counter(_band([node], resource) for node in state.nodes) for state in states]
+    most = max((number for one in counts for number in one.values()), default=0) or 1
+    shown = [band for band in Band if band not in {Band.OVER, Band.GONE} or any(one[band] for one in counts)]
+    return tuple(
+        BandCount(band, tuple(one[band] for one in counts), tuple(100 * one[band] // most for one in counts))
+        for band in shown
+    )
+
+
+def _band(nodes: Sequence[NodeUsage], resource: str) -> Band:
+    if not nodes:
+        return Band.GONE
+    if all(node.pods == 0 for node in nodes):
+        return Band.EMPTY
+    share = requested_share(nodes, resource)
+    return next((band for limit, band in _LIMITS if share <= limit), Band.OVER)
+
+
+def _percent(share: Fraction) -> str:
+    return f"{float(100 * share):.0f} %"
+
+
+# --- node map --------------------------------------------------------------------------------------------------------
+# The picture of a cluster in the terminal: a character per node, as high as the node is used.
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_EMPTY: Final = "·"
+PER_LINE: Final = 60
+_MOST_SIGNS: Final = 20 * PER_LINE
+"""More than fit on a screen would tell nothing."""
+
+_STYLES: Final = ((Fraction(4, 10), "red"), (Fraction(7, 10), "yellow"), (Fraction(1), "green"))
+
+
+def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
+    """Return the nodes in order, `·` for those without pods but DaemonSet and mirror pods.
+
+    In a large cluster a character stands for several nodes that follow one another.
+    """
+    text = Text()
+    each = nodes_per_sign(len(fragmentation.nodes))
+    for index, nodes in enumerate(_batched(fragmentation.nodes, each)):
+        if index and index % PER_LINE == 0:
+            text.append("\n")
+        _draw_nodes(text, nodes, resource)
+    return text
+
+
+def nodes_per_sign(nodes: int) -> int:
+    """Return for how many nodes a character stands in a cluster of so many."""
+    return max(1, -(-nodes // _MOST_SIGNS))
+
+
+def _batched(nodes: Sequence[NodeUsage], each: int) -> Iterator[Sequence[NodeUsage]]:
+    """Yield the nodes so many at a time."""
+    return (nodes[first : first + each] for first in range(0, len(nodes), each))
+
+
+def _draw_nodes(text: Text, nodes: Sequence[NodeUsage], resource: str) -> None:
+    if all(node.pods == 0 for node in nodes):
+        text.append(_EMPTY, style="bright_blue")
+        return
+    share = requested_share(nodes, resource)
+    level = max(0, min(len(_BARS) - 1, int(share * len(_BARS))))
+    style = next((style for limit, style in _STYLES if share <= limit), "magenta")
+    text.append(_BARS[level], style=style)
+
+
+# --- nodes at planning -----------------------------------------------------------------------------------------------
+# How the nodes, as they lay when a plan was made, get onto the plan, and from there into a picture.
+
+MOST_NODES: Final = 400
+"""As many as a page has cells. A plan with more would bring its object nearer to the 1.5 MiB that etcd takes."""
+
+
+def resource_of(objective: Objective) -> str:
+    """Return the resource that a plan goes by: that of its objective, of whatever plugin."""
+    found = objective.args.get("resourceType")
+    return found if isinstance(found, str) and found else CPU
+
+
+def note_nodes(found: Plan) -> NodesBefore | None:
+    """Return what a plan notes of the nodes; of too many those to be freed, those of its moves, then the fullest."""
+    if not found.before.nodes:
+        return None
+    resource = resource_of(found.objective)
+    freed = set(found.freed_nodes)
+    touched = {name for move in found.moves for name in (move.source, move.target)}
+    ordered = sorted(
+        found.before.nodes,
+        key=lambda one: (one.name not in freed, one.name not in touched, -requested_share([one], resource), one.name),
+    )
+    noted = sorted(ordered[:MOST_NODES], key=lambda one: one.name)
+    return NodesBefore(
+        resource=resource,
+        nodes=tuple(_note(one, resource) for one in noted),
+        left_out=len(ordered) - len(noted),
+    )
+
+
+def lay_out(before: NodesBefore) -> Fragmentation | None:
+    """Return how the noted nodes lay, as far as the resource goes that is noted; None where somebody noted nonsense."""
+    try:
+        return Fragmentation(tuple(_measured(one, before.resource) for one in before.nodes))
+    except InputError:
+        return None
+
+
+def still_lie_so(before: NodesBefore, now: Fragmentation) -> bool:
+    """Tell whether the nodes are as they were noted, and where all were noted, no others."""
+    nodes = {one.name: one for one in now.nodes}
+    if not before.left_out and len(nodes) != len(before.nodes):
+        return False
+    return all(one.name in nodes and _note(nodes[one.name], before.resource) == one for one in before.nodes)
+
+
+def _measured(one: NodeBefore, resource: str) -> NodeUsage:
+    allocatable = ResourceAmounts.from_quantities({resource: one.allocatable})
+    return NodeUsage(one.name, allocatable, ResourceAmounts.from_quantities({resource: one.requested}), one.pods)
+
+
+def _note(one: NodeUsage, resource: str) -> NodeBefore:
+    return NodeBefore(
+        name=one.name,
+        allocatable=format_amount(resource, one.allocatable.get(resource)),
+        requested=format_amount(resource, one.requested.get(resource)),
+        pods=one.pods,
+    )

@@ -1,0 +1,456 @@
+"""Owns what a report says, as values: of a plan that was only made, or of a run that is over.
+
+It does not own how it looks (the template's) nor how it gets into a file (`html_report`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from itertools import groupby, zip_longest
+from typing import Any, Final
+
+from berth_core.clock import format_duration, format_timestamp
+from berth_core.migration_plans import MoveState, MoveStatus, PlannedMove
+from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
+from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade
+from berth_descheduler.planner.problem import Prover
+from berth_descheduler.report.documents import (
+    compare_states,
+    compare_unused,
+    describe_settings,
+    group_refusals,
+    name_refused,
+    percent,
+    requested_share,
+    summarise_plan,
+)
+from berth_descheduler.report.node_map import NodeMaps, draw_maps
+from berth_descheduler.report.summary import cost_in_words, counted_by, judge_plan, missing_in_words
+from berth_descheduler.settings import CycleSettings
+from berth_descheduler.text import count
+
+LISTED_MOVES: Final = 5_000
+LISTED_NODES: Final = 1_000
+LISTED_PER_REASON: Final = 200
+"""Longer lists make a file that no phone opens; `--output json` has all."""
+
+_PROVERS: Final = {Prover.BOUND: "by a bound", Prover.EXACT: "by the exact solver"}
+_OPEN_MOVES: Final = 40
+"""With more moves than this only the first wave is shown unfolded."""
+
+
+class Tone(StrEnum):
+    """How a page begins, in a word and a colour."""
+
+    PLANNED = "planned"
+    WELL = "well"
+    BADLY = "badly"
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Of which cluster a report is, and when it was made."""
+
+    made_at: datetime
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that people look at first."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table whose first column is the rows' headings."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What was planned beside what was achieved."""
+
+    label: str
+    planned: str
+    achieved: str
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRow:
+    """One move; `state` is None where it was only planned."""
+
+    pod: str
+    requests: str
+    source: str
+    target: str
+    state: MoveState | None
+    reason: str
+    message: str
+    node: str
+    """Where its replacement runs, where that is not the target."""
+
+    asked_for: str = ""
+    """Why this single pod should run elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Moves that go together."""
+
+    title: str
+    moves: tuple[MoveRow, ...]
+    unfolded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRow:
+    """What stays, and why."""
+
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalSection:
+    """What stays for one reason; `more` are not listed."""
+
+    title: str
+    reason: str
+    rows: tuple[RefusalRow, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """All that a report says; what is empty is not shown."""
+
+    tone: Tone
+    kind: str
+    headline: str
+    notes: tuple[str, ...]
+    cluster: str
+    made_at: str
+    figures: tuple[Figure, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    not_freed: tuple[str, ...] = ()
+    troubles: tuple[MoveRow, ...] = ()
+    """Moves that did not land on their target."""
+
+    maps: NodeMaps | None = None
+    changed_nodes: Table | None = None
+    more_changed_nodes: int = 0
+    freed_nodes: tuple[str, ...] = ()
+    fragmentation: Table | None = None
+    room: Table | None = None
+    waves: tuple[Wave, ...] = ()
+    more_moves: int = 0
+    refusals: tuple[RefusalSection, ...] = ()
+    priorities: Table | None = None
+    settings: Table | None = None
+    seconds: Table | None = None
+
+
+def plan_page(plan: Plan, occasion: Occasion) -> Page:
+    """Return the page of a plan that nobody has carried out."""
+    return Page(
+        tone=Tone.PLANNED,
+        kind="Plan, not carried out",
+        headline=summarise_plan(plan),
+        notes=_judgement(plan),
+        cluster=occasion.cluster,
+        made_at=format_timestamp(occasion.made_at),
+        figures=(*_plan_figures(plan), *_quality_figures(plan)),
+        settings=settings_table(describe_settings(plan.settings)),
+        **_plan_parts(plan, {"before": plan.before, "after": plan.after}, None),
+    )
+
+
+def run_page(
+    outcome: Outcome,
+    plan: Plan | None,
+    occasion: Occasion,
+    *,
+    measured: Fragmentation | None = None,
+    settings: CycleSettings | None = None,
+) -> Page:
+    """Return the page of a run; `measured` is how the cluster lay after it, None where nobody looked."""
+    done = outcome.plan
+    described = {} if plan is None else describe_settings(plan.settings)
+    return Page(
+        tone=_tone(outcome),
+        kind=f"Run, {done.phase.value}" if done else f"Run, {outcome.verdict.value}",
+        headline=outcome.sentence,
+        notes=_run_notes(outcome, plan),
+        cluster=occasion.cluster,
+        made_at=format_timestamp(occasion.made_at),
+        figures=_figures_of_run(outcome, plan),
+        promises=_promises(plan, done, measured) if plan and done else (),
+        not_freed=_not_freed(plan, done) if plan and done else (),
+        troubles=list_troubles(plan.moves, done.statuses) if plan and done else (),
+        settings=settings_table(described | ({} if settings is None else _describe_run(settings))),
+        seconds=_seconds_table(outcome),
+        **({} if plan is None else _plan_parts(plan, _states(plan, measured), done)),
+    )
+
+
+def _plan_parts(plan: Plan, states: Mapping[str, Fragmentation], done: PlanOutcome | None) -> dict[str, Any]:
+    """Return the parts of a page that a plan has, carried out or not; the last state is what became of the cluster."""
+    *_, (title, last) = states.items()
+    changed = _changed_nodes(plan, last)
+    return {
+        "maps": draw_maps(states, plan.settings.args.resource_type) if plan.before.nodes else None,
+        "changed_nodes": Table(("node", "before", title, "pods"), changed[:LISTED_NODES]) if changed else None,
+        "more_changed_nodes": max(0, len(changed) - LISTED_NODES),
+        "freed_nodes": done.freed_nodes if done else plan.freed_nodes,
+        "fragmentation": _fragmentation_table(plan, states),
+        "room": _room_table(plan.room) if plan.room else None,
+        "waves": tuple(list_waves(plan.moves, done.statuses if done else ())),
+        "more_moves": max(0, len(plan.moves) - LISTED_MOVES),
+        "refusals": tuple(_refusals(plan)),
+        "priorities": _priorities_table(plan) if plan.cost.priorities else None,
+    }
+
+
+def _states(plan: Plan, measured: Fragmentation | None) -> dict[str, Fragmentation]:
+    """Return the states to show of a run."""
+    if measured is None:
+        return {"before": plan.before, "after, as planned": plan.after}
+    if set(measured.nodes) == set(plan.after.nodes):
+        return {"before": plan.before, "after, measured and as planned": measured}
+    return {"before": plan.before, "after, as planned": plan.after, "after, as measured": measured}
+
+
+# --- sentences and figures --------------------------------------------------------------------------------------------
+
+
+def _tone(outcome: Outcome) -> Tone:
+    if outcome.verdict is Verdict.DRY_RUN:
+        return Tone.PLANNED
+    return Tone.WELL if outcome.clean else Tone.BADLY
+
+
+def _judgement(plan: Plan) -> tuple[str, ...]:
+    judged = (one,) if (one := judge_plan(plan)) else ()
+    said = (*missing_in_words(plan), *judged)
+    return (*said, cost_in_words(plan)) if plan.moves else said
+
+
+def _run_notes(outcome: Outcome, plan: Plan | None) -> tuple[str, ...]:
+    if plan is None:
+        return ()
+    summary = summarise_plan(plan)
+    planned = () if summary in outcome.sentence else (f"Planned: {summary}",)
+    return (*planned, *_judgement(plan))
+
+
+def _plan_figures(plan: Plan) -> Iterator[Figure]:
+    before, after = len(plan.before.empty_nodes), len(plan.after.empty_nodes)
+    if plan.room:
+        yield Figure("find room", str(sum(room.fitted for room in plan.room)), _wanted(plan.room))
+    yield Figure("nodes freed", str(len(plan.freed_nodes)), f"of {len(plan.before.nodes)}")
+    yield Figure("empty nodes", f"{before} → {after}", f"of {len(plan.before.nodes)}")
+    yield Figure("moves", str(len(plan.moves)), f"in {count(plan.waves, 'wave')}")
+    yield Figure("restarted", count(plan.cost.pods, "pod"), f"of {count(plan.cost.controllers, 'controller')}")
+
+
+def _wanted(room: Sequence[RoomMade]) -> str:
+    wanted = [one.wanted for one in room if one.wanted is not None]
+    return f"of {count(sum(wanted), 'pod')}" if len(wanted) == len(room) else "as many as can be"
+
+
+def _quality_figures(plan: Plan) -> Iterator[Figure]:
+    quality = plan.quality
+    if quality is None or quality.is_snapshot_incomplete or not judge_plan(plan):
+        return
+    yield Figure("upper bound", str(quality.upper_bound), f"{counted_by(plan)}, for any plan")
+    proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
+    yield Figure("gap to the bound", str(quality.gap), f"{proof} ({_PROVERS[quality.prover]})")
+
+
+def _figures_of_run(outcome: Outcome, plan: Plan | None) -> tuple[Figure, ...]:
+    if plan is None:
+        return ()
+    first = _plan_figures(plan) if outcome.plan is None else _done_figures(outcome.plan, plan)
+    return (*first, *_quality_figures(plan))
+
+
+def _done_figures(done: PlanOutcome, plan: Plan) -> Iterator[Figure]:
+    yield Figure("landed on target", str(done.landed_on_target), f"of {count(len(done.statuses), 'pod')}")
+    if done.frees_nodes or done.freed_nodes:
+        yield Figure("nodes freed", str(len(done.freed_nodes)), f"of {len(plan.freed_nodes)} planned")
+    yield Figure("pods without a node", str(done.pending), "at the end")
+    yield Figure("took", f"{done.seconds:.1f} s", f"in {count(plan.waves, 'wave')}")
+
+
+# --- planned and achieved ---------------------------------------------------------------------------------------------
+
+
+def _promises(plan: Plan, done: PlanOutcome, measured: Fragmentation | None) -> tuple[Promise, ...]:
+    moves, freed = len(plan.moves), len(plan.freed_nodes)
+    none_wanted = (
+        ("ran elsewhere", done.count(MoveState.ELSEWHERE)),
+        ("skipped", done.count(MoveState.SKIPPED)),
+        ("failed", done.count(MoveState.FAILED)),
+        ("pods without a node", done.pending),
+    )
+    landed = done.landed_on_target
+    rows = [Promise("pods landed on their target", str(moves), str(landed), landed >= moves)]
+    if done.frees_nodes or done.freed_nodes:
+        rows.append(Promise("nodes freed", str(freed), str(len(done.freed_nodes)), len(done.freed_nodes) >= freed))
+    rows += [Promise(label, "0", str(number), number == 0) for label, number in none_wanted]
+    if measured is not None and done.frees_nodes:  # room that is made is taken: its nodes are not to be empty
+        planned, found = len(plan.after.empty_nodes), len(measured.empty_nodes)
+        rows.append(Promise("empty nodes at the end", str(planned), str(found), found >= planned))
+    return tuple(rows)
+
+
+def _not_freed(plan: Plan, done: PlanOutcome) -> tuple[str, ...]:
+    """Return the nodes that were to be free and are not."""
+    return tuple(sorted(set(plan.freed_nodes) - set(done.freed_nodes))) if done.frees_nodes else ()
+
+
+def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> tuple[MoveRow, ...]:
+    """Return the moves that did not land on their target, as many as are listed."""
+    rows = (_row(move, status) for move, status in zip(moves, statuses, strict=False))
+    return tuple(row for row in rows if row.state is not MoveState.LANDED)[:LISTED_MOVES]
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _changed_nodes(plan: Plan, last: Fragmentation) -> tuple[tuple[str, ...], ...]:
+    """Return a row for each node that is not as it was: freed ones first, then by name."""
+    resource = plan.settings.args.resource_type
+    after = {node.name: node for node in last.nodes}
+    pairs = [(node, after[node.name]) for node in plan.before.nodes if node.name in after]
+    changed = [(one, other) for one, other in pairs if one != other]
+    changed.sort(key=lambda pair: (pair[1].pods != 0, pair[0].name))
+    return tuple(
+        (one.name, _used(one, resource), _used(other, resource), f"{one.pods} → {other.pods}") for one, other in changed
+    )
+
+
+def _used(node: NodeUsage, resource: str) -> str:
+    return percent(requested_share([node], resource)) if node.pods else "empty"
+
+
+def _fragmentation_table(plan: Plan, states: Mapping[str, Fragmentation]) -> Table:
+    rows = [(label, *texts) for label, texts in compare_states(plan, tuple(states.values()))]
+    blanks = ("",) * (len(states) - 2)
+    rows += [(label, *texts, *blanks) for label, texts in compare_unused(plan)]
+    return Table(("", *states), tuple(rows))
+
+
+def _room_table(room: Sequence[RoomMade]) -> Table:
+    rows = []
+    for one in room[:LISTED_NODES]:
+        places = (f"{name} x {times}" if times > 1 else name for name, times in sorted(Counter(one.nodes).items()))
+        wanted = "most" if one.wanted is None else str(one.wanted)
+        alone = (str(one.fits_before), str(one.fits_after))
+        rows.append((one.name, wanted, str(one.fitted), *alone, ", ".join(places)))
+    return Table(("for", "wanted", "fit", "alone before", "alone after", "on"), tuple(rows))
+
+
+# --- moves and refusals -----------------------------------------------------------------------------------------------
+
+
+def list_waves(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> Iterator[Wave]:
+    """Yield the moves by waves, as many as are listed."""
+    pairs = [(move, status) for move, status in zip_longest(moves, statuses[: len(moves)]) if move is not None]
+    pairs.sort(key=lambda pair: pair[0].wave)
+    few = len(pairs) <= _OPEN_MOVES
+    for number, (wave, group) in enumerate(groupby(pairs[:LISTED_MOVES], key=lambda pair: pair[0].wave)):
+        rows = tuple(_row(move, status) for move, status in group)
+        yield Wave(f"Wave {wave}: {_counted(rows)}", rows, unfolded=few or number == 0)
+
+
+def _counted(rows: Sequence[MoveRow]) -> str:
+    states = Counter(row.state for row in rows if row.state is not None)
+    ordered = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
+    return f"{count(len(rows), 'move')}{f', {ordered}' if ordered else ''}"
+
+
+def _row(move: PlannedMove, status: MoveStatus | None) -> MoveRow:
+    node = status.node if status is not None and status.node != move.target else ""
+    return MoveRow(
+        pod=f"{move.namespace}/{move.pod}",
+        requests=", ".join(f"{name} {amount}" for name, amount in move.requests.items()),
+        source=move.source,
+        target=move.target,
+        state=status.state if status is not None else None,
+        reason=status.reason if status is not None else "",
+        message=status.message if status is not None else "",
+        node=node,
+        asked_for=move.reason,
+    )
+
+
+def _refusals(plan: Plan) -> Iterator[RefusalSection]:
+    for group in group_refusals(plan.refused):
+        rows = [RefusalRow(name_refused(one), one.sentences) for one in group.refused[:LISTED_PER_REASON]]
+        title = count(len(group.refused), group.kind.value.lower())
+        yield RefusalSection(title, group.reason.value, tuple(rows), len(group.refused) - len(rows))
+
+
+# --- costs, settings, time --------------------------------------------------------------------------------------------
+
+
+def _priorities_table(plan: Plan) -> Table:
+    return Table(("priority", "pods"), tuple((str(priority), str(pods)) for priority, pods in plan.cost.priorities))
+
+
+def _describe_run(settings: CycleSettings) -> dict[str, Any]:
+    execution = settings.execution
+    return {
+        "approval": settings.approval.value,
+        "trigger": settings.trigger,
+        "maxFailedShare": execution.max_failed_share,
+        "maxOpenMoves": execution.max_open_moves,
+        "reservationTTL": format_duration(execution.ttl),
+        "timeouts": {
+            name.removesuffix("_seconds"): f"{value:g}s" for name, value in asdict(execution.timeouts).items()
+        },
+    }
+
+
+def settings_table(settings: Mapping[str, Any]) -> Table | None:
+    """Return settings by dotted names, None where there are none."""
+    rows = tuple(_flat("", settings))
+    return Table(("setting", "value"), rows) if rows else None
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield settings by dotted names; what is empty says so."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(f"{name}.{key}".lstrip("."), inner)
+    elif name:
+        yield name, _in_words(value)
+
+
+def _in_words(value: object) -> str:
+    match value:
+        case None:
+            return "no limit"
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(map(str, value)) or "none"
+        case {}:
+            return "all"
+        case _:
+            return str(value)
+
+
+def _seconds_table(outcome: Outcome) -> Table | None:
+    rows = tuple((name, f"{seconds:.2f} s") for name, seconds in outcome.phases.items())
+    return Table(("step", "time"), (*rows, ("in all", f"{outcome.seconds:.2f} s"))) if rows else None

@@ -1,0 +1,97 @@
+"""Owns what is told of DeschedulerPolicies: in builtins for machines and in a table for people.
+
+It does not own what a policy means, nor when it runs.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from berth_core.clock import parse_timestamp
+from berth_core.policies import SCHEDULED, VALID, DeschedulerPolicy, Trigger
+from berth_core.reservations import Condition
+from berth_descheduler.text import span_in_words
+
+_TRUE: Final = "True"
+_FALSE: Final = "False"
+
+
+def trigger_in_words(trigger: Trigger) -> str:
+    """Return what starts runs of a policy."""
+    if trigger.cron:
+        return f"{trigger.cron}{f' {trigger.time_zone}' if trigger.time_zone else ''}"
+    return f"every {trigger.interval}" if trigger.interval else "on request"
+
+
+def describe_policy(policy: DeschedulerPolicy) -> dict[str, Any]:
+    """Return a policy in builtins: what it is to do, whether it can, and what became of its last run."""
+    spec, status = policy.spec, policy.status
+    return {
+        "name": policy.metadata.name,
+        "trigger": trigger_in_words(spec.trigger),
+        "mode": spec.mode.value,
+        "suspended": spec.suspend,
+        "valid": _truth(policy.condition(VALID)),
+        "message": _message(policy),
+        "scheduled": _truth(policy.condition(SCHEDULED)),
+        "last_run": status.last_run_time,
+        "last_verdict": status.last_verdict,
+        "last_outcome": status.last_outcome,
+        "last_plan": status.last_plan or None,
+        "next_run": status.next_run_time,
+        "warnings": list(status.warnings),
+    }
+
+
+def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime) -> RenderableType:
+    """Return a table of policies by name."""
+    if not policies:
+        return Text("There are no policies. A DeschedulerPolicy says when to run and by which rules.")
+    table = Table("policy", "trigger", "mode", "valid", box=None, padding=(0, 2, 0, 0))
+    for heading in ("last run", "next run"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("last plan", overflow="fold")
+    table.add_column("outcome", overflow="fold")
+    for policy in sorted(policies, key=lambda one: one.metadata.name):
+        status = policy.status
+        trigger = f"{trigger_in_words(policy.spec.trigger)}{' (suspended)' if policy.spec.suspend else ''}"
+        times = _since(status.last_run_time, now), _until(status.next_run_time, now)
+        row = (policy.metadata.name, trigger, policy.spec.mode.value, _validity(policy), *times)
+        table.add_row(*row, status.last_plan, _message(policy) or status.last_outcome)
+    return table
+
+
+def _message(policy: DeschedulerPolicy) -> str:
+    """Return what is wrong with a policy, "" if nothing is known to be."""
+    found = policy.condition(VALID)
+    return found.message if found is not None and found.status == _FALSE else ""
+
+
+def _validity(policy: DeschedulerPolicy) -> Text:
+    match _truth(policy.condition(VALID)):
+        case True:
+            return Text("yes", style="green")
+        case False:
+            return Text("no", style="red")
+        case _:
+            return Text("not looked at", style="yellow")
+
+
+def _truth(condition: Condition | None) -> bool | None:
+    """Return whether a condition holds, None where nobody has said so."""
+    return {_TRUE: True, _FALSE: False}.get(condition.status) if condition is not None else None
+
+
+def _since(text: str | None, now: datetime) -> str:
+    return f"{span_in_words(now - parse_timestamp(text))} ago" if text else "never"
+
+
+def _until(text: str | None, now: datetime) -> str:
+    if not text:
+        return ""
+    left = parse_timestamp(text) - now
+    return f"in {span_in_words(left)}" if left.total_seconds() > 0 else "now"

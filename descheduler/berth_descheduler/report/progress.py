@@ -1,0 +1,106 @@
+"""Owns how a run is shown to people while it goes on: a line per step, and a bar of its moves with their counts.
+
+It does not own the outcome at the end (`run_command`).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from berth_core.migration_plans import MoveState, MoveStatus
+from berth_descheduler.outcome import Phase, Unobserved
+from berth_descheduler.planner import Plan
+from berth_descheduler.report.documents import summarise_plan
+from berth_descheduler.report.summary import judge_plan
+from berth_descheduler.text import count
+
+_STEPS: Final[Mapping[Phase, str]] = {
+    Phase.LEASE: "waiting for the lease",
+    Phase.LEFTOVERS: "clearing up after earlier runs",
+    Phase.SNAPSHOT: "reading the cluster",
+    Phase.APPROVAL: "waiting for approval",
+    Phase.VERIFY: "looking at the result",
+}
+_SHOWN: Final = (
+    MoveState.RESERVING,
+    MoveState.RESERVED,
+    MoveState.EVICTED,
+    MoveState.LANDED,
+    MoveState.ELSEWHERE,
+    MoveState.SKIPPED,
+    MoveState.FAILED,
+)
+
+
+class RunProgress(Unobserved):
+    """Shows a run on a console; where that is no terminal, only what changed a move's end is printed."""
+
+    def __init__(self, console: Console, *, asks_for_approval: bool) -> None:
+        self._console = console
+        self._shown: Mapping[Phase, str] = (
+            _STEPS if asks_for_approval else {p: s for p, s in _STEPS.items() if p is not Phase.APPROVAL}
+        )
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+        self._task = self._bar.add_task("starting", total=None)
+        self._last_line = ""
+        self.found: Plan | None = None
+        """What was planned; None as long as nothing is."""
+        self._waves = 0
+        self._over = 0
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def phase_begun(self, phase: Phase) -> None:
+        """Say what is being done."""
+        if phase in self._shown:
+            self._show(self._shown[phase])
+
+    def planned(self, plan: Plan) -> None:
+        """Say what the plan is, and how good."""
+        self.found = plan
+        self._waves = plan.waves
+        self._console.print(f"planned: {summarise_plan(plan)}", highlight=False, markup=False)
+        if judged := judge_plan(plan):
+            self._console.print(judged, highlight=False, markup=False)
+
+    def plan_published(self, name: str, *, approved: bool) -> None:
+        """Say how to approve a plan that waits for it."""
+        if not approved:
+            self._console.print(f"waiting for approval: berth approve {name}", highlight=False, soft_wrap=True)
+
+    def plan_begun(self, name: str, moves: int) -> None:
+        """Say which plan it is, for `berth show` and `berth abort`."""
+        line = f"carrying out {name}: {count(moves, 'move')} (berth show {name})"
+        self._console.print(line, highlight=False, soft_wrap=True)
+        self._bar.update(self._task, total=moves, completed=0)
+
+    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
+        """Show how many moves are in which state; without a terminal, only when another one is over."""
+        counts = Counter(status.state for status in statuses)
+        over = sum(status.state.terminal for status in statuses)
+        if not self._console.is_terminal and over == self._over:
+            return
+        self._over = over
+        self._bar.update(self._task, completed=over)
+        states = ", ".join(f"{counts[state]} {state.value.lower()}" for state in _SHOWN if counts[state])
+        self._show(f"wave {wave}{f' of {self._waves}' if self._waves else ''}: {states or 'beginning'}")
+
+    def _show(self, line: str) -> None:
+        if line == self._last_line:
+            return
+        self._last_line = line
+        if self._console.is_terminal:
+            self._bar.update(self._task, description=line)
+        else:
+            self._console.print(line, highlight=False)

@@ -1,0 +1,165 @@
+"""Owns how a plan is shown to people: sentences, tables and a picture of the nodes, at any width and without colour.
+
+It does not own the numbers, nor what machines get (`report`).
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from io import TextIOWrapper
+from typing import Any, Final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from berth_core.errors import printable_text
+from berth_core.migration_plans import PlannedMove
+from berth_descheduler.framework.refusals import Refused
+from berth_descheduler.planner import Plan
+from berth_descheduler.report.documents import (
+    compare_states,
+    compare_unused,
+    group_refusals,
+    name_refused,
+    summarise_plan,
+)
+from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
+from berth_descheduler.report.summary import (
+    competing_pods_in_words,
+    cost_in_words,
+    judge_plan,
+    missing_in_words,
+    room_table,
+)
+from berth_descheduler.text import ALL_IN_JSON, count, first_few
+
+# --- terminal --------------------------------------------------------------------------------------------------------
+# A console that shows what it is given as it is: names and messages come from others.
+
+
+class Terminal(Console):
+    """A console whose own colours and cursor movements are the only ones; brackets and colons are just text."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - what a console takes
+        super().__init__(**{"markup": False, "emoji": False, **options})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the segments of what is shown, with visible signs for control characters."""
+        for segment in super().render(renderable, options):
+            is_own = bool(segment.control)
+            yield segment if is_own else Segment(printable_text(segment.text), segment.style)
+
+
+_WIDTH_OF_PIPES: Final = 160
+_LISTED_MOVES: Final = 40
+_LISTED_FREED: Final = 12
+_LISTED_REFUSALS: Final = 12
+
+
+def output_console() -> Console:
+    """Return the console for standard output: as wide as the terminal; wide and plain where there is none."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # some encodings have no box or bar characters
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Terminal(width=None if has_width else _WIDTH_OF_PIPES)
+
+
+def working(at: str) -> AbstractContextManager[object]:
+    """Return what shows on standard error, if that is a terminal, that something takes its time."""
+    console = Terminal(stderr=True)
+    return console.status(at) if console.is_terminal else nullcontext()
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """Show a plan to people, and at the end what its snapshot lacks, in lines that can be copied."""
+    console.print(render_plan(plan))
+    for line in missing_in_words(plan):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
+
+
+def render_plan(plan: Plan) -> RenderableType:
+    """Return what a plan does, how good it is, what it costs and brings, its moves, and why not more."""
+    parts: list[RenderableType] = [
+        Text(summarise_plan(plan), style="bold"),
+        *_judgement(plan),
+        Text(),
+        _fragmentation_table(plan),
+        Text(),
+        *_node_maps(plan),
+    ]
+    if plan.room:
+        parts += [Text(), room_table(plan)]
+    if plan.competing_pods:
+        parts += [Text(competing_pods_in_words(plan), style="yellow")]
+    if plan.moves:
+        parts += [Text(), _moves_table(plan.moves)]
+    if plan.refused:
+        parts += [Text(), _refusals_table(plan.refused)]
+    return Group(*parts)
+
+
+def _judgement(plan: Plan) -> list[Text]:
+    """Return how good a plan is, if the strategy says so, what it costs, and which nodes it frees."""
+    said = [judged] if (judged := judge_plan(plan)) else []
+    if plan.moves:
+        said.append(cost_in_words(plan))
+    if plan.freed_nodes:
+        said.append(f"Freed: {first_few(plan.freed_nodes, _LISTED_FREED)}.")
+    return [Text(one) for one in said]
+
+
+def _node_maps(plan: Plan) -> list[Text]:
+    resource = plan.settings.args.resource_type
+    each = nodes_per_sign(len(plan.before.nodes))
+    scale = "" if each == 1 else f", {each} nodes to a sign"
+    return [
+        Text(f"Nodes by {resource} requested (· is empty{scale})"),
+        Text("before"),
+        draw_nodes(plan.before, resource),
+        Text("after"),
+        draw_nodes(plan.after, resource),
+    ]
+
+
+def _fragmentation_table(plan: Plan) -> Table:
+    table = Table(title="Fragmentation", title_justify="left", title_style="bold")
+    table.add_column("", overflow="fold")
+    table.add_column("before", justify="right", no_wrap=True)
+    table.add_column("after", justify="right", no_wrap=True)
+    for label, texts in (*compare_states(plan, (plan.before, plan.after)), *compare_unused(plan)):
+        table.add_row(label, *texts)
+    return table
+
+
+def _moves_table(moves: Sequence[PlannedMove]) -> Table:
+    """Return the moves in the order of their waves."""
+    table = Table(title=count(len(moves), "move"), title_justify="left", title_style="bold")
+    table.add_column("wave", justify="right", no_wrap=True)
+    why = ("why",) if any(move.reason for move in moves) else ()
+    for heading in ("pod", "requests", "from", "to", *why):
+        table.add_column(heading, overflow="fold")
+    for move in sorted(moves, key=lambda one: one.wave)[:_LISTED_MOVES]:
+        requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
+        reason = (move.reason,) if why else ()
+        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
+    if len(moves) > _LISTED_MOVES:
+        table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
+    return table
+
+
+def _refusals_table(refused: Sequence[Refused]) -> Table:
+    """Return why not more, by reason; one example each, for there may be as many as nodes."""
+    groups = group_refusals(refused)
+    table = Table(title="Why not more", title_justify="left", title_style="bold")
+    for heading in ("", "reason", "for example"):
+        table.add_column(heading, overflow="fold")
+    for group in groups[:_LISTED_REFUSALS]:
+        example = group.refused[0]
+        said = f"{name_refused(example)}: {example.sentences}"
+        table.add_row(count(len(group.refused), group.kind.value.lower()), group.reason.value, said)
+    if len(groups) > _LISTED_REFUSALS:
+        table.caption = f"and {len(groups) - _LISTED_REFUSALS} more reasons; {ALL_IN_JSON}"
+    return table

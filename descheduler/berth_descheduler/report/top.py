@@ -1,0 +1,280 @@
+"""Owns what `berth top` shows, as values: each node with how full it is and what goes on there, and the plan under way.
+
+It does not own how it looks (`top_frame`) nor where it comes from (`watched_cluster`, `snapshots`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT, PLACEHOLDER_LABEL, ROOM_TAINT
+from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_core.objects import Node, Pod
+from berth_core.resources import CPU, MEMORY
+from berth_core.snapshot import Snapshot
+from berth_descheduler.migration.nodes import is_marked
+from berth_descheduler.planner import Fragmentation, NodeUsage
+from berth_descheduler.planner.pending_pods import is_pending
+from berth_descheduler.planner.stranded_capacity import measure_nodes
+from berth_descheduler.report.documents import percent, requested_share
+from berth_descheduler.report.node_map import PER_LINE, draw_nodes, nodes_per_sign
+from berth_descheduler.report.stored_plans import describe_in_short, newest_first, phase_in_words, what_to_do
+from berth_descheduler.text import count
+
+SHOWN_RESOURCES: Final = (CPU, MEMORY)
+_DECIMALS: Final = 4
+_UNDER_WAY: Final = (PlanPhase.RUNNING, PlanPhase.APPROVED, PlanPhase.PROPOSED, PlanPhase.REQUESTED)
+"""The phases of plans that are not over, those that matter most first."""
+
+
+class NodeMark(StrEnum):
+    """What is to be known of a node first; the first that is true of it counts."""
+
+    NOT_READY = "not ready"
+    DRAINING = "draining"
+    ROOM = "room is made"
+    HANDOVER = "hand-over"
+    CORDONED = "cordoned"
+    FREED = "freed"
+    NONE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """One node."""
+
+    usage: NodeUsage
+    mark: NodeMark
+    held: int
+    """Places that placeholders hold there."""
+
+    def share(self, resource: str) -> Fraction:
+        """Return the share of a resource that is requested."""
+        return requested_share((self.usage,), resource)
+
+
+@dataclass(frozen=True, slots=True)
+class TopView:
+    """The cluster at one moment."""
+
+    nodes: tuple[NodeLine, ...]
+    pods: int
+    """Those on nodes, placeholders included."""
+
+    waiting: int
+    """Pods that wait for a node by themselves."""
+
+    held: int
+    plan: MigrationPlan | None
+    """The plan under way; None where there is none."""
+
+    @property
+    def fragmentation(self) -> Fragmentation:
+        """Return how the pods lie."""
+        return Fragmentation(tuple(line.usage for line in self.nodes))
+
+    def marked(self, mark: NodeMark) -> int:
+        """Return how many nodes have a mark."""
+        return sum(line.mark is mark for line in self.nodes)
+
+
+def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan]) -> TopView:
+    """Return what is shown of a cluster; of the snapshot nodes, pods and reservations are looked at."""
+    placeholders = [pod for pod in snapshot.pods if _holds_a_place(pod)]
+    held = Counter(pod.spec.node_name for pod in placeholders)
+    marks = {node.metadata.name: mark_of(node) for node in snapshot.nodes}
+    usages = measure_nodes(snapshot).nodes
+    return TopView(
+        nodes=tuple(NodeLine(usage, marks[usage.name], held[usage.name]) for usage in usages),
+        pods=sum(bool(pod.spec.node_name) and not pod.is_terminal for pod in snapshot.pods),
+        waiting=sum(map(is_pending, snapshot.pods)),
+        held=len(placeholders),
+        plan=next(_under_way(plans), None),
+    )
+
+
+def mark_of(node: Node) -> NodeMark:
+    """Return what is to be known of a node first."""
+    keys = {taint.key for taint in node.taints}
+    truths = (
+        (NodeMark.NOT_READY, not node.ready),
+        (NodeMark.DRAINING, DRAINING_TAINT in keys),
+        (NodeMark.ROOM, ROOM_TAINT in keys),
+        (NodeMark.HANDOVER, HANDOVER_TAINT in keys),
+        (NodeMark.CORDONED, node.spec.unschedulable),
+        (NodeMark.FREED, is_marked(node)),
+    )
+    return next((mark for mark, is_true in truths if is_true), NodeMark.NONE)
+
+
+def describe_view(view: TopView) -> dict[str, Any]:
+    """Return a view in builtins, in a fixed order."""
+    return {
+        "nodes": len(view.nodes),
+        "empty_nodes": len(view.fragmentation.empty_nodes),
+        "pods": view.pods,
+        "waiting_pods": view.waiting,
+        "held_places": view.held,
+        "plan": describe_in_short(view.plan) if view.plan else None,
+        "node_list": [
+            {
+                "node": line.usage.name,
+                "state": line.mark.value,
+                "pods": line.usage.pods,
+                "held_places": line.held,
+                "requested_ratio": {name: float(round(line.share(name), _DECIMALS)) for name in SHOWN_RESOURCES},
+            }
+            for line in view.nodes
+        ],
+    }
+
+
+def _holds_a_place(pod: Pod) -> bool:
+    bound = bool(pod.spec.node_name) and not pod.is_terminal
+    return bound and PLACEHOLDER_LABEL in pod.metadata.labels
+
+
+def _under_way(plans: Sequence[MigrationPlan]) -> Iterator[MigrationPlan]:
+    """Yield the plans that are not over, the one that matters most first."""
+    listed = newest_first(plans)
+    for phase in _UNDER_WAY:
+        yield from (plan for plan in listed if plan.phase is phase)
+
+
+# --- top frame -------------------------------------------------------------------------------------------------------
+# How `berth top` looks: a picture of all nodes, the nodes that matter in a table, and the plan with its progress.
+
+_PLAIN_ROWS: Final = 40
+"""Where there is no terminal that would end somewhere."""
+
+_BAR_WIDTH: Final = 10
+_LISTED_MOVES: Final = 5
+_MARKS: Final = {
+    NodeMark.NOT_READY: ("!", "bold red"),
+    NodeMark.DRAINING: ("v", "bold cyan"),
+    NodeMark.ROOM: ("m", "bold cyan"),
+    NodeMark.HANDOVER: ("h", "bold magenta"),
+    NodeMark.CORDONED: ("x", "yellow"),
+    NodeMark.FREED: ("o", "bold bright_blue"),
+}
+_OPEN_STATES: Final = (MoveState.EVICTED, MoveState.RESERVED, MoveState.RESERVING)
+
+
+def render_frame(view: TopView, at: datetime, height: int | None = None) -> RenderableType:
+    """Return a frame no higher than so many lines, None where there is no end to them."""
+    parts: list[RenderableType] = [_headline(view, at), Text()]
+    if view.plan is not None:
+        parts += [*_render_plan(view.plan), Text()]
+    parts += [_legend(view), _draw_map(view), Text()]
+    used = 5 + (0 if view.plan is None else 3 + _LISTED_MOVES) + -(-len(view.nodes) // PER_LINE)
+    rows = _PLAIN_ROWS if height is None else max(1, height - used - 2)
+    parts.append(_nodes_table(view, rows))
+    return Group(*parts)
+
+
+def _headline(view: TopView, at: datetime) -> Text:
+    cluster = view.fragmentation
+    shares = ", ".join(f"{name} {percent(cluster.utilisation(name))}" for name in SHOWN_RESOURCES)
+    empty = len(cluster.empty_nodes)
+    return Text.assemble(
+        (f"{at:%H:%M:%S}Z  ", "dim"),
+        (f"{count(len(view.nodes), 'node')}, {empty} empty", "bold"),
+        f"; {count(view.pods, 'pod')}, {view.waiting} waiting; {count(view.held, 'place')} held; requested: {shares}",
+    )
+
+
+def _legend(view: TopView) -> Text:
+    """Return what the signs mean that are there."""
+    each = nodes_per_sign(len(view.nodes))
+    scale = "" if each == 1 else f", {each} nodes to a sign"
+    said = Text(f"Nodes by {SHOWN_RESOURCES[0]} requested (· is empty{scale}")
+    for mark, (sign, style) in _MARKS.items():
+        if number := view.marked(mark):
+            said.append(", ")
+            said.append(sign, style=style)
+            said.append(f" {mark.value}: {number}")
+    said.append(")")
+    return said
+
+
+def _draw_map(view: TopView) -> Text:
+    """Return the picture of the nodes, with a letter for those of which something is to be known."""
+    picture = draw_nodes(view.fragmentation, SHOWN_RESOURCES[0])
+    if nodes_per_sign(len(view.nodes)) > 1:
+        return picture
+    drawn = Text()
+    signs = [sign for sign in picture.divide(range(1, len(picture.plain) + 1)) if sign.plain != "\n"]
+    for index, (line, sign) in enumerate(zip(view.nodes, signs, strict=False)):
+        if index and index % PER_LINE == 0:
+            drawn.append("\n")
+        marked = _MARKS.get(line.mark)
+        drawn.append(sign if marked is None else Text(marked[0], style=marked[1]))
+    return drawn
+
+
+def _nodes_table(view: TopView, rows: int) -> Table:
+    """Return the nodes that matter most, as many as there is room for."""
+    table = Table("node", box=None, padding=(0, 2, 0, 0))
+    for name in SHOWN_RESOURCES:
+        table.add_column(name, no_wrap=True)
+        table.add_column("", justify="right", no_wrap=True)
+    for heading in ("pods", "held"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    ordered = sorted(view.nodes, key=_weight)
+    for line in ordered[:rows]:
+        bars: list[RenderableType] = []
+        for name in SHOWN_RESOURCES:
+            share = line.share(name)
+            bars += [_bar(line, name), percent(share)]
+        style = _MARKS[line.mark][1] if line.mark in _MARKS else ""
+        held = str(line.held) if line.held else ""
+        table.add_row(line.usage.name, *bars, str(line.usage.pods), held, Text(line.mark.value, style=style))
+    if len(ordered) > rows:
+        table.caption = f"and {len(ordered) - rows} more"
+    return table
+
+
+def _weight(line: NodeLine) -> tuple[bool, bool, bool, str]:
+    """Return by what nodes are ordered: those where something goes on, those with pods, the rest; then by name."""
+    return line.mark is NodeMark.NONE, not line.held, line.usage.pods == 0, line.usage.name
+
+
+def _bar(line: NodeLine, resource: str) -> Text:
+    """Return a bar that needs no colour to be read."""
+    share = line.share(resource)
+    filled = max(0, min(_BAR_WIDTH, round(share * _BAR_WIDTH)))
+    style = "magenta" if share > 1 else "green"
+    return Text.assemble(("━" * filled, style), ("·" * (_BAR_WIDTH - filled), "dim"))
+
+
+def _render_plan(plan: MigrationPlan) -> Sequence[RenderableType]:
+    """Return the plan under way: how many of its moves are over, and those that are on their way."""
+    statuses = plan.move_statuses
+    states = Counter(status.state for status in statuses)
+    over = sum(status.state.terminal for status in statuses)
+    of = f" of policy {plan.spec.policy}" if plan.spec.policy else ""
+    counts = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
+    head = Text.assemble((plan.metadata.name, "bold"), f"{of}: ", phase_in_words(plan))
+    if not statuses:
+        return [head]
+    progress = Table.grid(padding=(0, 2, 0, 0))
+    progress.add_row(ProgressBar(total=len(statuses), completed=over, width=40), f"{over} of {len(statuses)} over")
+    parts: list[RenderableType] = [head, progress, Text(counts)]
+    if advice := what_to_do(plan):
+        parts.append(Text(advice))
+    pairs = zip(plan.spec.moves, statuses, strict=True)
+    on_their_way = [pair for pair in pairs if pair[1].state in _OPEN_STATES]
+    on_their_way.sort(key=lambda pair: _OPEN_STATES.index(pair[1].state))
+    for move, how in on_their_way[:_LISTED_MOVES]:
+        parts.append(Text(f"  {how.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {move.target}"))
+    return parts

@@ -1,0 +1,257 @@
+"""Owns the service `berth-descheduler`: what it is to do, health, metrics, signals, exit codes.
+
+It does not own the cycle, nor the serving of policies (`policy_service`).
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import click
+import structlog
+from prometheus_client import CollectorRegistry
+
+from berth_core.clock import Clock, SystemClock
+from berth_core.errors import BerthError, InputError, printable_line
+from berth_core.names import DESCHEDULER_LEASE
+from berth_descheduler import telemetry
+from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
+from berth_descheduler.controller.leader import PolicyServer
+from berth_descheduler.controller.store import Office
+from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.health import HealthServer
+from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, RunTally
+from berth_descheduler.migration.operator_liveness import watch_operator
+from berth_descheduler.options.command import (
+    cluster_options,
+    duration_option,
+    duration_option_or_none,
+    naming_options,
+    planner_options,
+)
+from berth_descheduler.options.policy import (
+    capacity_options,
+    capacity_settings,
+    cycle_settings,
+    run_options,
+    run_planner_settings,
+    settings_to_serve,
+)
+from berth_descheduler.outcome import Outcome
+from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.parsing import RunDefaults
+from berth_descheduler.policy.terms import read_terms
+from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
+from berth_kube.client import KubeClient, connect
+from berth_kube.resources import LEASES, PRIORITY_CLASSES
+from berth_kube.retries import await_rights
+from berth_service.logs import configure_logs
+from berth_service.process import parse_address
+from berth_service.signals import stop_on_signals
+
+_LOG = structlog.get_logger(__name__)
+_FAILED = 1
+
+
+class DeschedulerService:
+    """Runs cycles until it is asked to stop."""
+
+    def __init__(
+        self, client: KubeClient, clock: Clock, settings: CycleSettings, planner: PlannerSettings, stop: threading.Event
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._settings = settings
+        self._planner = planner
+        self._stop = stop
+        self.registry = CollectorRegistry()
+        self.busy = False
+        self.metrics = CycleMetrics(self.registry, clock)
+
+    def readiness(self) -> dict[str, object]:
+        """Return whether it does its part: always, for it has nothing to wait for."""
+        return {"ready": True, "running": self.busy}
+
+    def run(self, how: ServiceSettings) -> bool:
+        """Do what is asked for; tell whether all went as planned."""
+        if how.interval is None:
+            return self.run_once().clean
+        self.run_at(how.interval)
+        return True
+
+    def run_once(self) -> Outcome:
+        """Run one cycle; raises `BerthError`."""
+        planner = replace(self._planner, now=self._clock.now())
+        defaults, registry = RunDefaults(self._settings, planner), installed_plugins()
+        around = Surroundings(
+            self._client,
+            self._clock,
+            self.metrics,
+            self._stop,
+            terms_of=lambda plan: read_terms(self._client, plan, defaults, registry, self._clock.now()),
+        )
+        self.busy = True
+        try:
+            return Cycle(around, self._settings, planner).run()
+        except BerthError:
+            self.metrics.cycle_failed()
+            raise
+        finally:
+            self.busy = False
+
+    def run_at(self, interval: timedelta) -> None:
+        """Run cycles whose starts are an interval apart until asked to stop; a cycle that fails does not end it."""
+        with watch_operator(self._client, self._clock, self._settings):
+            while not self._stop.is_set():
+                next_at = self._clock.monotonic() + interval.total_seconds()
+                try:
+                    self.run_once()
+                except BerthError as error:
+                    _LOG.error(telemetry.CYCLE_FAILED, **{telemetry.KEY_ERROR: str(error)})
+                self._stop.wait(max(0.0, next_at - self._clock.monotonic()))
+
+
+class PolicyService:
+    """Serves the cluster's policies until it is asked to stop."""
+
+    def __init__(self, office: Office, stop: threading.Event) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = RunTally(self.registry, office.clock)
+        self._server = PolicyServer(office, self.metrics, stop)
+
+    def readiness(self) -> dict[str, object]:
+        """Return whether this replica does its part."""
+        return self._server.readiness()
+
+    def run(self, _how: ServiceSettings) -> bool:
+        """Serve the policies; what goes wrong with one is told on it."""
+        self._server.serve()
+        return True
+
+
+@click.command(
+    "berth-descheduler",
+    context_settings={
+        "auto_envvar_prefix": "BERTH_DESCHEDULER",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 120,
+    },
+)
+@cluster_options
+@planner_options
+@run_options
+@click.option("--policies", is_flag=True, help="Serve the cluster's DeschedulerPolicies: what it does by default.")
+@click.option("--once", is_flag=True, help="Run one cycle and end; exit code 1 if it did not all go as planned.")
+@click.option("--interval", metavar="DURATION", help="Run a cycle at once and then one every so often.")
+@click.option(
+    "--plan-retention",
+    default="720h",
+    show_default=True,
+    metavar="DURATION",
+    help="Delete plans of no policy so long after they are over (with --policies), or none for never.",
+)
+@click.option(
+    "--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /readyz, /metrics."
+)
+@rest_options
+@capacity_options
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Log from this level up.",
+)
+def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  # noqa: ANN401 - read once below
+    """Defragment the cluster: plan, reserve, evict, verify. It first ends what an interrupted run began."""
+    how = read_service_settings(options)
+    settings = cycle_settings(options, trigger=how.service.value)
+    of_policies = how.service is Service.POLICIES
+    planner = settings_to_serve(options) if of_policies else run_planner_settings(options)
+    rest = rest_settings(options)
+    capacity = CapacitySettings(every_seconds=None) if options["once"] else capacity_settings(options)
+    configure_logs(options["log_level"], as_json=True)
+    with (
+        connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler") as client,
+        stop_on_signals() as stop,
+        naming_options(options),
+    ):
+        clock = SystemClock()
+        service: PolicyService | DeschedulerService
+        if of_policies:
+            defaults = RunDefaults(settings, planner)
+            service = PolicyService(Office(client, clock, defaults, installed_plugins(), how.plan_retention), stop)
+        else:
+            service = DeschedulerService(client, clock, settings, planner, stop)
+        with (
+            serve_rest(rest, service.registry, kubeconfig=kubeconfig, context=context),
+            CapacityMeter(client, clock, service.metrics.capacity, capacity),
+        ):
+            return _serve(service, how, settings, lambda: _await_rights(client, settings.namespace))
+
+
+def _await_rights(client: KubeClient, namespace: str) -> None:
+    """Wait until an API server that has just started knows what this service may do."""
+    await_rights(
+        SystemClock(),
+        lambda: client.get(LEASES, DESCHEDULER_LEASE, namespace=namespace),
+        lambda: client.list(PRIORITY_CLASSES),
+    )
+
+
+def _serve(
+    service: PolicyService | DeschedulerService,
+    how: ServiceSettings,
+    settings: CycleSettings,
+    await_readiness: Callable[[], None],
+) -> int:
+    server = HealthServer(how.health_host, how.health_port, service.registry, service.readiness)
+    with server:
+        _LOG.info(
+            telemetry.STARTED,
+            **{telemetry.KEY_IDENTITY: settings.identity, telemetry.KEY_ADDRESS: server.address},
+        )
+        await_readiness()
+        code = 0 if service.run(how) else _FAILED
+        _LOG.info(telemetry.STOPPED)
+    return code
+
+
+def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
+    """Return what to do and where to answer; raises `InputError` naming the option."""
+    asked = [name for name in ("policies", "once", "interval") if options[name]]
+    if len(asked) > 1:
+        said = f"--{asked[0]} and --{asked[1]}"
+        raise InputError("what to do", None, "one of --policies, --once and --interval DURATION", said=said)
+    service = Service((asked or ["policies"])[0].capitalize())
+    host, port = parse_address("--health-address", options["health_address"])
+    interval = None
+    if service is Service.INTERVAL:
+        interval = timedelta(seconds=duration_option(options, "interval"))
+    kept_seconds = duration_option_or_none(options, "plan_retention")
+    return ServiceSettings(
+        service=service,
+        interval=interval,
+        plan_retention=None if kept_seconds is None else timedelta(seconds=kept_seconds),
+        health_host=host,
+        health_port=port,
+    )
+
+
+def main() -> None:
+    """Run the service and end the process with its exit code: that of an error, 1 where a cycle failed."""
+    try:
+        code = serve.main(standalone_mode=False)
+    except click.Abort:
+        sys.exit(_FAILED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BerthError as error:
+        click.echo(f"berth-descheduler: {printable_line(str(error))}", err=True)
+        sys.exit(error.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,172 @@
+"""Owns the joining of the operator's parts and their order of starting and stopping.
+
+It owns none of the parts.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from berth_core.clock import Clock
+from berth_core.errors import BerthError
+from berth_core.names import OPERATOR_LEASE
+from berth_core.objects import Pod
+from berth_kube.client import KubeClient
+from berth_kube.resources import LEASES, PRIORITY_CLASSES
+from berth_kube.retries import await_rights
+from berth_operator import telemetry
+from berth_operator.cache.cache import Cache
+from berth_operator.controller import Engine
+from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.health import HealthServer
+from berth_operator.settings import OperatorSettings
+from berth_operator.webhook.admission import Admission
+from berth_operator.webhook.certificates import CertificateKeeper
+from berth_operator.webhook.server import WebhookServer
+from berth_operator.workqueue import SCOPE_KEY, WorkQueue
+
+# --- loop threads ----------------------------------------------------------------------------------------------------
+# A thread with an event loop of its own, for what must not wait for the work of another loop.
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines for other threads, from `start` to `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, once."""
+        self._thread.start()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns there, or raise what it raises."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def call_soon(self, act: Callable[[], None]) -> None:
+        """Have something done there, between two steps of what runs there."""
+        self._loop.call_soon_threadsafe(act)
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the loop runs."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the loop; nothing is to run there any more. One that never ran is only closed."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Program:
+    """The operator: what kopf starts and stops."""
+
+    def __init__(self, client: KubeClient, settings: OperatorSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._client = client
+        self._queue = WorkQueue()
+        self._cache = Cache(self._queue.add)
+        self._keeper = CertificateKeeper(client, settings)
+        admission = Admission(self._cache, let_go=self._hear_let_go)
+        self._webhook = WebhookServer(admission, self._keeper, settings)
+        self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for what kopf hears
+        scope = WebhookScope(
+            client,
+            client_config=self._webhook.client_config,
+            live_namespaces=self._cache.live_namespaces,
+            own_namespace=settings.placeholders.namespace,
+            timeout_seconds=settings.webhook.timeout_seconds,
+        )
+        self._engine = Engine(client, self._cache, self._queue, scope, settings, clock)
+        self._health = HealthServer(
+            settings.health_host,
+            settings.health_port,
+            healthy=lambda: self._engine.healthy,
+            why_not_ready=self._why_not_ready,
+            leading=lambda: self._engine.leading,
+        )
+        self._renewal: asyncio.Task[None] | None = None
+        self.failure: BerthError | None = None
+        """Why the start failed, for whoever ends the process."""
+
+    async def start(self) -> None:
+        """Start everything, in this order: health port, certificate, webhook, picture of the cluster, workers."""
+        try:
+            await self._start_parts()
+        except BerthError as error:
+            self.failure = error
+            raise
+
+    async def _start_parts(self) -> None:
+        await self._health.start()
+        await asyncio.to_thread(await_rights, self._clock, self._read_lease, self._list_priorities)
+        await asyncio.to_thread(self._keeper.refresh, self._clock.now())
+        self._webhook_loop.start()
+        await self._webhook_loop.run(self._webhook.start())
+        await asyncio.to_thread(self._engine.start)
+        self._renewal = asyncio.create_task(self._renew_certificates())
+        _LOG.info(
+            telemetry.STARTED,
+            **{
+                telemetry.KEY_IDENTITY: self._settings.identity,
+                telemetry.KEY_ADDRESS: f"{self._settings.health_host}:{self._health.port}",
+            },
+        )
+
+    def _read_lease(self) -> None:
+        self._client.get(LEASES, OPERATOR_LEASE, namespace=self._settings.placeholders.namespace)
+
+    def _list_priorities(self) -> None:
+        self._client.list(PRIORITY_CLASSES)
+
+    def _hear_let_go(self, pod: Pod) -> None:
+        self._engine.hear_let_go(pod)
+
+    def _why_not_ready(self) -> tuple[str, ...]:
+        """Return why pods may not be sent here for admission, empty where they may."""
+        return tuple(filter(None, (self._engine.why_not_serving(), self._webhook.why_not_serving(self._clock.now()))))
+
+    async def wind_down(self) -> None:
+        """Stop acting and give the lease back, but answer reviews until the API server has heard that this one goes."""
+        _LOG.info(telemetry.DRAINING)
+        self._webhook.drain()
+        await asyncio.to_thread(self._engine.stop_acting)
+        if self._cache.live_namespaces():
+            await asyncio.sleep(self._settings.webhook.drain_seconds)
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+        await asyncio.to_thread(self._engine.stop)
+        if self._webhook_loop.is_alive:
+            await self._webhook_loop.run(self._webhook.stop())
+        self._webhook_loop.stop()
+        await self._health.stop()
+        self._client.close()
+        _LOG.info(telemetry.STOPPED)
+
+    async def _renew_certificates(self) -> None:
+        """Look at the shared certificate regularly; use and register what is new."""
+        while True:
+            await asyncio.sleep(self._keeper.check_seconds)
+            try:
+                changed = await asyncio.to_thread(self._keeper.refresh, self._clock.now())
+            except Exception:  # noqa: BLE001 - logged; the certificate that is there still serves
+                _LOG.exception(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "renew certificate"})
+                continue
+            if changed:
+                self._webhook_loop.call_soon(self._webhook.reload_certificate)
+                self._queue.add(SCOPE_KEY)

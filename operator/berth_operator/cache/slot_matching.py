@@ -1,0 +1,71 @@
+"""Owns which Reservation a pod is sent to that needs a slot: the oldest with one that nobody waits for.
+
+It does not give the slot: `decisions.reconcile` does.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, Slot, SlotState
+from berth_operator.cache.cache import Cache
+from berth_operator.reconcile.observation import choose_task
+
+
+def _was_for_its_name(slot: Slot, pod: Pod) -> bool:
+    """Tell whether a slot is on its way to a pod that this one, as of a StatefulSet, has come after."""
+    if slot.state is not SlotState.HANDING_OVER or slot.owner is None:
+        return False
+    earlier, meta = slot.owner, pod.metadata
+    return (earlier.namespace, earlier.name) == (meta.namespace, meta.name) and earlier.uid != meta.uid
+
+
+def _no_promises(_uid: str) -> Iterable[Pod]:
+    return ()
+
+
+class Openings:
+    """Finds free slots in what the operator has heard."""
+
+    def __init__(self, cache: Cache, promised: Callable[[str], Iterable[Pod]] = _no_promises) -> None:
+        """`promised` gives the pods that were sent to a Reservation, by its uid, and were not heard of yet."""
+        self._cache = cache
+        self._promised = promised
+
+    def find(self, pod: Pod, *, besides: str = "", is_over: Callable[[], bool] = lambda: False) -> Reservation | None:
+        """Return the oldest live Reservation, but not that of a uid, with a slot left over that the pod may take.
+
+        None as well where the search `is_over` before its end. All candidates are of the pod's own namespace.
+        """
+        for one in self._cache.candidates(pod):
+            if is_over():
+                return None
+            if one.metadata.uid != besides and self.has_slot_for(one, pod, is_over=is_over):
+                return one
+        return None
+
+    def has_slot_for(self, reservation: Reservation, pod: Pod, *, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Tell whether a slot that the pod may take is held, and left over by those that were gated before it.
+
+        So is one on its way to an earlier pod of the same name: that one is gone, as no two pods have one name at once.
+        """
+        slots = self._cache.told_status(reservation).slots
+        free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
+        if not free or choose_task(reservation, pod, free) is None:
+            return False
+        waiting = self._waiting(reservation, slots)
+        for earlier in waiting:
+            if is_over():
+                return False
+            task = choose_task(reservation, earlier, free)
+            if task is not None:
+                free[task.name] -= 1
+        return not waiting or choose_task(reservation, pod, free) is not None
+
+    def _waiting(self, reservation: Reservation, slots: Iterable[Slot]) -> list[Pod]:
+        """Return the pods that were sent to a Reservation and have no slot yet, heard of or only promised."""
+        uid = reservation.metadata.uid
+        promised = list(self._promised(uid))
+        served = {slot.owner.uid for slot in slots if slot.owner is not None}
+        _, owners = self._cache.belongings(uid)
+        return [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served] + promised

@@ -1,0 +1,521 @@
+"""Owns the running operator: its threads, workers that reconcile, the lease, the regular sweep.
+
+It decides nothing (`decisions.reconcile`) and does nothing itself (`acting.performer`); what it goes by
+comes from `picture.watches`.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import structlog
+
+from berth_core.clock import Clock
+from berth_core.errors import BerthError, RetryableError
+from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN
+from berth_core.names import OPERATOR_LEASE, OPERATOR_RENEWALS
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.leases import LeaseHolder
+from berth_kube.resources import NODES, PODS
+from berth_operator import metrics, telemetry
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.cache.informers import Watches
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.executor.events import Announcer, TemplateRefusals
+from berth_operator.executor.executor import Crew, Performer, find_pod
+from berth_operator.executor.garbage_collector import OrphanKeeper, Sweep, list_reservations
+from berth_operator.executor.guards import FenceKeeper, GuardKeeper
+from berth_operator.executor.pending_owners import Seeker
+from berth_operator.executor.priority_classes import Priorities
+from berth_operator.executor.probe import Prover
+from berth_operator.executor.quota_admission import Allowances, Validator
+from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.reconcile.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
+from berth_operator.reconcile.forged_status import without_forged_claims
+from berth_operator.reconcile.observation import Observation, holds_our_gate, is_at_same_step
+from berth_operator.reconcile.reconcile import Decision, decide
+from berth_operator.reconcile.status import has_just_expired, newly_lost
+from berth_operator.settings import OperatorSettings
+from berth_operator.throttle import HandoverShares, Pacing, has_share, only_starts
+from berth_operator.workqueue import Key, KeyKind, WorkQueue
+
+# --- clock watch -----------------------------------------------------------------------------------------------------
+# Noticing that the clock was set or that this process did not act: neither is time that anything has waited for.
+
+_SET_SECONDS: Final = 1.0
+"""A smaller difference is the clock's own: it is corrected all the time."""
+
+
+class ClockWatch:
+    """Compares the time of day with the seconds that have passed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset = self._read_offset()
+
+    def was_set(self) -> bool:
+        """Tell whether the clock was set forward or back since this was last asked."""
+        before, self._offset = self._offset, self._read_offset()
+        return abs(self._offset - before) > _SET_SECONDS
+
+    def _read_offset(self) -> float:
+        """Return how far the time of day is ahead of the seconds that have passed, which only setting it changes."""
+        return self._clock.now().timestamp() - self._clock.monotonic()
+
+
+_LONGEST_STEP_SECONDS: Final = 1.0
+"""A longer pause between two looks counts as this: the process was stopped, or had no processor."""
+
+
+class AttendedTime:
+    """Counts the seconds during which this process could act: it ran, and it held its Lease; thread-safe.
+
+    The Lease is held only while the API server answers. Of an interruption, at most a second and what the Lease is
+    believed in without a renewal are counted. `seconds` has to be read at least once a second.
+    """
+
+    def __init__(self, clock: Clock, can_act: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._can_act = can_act
+        self._lock = threading.Lock()
+        self._looked_at = clock.monotonic()
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        """Return how long this process has been able to act in all."""
+        with self._lock:
+            now = self._clock.monotonic()
+            step, self._looked_at = now - self._looked_at, now
+            if self._can_act():
+                self._seconds += min(step, _LONGEST_STEP_SECONDS)
+            return self._seconds
+
+
+_FIRST_RETRY_SECONDS: Final = 0.2
+_LONGEST_RETRY_SECONDS: Final = 10.0
+_MOST_DOUBLINGS: Final = 10
+"""What fails for hours makes a number that no float holds."""
+_SYNC_SECONDS: Final = 30.0
+_LEADER_TICK_SECONDS: Final = 0.1
+_LEASE_TRY_SECONDS: Final = 1.0
+_LATER_SECONDS: Final = 1.0
+"""When to look again at what had to wait: a proof, a hand-over."""
+_LONGEST_GATED_WAIT_SECONDS: Final = 60.0
+"""An owner that would have to wait longer for its turn is not kept back by our gate meanwhile."""
+_LAST_ACTION_SECONDS: Final = 5.0
+_LAST_WATCH_SECONDS: Final = 5.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Engine:
+    """Runs everything of the operator but kopf and the webhook's server."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        cache: Cache,
+        queue: WorkQueue,
+        scope: WebhookScope,
+        settings: OperatorSettings,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._queue = queue
+        self._scope = scope
+        self._settings = settings
+        self._clock = clock
+        self._rules = ClusterRules()
+        self._priorities = Priorities(client, self._rules)
+        self._prover = Prover(client, cache, scope, settings.placeholders)
+        self._pacing = Pacing(lambda: queue.late_seconds)
+        self._shares = HandoverShares()
+        self._announcer = Announcer(client, lambda: self._pacing.is_busy)
+        self._performer = self._build_performer()
+        self._orphans = OrphanKeeper(client, cache, self._performer)
+        fences = FenceKeeper(client, cache, self._priorities, settings.placeholders)
+        self._guards = GuardKeeper(client, cache, fences, settings.handover)
+        self._refusals = TemplateRefusals(client, cache, self._announcer, clock)
+        self._seeker = Seeker(client, cache, queue.add, self._refusals.consider)
+        self._sweep = Sweep(client, cache, scope, self._priorities, fences, queue.add)
+        self._stop = threading.Event()
+        self._watches = Watches(client, cache, self._rules, settings.placeholders.namespace, self._stop)
+        self._retired = threading.Event()
+        self._started = threading.Event()
+        self._failure: BerthError | None = None
+        self._failures: dict[Key, int] = {}
+        self._freed: set[str] = set()
+        """Uids of Reservations whose time is up and whose places were released, but whose status does not say so."""
+        self._dropped = threading.Event()
+        self._led = False
+        self._lease = self._build_lease()
+        self._attended = AttendedTime(clock, lambda: self.leading)
+        cache.count_time_by(self._attended.seconds)
+        self._watchers: list[threading.Thread] = []
+        self._actors: list[threading.Thread] = []
+
+    def _build_performer(self) -> Performer:
+        """Return who acts; what Reservations hold is counted from now on."""
+        allowances = Allowances(self._settings.limits, self._rules)
+        self._cache.on_reservation(allowances.note, allowances.forget)
+        crew = Crew(
+            client=self._client,
+            cache=self._cache,
+            prover=self._prover,
+            priorities=self._priorities,
+            validator=Validator(
+                self._client,
+                self._priorities,
+                allowances,
+                self._settings,
+                self._clock,
+                self._cache.control_plane_nodes,
+            ),
+            announcer=self._announcer,
+        )
+        return Performer(crew, self._settings, self._clock, lambda: self.leading)
+
+    def _build_lease(self) -> LeaseHolder:
+        """Return the lease, which tells whether the hand-over path is proven as soon as that changes."""
+        lease = LeaseHolder(
+            self._client,
+            self._settings.placeholders.namespace,
+            OPERATOR_LEASE,
+            self._settings.identity,
+            duration_seconds=self._settings.lease_seconds,
+        )
+        lease.publish(self._notes, renewals=OPERATOR_RENEWALS)
+        self._prover.on_change(lease.renew_soon)
+        return lease
+
+    def start(self) -> None:
+        """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
+        self._lease.look()
+        for name, follow in self._watches.by_name().items():
+            self._spawn(name, follow, self._watchers)
+        self._watches.wait_for_lists(_SYNC_SECONDS)
+        missing = self._watches.missing()
+        if missing:
+            raise RetryableError(f"could not be listed within {_SYNC_SECONDS:g} s: {', '.join(missing)}")
+        if self._failure is not None:
+            raise self._failure
+        self._spawn("leader", self._lead, self._actors)
+        self._spawn("prover", lambda: self._prover.run(self._lease.held), self._actors)
+        for number in range(self._settings.workers):
+            self._spawn(f"worker-{number}", self._work, self._actors)
+        self._spawn("announcer", lambda: self._announcer.run(self._retired), self._actors)
+        self._spawn("template refusals", lambda: self._refusals.run(self._retired), self._actors)
+        self._started.set()
+
+    def hear_let_go(self, pod: Pod) -> None:
+        """Take note of a pod that the webhook let go although a Reservation may be for it."""
+        self._refusals.hear(pod)
+
+    def stop_acting(self) -> None:
+        """End what is under way and give the lease back, but go on watching.
+
+        Where something cannot be ended in time the lease is left to expire: nobody is to act beside it.
+        """
+        self._retired.set()
+        self._queue.stop()
+        self._prover.stop()
+        deadline = time.monotonic() + _LAST_ACTION_SECONDS
+        for thread in self._actors:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        self._cache.begin_anew()  # reviews are answered on, by what the next leader writes
+        if not any(thread.is_alive() for thread in self._actors):
+            self._lease.release()
+
+    def stop(self) -> None:
+        """Stop working and watching, and give the lease back."""
+        self._stop.set()
+        self.stop_acting()
+        for thread in self._watchers:
+            thread.join(timeout=_LAST_WATCH_SECONDS)
+
+    def _notes(self) -> dict[str, str | None]:
+        """Return what the Lease tells about its holder."""
+        return {PATH_ANNOTATION: PATH_PROVEN if self._prover.proven else None}
+
+    @property
+    def leading(self) -> bool:
+        """Tell whether this replica acts."""
+        return self._lease.held()
+
+    @property
+    def healthy(self) -> bool:
+        """Tell whether every thread is alive that is to be, also before all of them were started."""
+        return not self._stop.is_set() and not self._ended_threads()
+
+    def why_not_serving(self) -> str:
+        """Return why the picture of the cluster is not complete and kept up, "" where it is."""
+        if self._retired.is_set() or self._stop.is_set():
+            return "the operator is about to stop"
+        ended = self._ended_threads()
+        if ended:
+            return f"what is to go on has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
+        if not self._started.is_set():
+            return f"the picture of the cluster is not complete: {', '.join(self._watches.missing())}"
+        return ""
+
+    def _ended_threads(self) -> tuple[str, ...]:
+        """Return the names of the threads that have ended and are not to."""
+        actors = () if self._retired.is_set() else tuple(self._actors)
+        return tuple(thread.name for thread in (*self._watchers, *actors) if not thread.is_alive())
+
+    def _spawn(self, name: str, target: Callable[[], None], threads: list[threading.Thread]) -> None:
+        thread = threading.Thread(target=lambda: self._run(target), name=name, daemon=True)
+        threads.append(thread)
+        thread.start()
+
+    def _run(self, target: Callable[[], None]) -> None:
+        """Run one thread's work; an error that ends it is kept for the start, and shows in the health."""
+        try:
+            target()
+        except BerthError as error:
+            self._failure = error
+            _LOG.error(telemetry.THREAD_ENDED, **{telemetry.KEY_ERROR: str(error)})
+            self._watches.give_up()
+
+    # --- leading
+
+    def _lead(self) -> None:
+        """Win the lease whenever it is free; sweep when it is won, when keys were dropped, and regularly.
+
+        Without it the picture is compared regularly, too: the webhook answers from it. When the clock was set all is
+        looked at, for what is due was reckoned by another time.
+        """
+        last_sweep = last_look = time.monotonic()
+        clock_watch = ClockWatch(self._clock)
+        while not self._retired.wait(_LEADER_TICK_SECONDS):
+            self._attended.seconds()
+            if clock_watch.was_set():
+                self._dropped.set()
+            if not self._lease.held():
+                self._cache.begin_anew()
+                last_sweep = -math.inf
+                self._announce_role(leads=self._try_to_lead())
+                if time.monotonic() - last_look >= self._settings.sweep_seconds:
+                    self._look_again()
+                    last_look = time.monotonic()
+            elif self._dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
+                everything = self._dropped.is_set() or math.isinf(last_sweep)
+                self._dropped.clear()
+                self._sweep_once(everything=everything)
+                last_sweep = last_look = time.monotonic()
+
+    def _try_to_lead(self) -> bool:
+        """Tell whether the lease could be won now."""
+        try:
+            return self._lease.acquire(timeout=_LEASE_TRY_SECONDS)
+        except BerthError as error:
+            _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "lease", telemetry.KEY_ERROR: str(error)})
+            self._retired.wait(_LEASE_TRY_SECONDS)
+            return False
+
+    def _look_again(self) -> None:
+        """Compare the known Reservations with the API server's."""
+        try:
+            list_reservations(self._client, self._cache)
+        except BerthError as error:
+            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+
+    def _announce_role(self, *, leads: bool) -> None:
+        metrics.LEADING.set(int(leads))
+        if leads != self._led:
+            role = telemetry.LEADING if leads else telemetry.FOLLOWING
+            _LOG.info(role, **{telemetry.KEY_IDENTITY: self._settings.identity})
+        self._led = leads
+
+    def _sweep_once(self, *, everything: bool) -> None:
+        try:
+            self._sweep.run(everything=everything)
+        except BerthError as error:
+            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+        metrics.QUEUE_LENGTH.set(len(self._queue))
+
+    # --- workers
+
+    def _work(self) -> None:
+        """Reconcile keys until stopped; without the lease they are dropped, for whoever has it sweeps up."""
+        while (key := self._queue.take()) is not None:
+            try:
+                if self._lease.held():
+                    self._reconcile(key)
+                else:
+                    self._dropped.set()
+            finally:
+                self._queue.done(key)
+
+    def _reconcile(self, key: Key) -> None:
+        """Reconcile one key; whatever fails is tried again, later each time."""
+        started = time.monotonic()
+        try:
+            match key.kind:
+                case KeyKind.RESERVATION:
+                    self._reconcile_reservation(key)
+                case KeyKind.NODE:
+                    self._guards.reconcile(key.name, self._clock.now())
+                case KeyKind.SCOPE:
+                    if self._scope.reconcile():
+                        self._prover.hurry()
+                    if not self._cache.live_namespaces():
+                        self._priorities.collect()
+                case KeyKind.STRAYS:
+                    self._orphans.release_stray_gates()
+                    self._seeker.ask_for_all()
+                case KeyKind.WAITING:
+                    self._seeker.look()
+        except BerthError as error:
+            self._retry(key, error)
+            _LOG.info(telemetry.ACTION_FAILED, **{telemetry.KEY_UID: key.name, telemetry.KEY_ERROR: str(error)})
+        except Exception as error:  # noqa: BLE001 - logged; one key must not end the loop
+            self._retry(key, error)
+            _LOG.exception(telemetry.RECONCILE_CRASHED, **{telemetry.KEY_UID: key.name})
+        else:
+            self._failures.pop(key, None)
+        metrics.RECONCILE_SECONDS.labels(kind=key.kind.value).observe(time.monotonic() - started)
+
+    def _retry(self, key: Key, error: Exception) -> None:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        metrics.ACTION_FAILURES.labels(error=type(error).__name__).inc()
+        delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS), _LONGEST_RETRY_SECONDS)
+        self._queue.add(key, delay)
+
+    def _reconcile_reservation(self, key: Key) -> None:
+        """Write the status first, so that it never promises more than is there, then act."""
+        pause = self._pacing.seconds_to_look(key.name, only_starts=self._only_starts(key.name))
+        if pause:
+            self._queue.add(key, pause)
+            return
+        seen = self._observe(key.name)
+        if seen is None:
+            self._pacing.forget(key.name)
+            self._shares.forget(key.name)
+            self._freed.discard(key.name)
+            self._orphans.release(key.name)
+            return
+        decision = decide(seen, self._clock.now(), self._settings)
+        if self._has_news_of_the_lost(seen, decision):
+            self._queue.add(key)
+            return
+        self._shares.note(seen.reservation, decision.status)
+        if self._frees_first(key, seen, decision):
+            return
+        waits = self._pacing.seconds_left(key.name, seen.reservation.status, decision.status)
+        if waits:
+            self._queue.add(key, waits)
+        else:
+            with self._cache.writing(key.name, decision.status):
+                self._performer.write_status(seen.reservation, decision.status)
+        self._performer.perform(seen.reservation, self._what_is_due(key, seen.reservation, decision.actions))
+        if decision.seeks_owners:
+            self._seeker.ask(key.name)
+        if decision.wake_seconds is not None:
+            self._queue.add(key, decision.wake_seconds)
+
+    def _has_news_of_the_lost(self, seen: Observation, decision: Decision) -> bool:
+        """Read the owners anew whose slots are about to be called lost; return whether one is not as it was known.
+
+        The loss of a slot is told once and for all: it must not be told of a pod that was bound meanwhile.
+        """
+        lost = {slot.owner.uid for slot in newly_lost(seen.reservation.status, decision.status) if slot.owner}
+        return any(self._is_news(pod) for pod in seen.owners if pod.metadata.uid in lost)
+
+    def _is_news(self, pod: Pod) -> bool:
+        """Read a pod and return whether it is at another step of its hand-over than was known."""
+        found = find_pod(self._client, pod)
+        if found is None:
+            self._cache.remove_pod(pod)
+            return True
+        self._cache.put_pod(found)
+        return not is_at_same_step(pod, found)
+
+    def _only_starts(self, uid: str) -> bool:
+        """Tell whether the placeholders of a Reservation are under way and nothing else is to be done for it."""
+        reservation = self._cache.reservation(uid)
+        placeholders, owners = self._cache.belongings(uid)
+        return reservation is not None and not owners and only_starts(reservation, placeholders)
+
+    def _frees_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
+        """Release what an expired Reservation holds while much is to be done; tell whether its status waits for others.
+
+        Places come before statuses then: when it ends was told long before, in its status.
+        """
+        frees = any(isinstance(action, DeletePlaceholder) for action in decision.actions)
+        is_first = key.name not in self._freed and has_just_expired(seen.reservation, decision.status)
+        if not (frees and is_first and self._pacing.is_busy):
+            self._freed.discard(key.name)
+            return False
+        self._performer.perform(seen.reservation, decision.actions)
+        self._freed.add(key.name)
+        self._queue.add(key)
+        return True
+
+    def _what_is_due(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        """Return the actions without a proof or a hand-over that has to wait, and look again for that."""
+        due = actions
+        if any(isinstance(action, Probe) for action in actions) and not self._pacing.may_prove(key.name):
+            due = tuple(action for action in actions if not isinstance(action, Probe))
+        if any(isinstance(action, AssignSlot) for action in due):
+            due = tuple(self._in_turn(reservation.metadata.namespace, due))
+        if due != actions:
+            self._queue.add(key, _LATER_SECONDS)
+        return due
+
+    def _in_turn(self, namespace: str, actions: tuple[Action, ...]) -> Iterator[Action]:
+        """Yield the actions without the hand-overs whose turn it is not; an owner that waits for long is let go."""
+        under_way = self._cache.handovers()
+        for action in actions:
+            if not isinstance(action, AssignSlot):
+                yield action
+                continue
+            pause = self._shares.seconds_to_wait(namespace, action.assignment.node)
+            if pause > _LONGEST_GATED_WAIT_SECONDS:
+                if holds_our_gate(action.pod):
+                    yield Release(action.pod)
+            elif not pause and has_share(namespace, under_way, self._settings.handover.at_once):
+                under_way[namespace] += 1
+                yield action
+
+    def _observe(self, uid: str) -> Observation | None:
+        """Return what is seen of a Reservation, at first without what its status claims and its placeholders deny."""
+        seen = self._look(uid)
+        if seen is None or self._cache.is_own(uid):
+            return seen
+        believed = without_forged_claims(seen, self._clock.now(), self._settings.handover, self._runs_on)
+        if believed is not seen:
+            _LOG.warning(telemetry.CLAIM_DENIED, **{telemetry.KEY_RESERVATION: seen.reservation.key})
+        return believed
+
+    def _runs_on(self, placeholder: Pod) -> bool:
+        """Tell whether the API server says that a placeholder runs and is not to end."""
+        meta = placeholder.metadata
+        try:
+            pod = self._client.get(PODS, meta.name, namespace=meta.namespace, type=Pod)
+        except NotFoundError:
+            return False
+        return pod.metadata.uid == meta.uid and pod.status.phase == "Running" and not pod.is_terminating
+
+    def _look(self, uid: str) -> Observation | None:
+        """Return what is seen of a Reservation; that a node is gone counts only if the API server says so.
+
+        Pods and nodes come through separate watches: a placeholder may be heard of before the new node it is on.
+        """
+        seen = self._cache.observe(uid)
+        if seen is None or seen.reservation.phase.terminal or not seen.missing_nodes:
+            return seen
+        for name in sorted(seen.missing_nodes):
+            try:
+                self._cache.put_node(self._client.get(NODES, name, type=GuardableNode))
+            except NotFoundError:
+                continue
+        return self._cache.observe(uid)

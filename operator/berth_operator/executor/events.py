@@ -1,0 +1,230 @@
+"""Owns telling what happened as events, beside the work and in order, so that nobody waits for it.
+
+It does not own what is told of a Reservation: `decisions.statuses` does.
+"""
+
+import queue
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final, NamedTuple
+
+import structlog
+
+from berth_core.clock import Clock, parse_timestamp
+from berth_core.errors import BerthError, InputError
+from berth_core.labels import RESERVATION_LABEL
+from berth_core.objects import Pod
+from berth_core.reservations import ObjectReference, Reservation, SlotState
+from berth_kube.client import KubeClient
+from berth_kube.events import EventType, record_event
+from berth_kube.resources import PODS
+from berth_operator import telemetry
+from berth_operator.cache.cache import Cache
+from berth_operator.reconcile.observation import why_not_fitting
+from berth_operator.reconcile.status import TEMPLATE_DIFFERS
+
+_KEPT: Final = 10_000
+_LOOK_SECONDS: Final = 0.5
+_BUSY_PAUSE_SECONDS: Final = 0.2
+_LAST_WORDS_SECONDS: Final = 2.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One event to be written."""
+
+    regarding: ObjectReference
+    type: EventType
+    reason: str
+    message: str
+
+
+class Announcer:
+    """Writes one event after the other; where thousands wait already, the next one is left out. Thread-safe.
+
+    While much is to be done it writes few a second.
+    """
+
+    def __init__(self, client: KubeClient, is_busy: Callable[[], bool] = lambda: False) -> None:
+        self._client = client
+        self._is_busy = is_busy
+        self._waiting: queue.Queue[Announcement] = queue.Queue(_KEPT)
+
+    def tell(self, announcement: Announcement) -> None:
+        """Have an event written soon."""
+        try:
+            self._waiting.put_nowait(announcement)
+        except queue.Full:
+            _LOG.warning(telemetry.EVENT_LEFT_OUT, **{telemetry.KEY_REASON: announcement.reason})
+
+    def run(self, stop: threading.Event) -> None:
+        """Write events until stopped, and then for two seconds what is left."""
+        while not stop.is_set():
+            if self.write_next(wait_seconds=_LOOK_SECONDS) and self._is_busy():
+                stop.wait(_BUSY_PAUSE_SECONDS)
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while time.monotonic() < deadline and self.write_next():
+            pass
+
+    def write_next(self, *, wait_seconds: float = 0.0) -> bool:
+        """Write the next event and tell whether there was one; waits for one if told so."""
+        try:
+            one = self._waiting.get(block=wait_seconds > 0, timeout=wait_seconds or None)
+        except queue.Empty:
+            return False
+        record_event(
+            self._client,
+            regarding=one.regarding,
+            reason=one.reason,
+            message=one.message,
+            type=one.type,
+            reporting_component="berth-operator",
+        )
+        return True
+
+
+# --- template refusals -----------------------------------------------------------------------------------------------
+# Events on pods that an owner entry names and a template refuses, so that people see why a place stays free.
+#
+# The webhook says which pods it has let go; they have no uid yet, and mostly no name, so they are looked for once they
+# are stored. The seeker says which ones wait. Each is told once for each Reservation, and a namespace no more than a
+# few times a minute: whoever may create pods cannot have events written at will.
+
+_WAITS_SECONDS: Final = (2.0, 10.0)
+"""When the pods of an owner are looked for after one was let go: it may take a moment until they are stored."""
+_TICK_SECONDS: Final = 0.5
+_MOST_OWNERS: Final = 200
+"""Owners whose pods are looked for at once; pods of more get no event."""
+_MOST_COMPARED: Final = 1000
+"""Pairs of pod and Reservation that one look compares."""
+_MOST_TOLD: Final = 10_000
+_TOLD_A_MINUTE: Final = 10
+"""Events of a namespace."""
+_MINUTE_SECONDS: Final = 60.0
+_YOUNG: Final = timedelta(minutes=2)
+_MOST_LABELS: Final = 3
+
+
+class _Owner(NamedTuple):
+    """The pods that are looked for: a namespace and a selector of labels, "" for all."""
+
+    namespace: str
+    selector: str
+
+
+class TemplateRefusals:
+    """Records on pods why they do not get a place that is held for their owner; thread-safe."""
+
+    def __init__(self, client: KubeClient, cache: Cache, announcer: Announcer, clock: Clock) -> None:
+        self._client = client
+        self._cache = cache
+        self._announcer = announcer
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._due: dict[_Owner, list[float]] = {}
+        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Uids of pods and Reservations, the oldest first."""
+        self._told_at: dict[str, deque[float]] = {}
+        """When events were written in each namespace, within the last minute."""
+
+    def hear(self, pod: Pod) -> None:
+        """Take note of a pod that the webhook let go although a Reservation may be for it; costs next to nothing."""
+        labels = sorted(pod.metadata.labels.items())[:_MOST_LABELS]
+        owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
+        with self._lock:
+            if owner not in self._due and len(self._due) < _MOST_OWNERS:
+                now = self._clock.monotonic()
+                self._due[owner] = [now + wait_seconds for wait_seconds in _WAITS_SECONDS]
+
+    def run(self, stop: threading.Event) -> None:
+        """Look for the pods that were heard of until stopped."""
+        while not stop.wait(_TICK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        """Look for the pods of one owner that is due."""
+        owner = self._next_due()
+        if owner is None:
+            return
+        oldest = self._clock.now() - _YOUNG
+        try:
+            found = self._client.list(PODS, namespace=owner.namespace, label_selector=owner.selector, type=Pod).items
+            self.consider([pod for pod in found if _was_created_after(pod, oldest)])
+        except BerthError as error:
+            _LOG.warning(
+                telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "refused pods", telemetry.KEY_ERROR: str(error)}
+            )
+
+    def consider(self, pods: Iterable[Pod]) -> None:
+        """Record an event on each pod that a Reservation with a free place names and its template refuses."""
+        pairs = ((reservation, pod) for pod in pods if _may_be_told(pod) for reservation in self._cache.candidates(pod))
+        for reservation, pod in islice(pairs, _MOST_COMPARED):
+            with suppress(InputError):  # an odd quantity or time: there is nothing sure to say
+                self._compare(reservation, pod)
+
+    def _next_due(self) -> _Owner | None:
+        now = self._clock.monotonic()
+        with self._lock:
+            owner = next((one for one, times in self._due.items() if times[0] <= now), None)
+            if owner is not None:
+                times = self._due.pop(owner)[1:]
+                if times:
+                    self._due[owner] = times
+            return owner
+
+    def _compare(self, reservation: Reservation, pod: Pod) -> None:
+        made = parse_timestamp(reservation.metadata.creation_timestamp or "")
+        if not pod.spec.node_name or _was_created_after(pod, made):
+            told = (pod.metadata.uid, reservation.metadata.uid)
+            with self._lock:
+                known = told in self._told
+            why = "" if known else self._why_refused(reservation, pod)
+            if why and self._may_tell(pod.metadata.namespace):
+                self._tell(reservation, pod, why)
+
+    def _why_refused(self, reservation: Reservation, pod: Pod) -> str:
+        slots = self._cache.told_status(reservation).slots
+        held = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
+        return why_not_fitting(reservation, pod, held)
+
+    def _may_tell(self, namespace: str) -> bool:
+        """Count an event of a namespace, or return False where it has had its share of the last minute."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for known in [one for one, times in self._told_at.items() if now - times[-1] >= _MINUTE_SECONDS]:
+                del self._told_at[known]
+            times = self._told_at.setdefault(namespace, deque(maxlen=_TOLD_A_MINUTE))
+            if len(times) == _TOLD_A_MINUTE and now - times[0] < _MINUTE_SECONDS:
+                return False
+            times.append(now)
+            return True
+
+    def _tell(self, reservation: Reservation, pod: Pod, why: str) -> None:
+        meta = pod.metadata
+        with self._lock:
+            self._told[meta.uid, reservation.metadata.uid] = None
+            while len(self._told) > _MOST_TOLD:
+                self._told.popitem(last=False)
+        regarding = ObjectReference(
+            api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
+        )
+        message = f"the Reservation {reservation.metadata.name} is for this pod, but its template does not fit: {why}"
+        self._announcer.tell(Announcement(regarding, "Warning", TEMPLATE_DIFFERS, message))
+
+
+def _may_be_told(pod: Pod) -> bool:
+    meta = pod.metadata
+    return not (pod.is_terminating or pod.is_terminal or meta.unreadable or RESERVATION_LABEL in meta.labels)
+
+
+def _was_created_after(pod: Pod, moment: datetime) -> bool:
+    created = pod.metadata.creation_timestamp
+    return created is not None and parse_timestamp(created) >= moment

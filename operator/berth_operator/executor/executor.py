@@ -1,0 +1,442 @@
+"""Owns carrying out actions: each is one or two calls to the API server, whose answers go into the cache at once.
+
+It decides nothing; what fails is raised, and the Reservation is looked at again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, assert_never
+
+import msgspec
+import structlog
+
+from berth_core.clock import Clock, parse_timestamp
+from berth_core.errors import PermanentError, RetryableError
+from berth_core.objects import Pod
+from berth_core.reservations import (
+    API_VERSION,
+    KIND,
+    ObjectReference,
+    Reservation,
+    ReservationReason,
+    ReservationStatus,
+    ReservationTask,
+    expires_at,
+)
+from berth_kube.client import KubeClient
+from berth_kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidObjectError,
+    NotFoundError,
+    RefusedError,
+)
+from berth_kube.resources import PODS, RESERVATIONS
+from berth_operator import metrics, telemetry
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.pods import reservation_uid
+from berth_operator.cache.reservations import read_reservation
+from berth_operator.cache.slot_matching import Openings
+from berth_operator.executor.events import Announcement, Announcer
+from berth_operator.executor.priority_classes import Priorities
+from berth_operator.executor.probe import Prover
+from berth_operator.executor.quota_admission import Validator
+from berth_operator.reconcile import manifests, pod_patches
+from berth_operator.reconcile.actions import (
+    Action,
+    AssignSlot,
+    Collect,
+    CreatePlaceholder,
+    DeletePlaceholder,
+    ExtendHandover,
+    Finish,
+    LookAtNode,
+    Nominate,
+    Probe,
+    Release,
+    ShortenPlaceholder,
+    SucceedPlaceholder,
+    Ungate,
+    Validate,
+)
+from berth_operator.reconcile.observation import Assignment, Verdict, holds_our_gate, is_at_same_step
+from berth_operator.reconcile.status import NEVER_EXPIRES, EventType, describe_transition, warn_of_endless_hold
+from berth_operator.settings import OperatorSettings
+
+_LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
+"""The API server takes no longer activeDeadlineSeconds: 68 years."""
+_TRIES: Final = 8
+"""How often a patch is built anew after another writer came in between; then the hand-over is looked at again."""
+_QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
+
+_LOG = structlog.get_logger(__name__)
+
+
+class LeaseLostError(RetryableError):
+    """This replica may not act any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Those that a part of the work is left to, and what all of them know and call."""
+
+    client: KubeClient
+    cache: Cache
+    prover: Prover
+    priorities: Priorities
+    validator: Validator
+    announcer: Announcer
+
+
+class Performer:
+    """Carries out the actions on one Reservation at a time."""
+
+    def __init__(self, crew: Crew, settings: OperatorSettings, clock: Clock, leads: Callable[[], bool]) -> None:
+        """`leads` tells whether this replica may act."""
+        self._client = crew.client
+        self._cache = crew.cache
+        self._prover = crew.prover
+        self._priorities = crew.priorities
+        self._validator = crew.validator
+        self._announcer = crew.announcer
+        self._openings = Openings(crew.cache)
+        self._settings = settings
+        self._clock = clock
+        self._leads = leads
+
+    def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
+        """Replace the status where it differs, or is not ours any more, and tell a change of phase as an event."""
+        uid, reign = reservation.metadata.uid, self._cache.reign
+        is_forged = self._cache.is_forged(uid)
+        if status == reservation.status and not is_forged:
+            self._cache.put_written(uid, status, reign)
+            return
+        self._require_lease()
+        if is_forged:
+            _LOG.warning(telemetry.STATUS_CORRECTED, **{telemetry.KEY_RESERVATION: reservation.key})
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": reservation.metadata.uid},
+            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
+        ]
+        try:
+            body = self._client.json_patch(
+                RESERVATIONS,
+                reservation.metadata.name,
+                operations,
+                namespace=reservation.metadata.namespace,
+                subresource="status",
+            )
+        except NotFoundError:
+            self._cache.remove_reservation(reservation.metadata.uid)
+            raise
+        stored = read_reservation(body)
+        self._cache.put_written(uid, stored.status, reign, stored)
+        self._announce(reservation, status)
+        warning = warn_of_endless_hold(reservation)
+        if warning:
+            self._record(reservation, "Warning", NEVER_EXPIRES, warning)
+
+    def _announce(self, reservation: Reservation, status: ReservationStatus) -> None:
+        """Log and record a change of phase."""
+        if status.state is None:
+            return
+        told = describe_transition(reservation.status.state, status.state)
+        if told is None:
+            return
+        metrics.PHASE_CHANGES.labels(phase=status.state.phase.value, reason=status.state.reason).inc()
+        _LOG.info(
+            telemetry.PHASE_CHANGED,
+            **{
+                telemetry.KEY_RESERVATION: reservation.key,
+                telemetry.KEY_PHASE: status.state.phase.value,
+                telemetry.KEY_REASON: status.state.reason,
+                telemetry.KEY_MESSAGE: status.state.message,
+            },
+        )
+        self._record(reservation, *told)
+
+    def _record(self, reservation: Reservation, type_: EventType, reason: str, message: str) -> None:
+        """Have an event about a Reservation written."""
+        self._announcer.tell(Announcement(_reference(reservation), type_, reason, message))
+
+    def perform(self, reservation: Reservation, actions: Sequence[Action]) -> None:
+        """Carry out actions in order; what the API server refuses is raised at the end and only stops its pod's others.
+
+        Raises at once where it does not answer, and LeaseLostError where another replica may act by now.
+        """
+        refused: PermanentError | None = None
+        left_alone: set[str] = set()
+        for action in actions:
+            pod_uid = _pod_uid(action)
+            if pod_uid and pod_uid in left_alone:
+                continue
+            self._require_lease()
+            try:
+                self._perform_one(reservation, action)
+            except PermanentError as error:
+                refused = refused or error
+                left_alone.add(pod_uid)
+                continue
+            metrics.ACTIONS.labels(action=type(action).__name__).inc()
+            _LOG.debug(
+                telemetry.ACTION,
+                **{telemetry.KEY_ACTION: type(action).__name__, telemetry.KEY_RESERVATION: reservation.key},
+            )
+        if refused is not None:
+            raise refused
+
+    def _require_lease(self) -> None:
+        if not self._leads():
+            raise LeaseLostError("the lease was lost; another replica goes on")
+
+    def _perform_one(self, reservation: Reservation, action: Action) -> None:
+        match action:
+            case Validate():
+                self._validate(reservation)
+            case CreatePlaceholder() | SucceedPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
+                self._change_placeholder(reservation, action)
+            case AssignSlot(pod, assignment):
+                self._patch_pod(pod, lambda as_is: pod_patches.build_assignment(as_is, assignment, reservation))
+            case ExtendHandover(pod, assignment):
+                self._patch_pod(pod, lambda as_is: pod_patches.build_extension(as_is, assignment))
+            case Nominate(pod, node):
+                self._nominate(pod, node)
+            case Ungate(pod):
+                self._patch_pod(pod, pod_patches.build_ungating)
+            case Finish(pod):
+                self._patch_pod(pod, pod_patches.build_unlabelling)
+            case Release(pod, elsewhere):
+                self.release(pod, elsewhere=elsewhere)
+            case LookAtNode(node):
+                self._survey(reservation, node)
+            case Probe():
+                self._prover.prove(reservation)
+            case Collect():
+                self._collect(reservation)
+            case _:
+                assert_never(action)
+
+    # --- placeholders
+
+    def _change_placeholder(
+        self,
+        reservation: Reservation,
+        action: CreatePlaceholder | SucceedPlaceholder | ShortenPlaceholder | DeletePlaceholder,
+    ) -> None:
+        match action:
+            case CreatePlaceholder(task, index):
+                self._create_placeholder(reservation, task, index)
+            case SucceedPlaceholder(task, placeholder, assignment):
+                self._succeed(reservation, task, placeholder, assignment)
+            case ShortenPlaceholder(placeholder, seconds):
+                self._patch_pod(placeholder, lambda as_is: pod_patches.build_shortening(as_is, seconds))
+            case DeletePlaceholder(placeholder, at_once, for_owner):
+                self.delete_placeholder(placeholder, at_once=at_once, for_owner=for_owner)
+            case _:
+                assert_never(action)
+
+    def _validate(self, reservation: Reservation) -> None:
+        """Have a new Reservation judged, by the API server and by what its namespace may hold."""
+        uid = reservation.metadata.uid
+        self._cache.put_verdict(uid, self._validator.judge(reservation))
+        if self._cache.reservation(uid) is None:
+            self._validator.forget(uid)  # that it is gone was heard before it was counted in
+
+    def _create_placeholder(
+        self,
+        reservation: Reservation,
+        task: ReservationTask,
+        index: int,
+        change: Callable[[manifests.Body], manifests.Body] = lambda body: body,
+    ) -> None:
+        """Create the pod that holds one slot, its body changed; one that is there already is taken as it is."""
+        priority = manifests.placeholder_priority(self._priorities.of(task.template.spec))
+        body = manifests.build_placeholder(
+            reservation,
+            task,
+            index,
+            priority=priority,
+            deadline_seconds=self._deadline_seconds(reservation),
+            settings=self._settings.placeholders,
+            barred_nodes=None if self._settings.limits.control_plane_nodes else self._cache.barred_nodes(),
+        )
+        body = change(body)
+        namespace = self._settings.placeholders.namespace
+        self._priorities.ensure(priority)
+        try:
+            pod = self._client.create(PODS, body, namespace=namespace, type=Pod)
+        except AlreadyExistsError:
+            pod = self._client.get(PODS, body["metadata"]["name"], namespace=namespace, type=Pod)
+        except (InvalidObjectError, RefusedError) as error:
+            self._cache.put_verdict(
+                reservation.metadata.uid, Verdict(ReservationReason.INVALID, f"task {task.name}: {error.message}")
+            )
+            return
+        except ForbiddenError as error:
+            if not any(words in error.message for words in _QUOTA_WORDS):
+                self._priorities.forget(priority)  # it may be our own class that is gone
+                raise
+            self._cache.put_verdict(
+                reservation.metadata.uid, Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {error.message}")
+            )
+            return
+        self._cache.put_placeholder(pod)
+
+    def _succeed(
+        self, reservation: Reservation, task: ReservationTask, placeholder: Pod, assignment: Assignment
+    ) -> None:
+        """Create the placeholder that is to take the place of another."""
+        self._create_placeholder(
+            reservation,
+            task,
+            assignment.index,
+            lambda body: manifests.build_successor(body, reservation, assignment, placeholder.metadata.uid),
+        )
+
+    def _deadline_seconds(self, reservation: Reservation) -> int | None:
+        """Return after how many seconds the kubelet ends a placeholder made now."""
+        expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+        if expiry is None:
+            return None
+        left = (expiry - self._now()).total_seconds()
+        return min(int(left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
+
+    def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False, for_owner: bool = False) -> None:
+        """Delete a placeholder, and no other pod of its name; `at_once` without waiting for a kubelet.
+
+        Unless it makes way `for_owner`, the time for which it ran is counted as wasted.
+        """
+        try:
+            self._client.delete(
+                PODS,
+                placeholder.metadata.name,
+                namespace=placeholder.metadata.namespace,
+                uid=placeholder.metadata.uid,
+                grace_seconds=0 if at_once else None,
+            )
+        except NotFoundError:
+            self._cache.remove_placeholder(placeholder)
+        else:
+            if not for_owner and not placeholder.is_terminating and placeholder.status.start_time:
+                held = (self._now() - parse_timestamp(placeholder.status.start_time)).total_seconds()
+                metrics.WASTED_SECONDS.inc(max(0.0, held))
+
+    # --- owner pods
+
+    def _nominate(self, pod: Pod, node: str | None) -> None:
+        """Set or clear the node that the scheduler tries first."""
+        try:
+            patched = self._client.merge_patch(
+                PODS,
+                pod.metadata.name,
+                {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}},
+                namespace=pod.metadata.namespace,
+                subresource="status",
+                type=Pod,
+            )
+        except NotFoundError:
+            self._cache.remove_pod(pod)
+            return
+        self._cache.put_pod(patched)
+
+    def release(self, pod: Pod, *, elsewhere: bool = False) -> None:
+        """Let a pod be scheduled as ever: a nomination of ours goes first, as the note tells that it is ours.
+
+        `elsewhere`: one that is gated is sent to another Reservation instead, if one has a slot for it.
+        """
+        other = self._openings.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
+        if other is not None:
+            self._patch_pod(pod, lambda as_is: pod_patches.build_move(as_is, other.metadata.uid))
+            return
+        assignment = Assignment.from_pod(pod)
+        nominated_by_us = assignment is not None and pod.status.nominated_node_name == assignment.node
+        if nominated_by_us and not pod.spec.node_name:
+            self._nominate(pod, None)
+        self._patch_pod(pod, pod_patches.build_release)
+
+    def _patch_pod(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> None:
+        """Patch a pod in a hand-over as it is by now; one that is gone is forgotten.
+
+        Where another writer came in between, the patch is built anew for the pod as it is then. If that is at another
+        step of its hand-over, it is left as it is, and what to do is decided anew.
+        """
+        try:
+            patched = self._patched(pod, build)
+        except NotFoundError:
+            patched = None
+        if patched is None:
+            self._cache.remove_pod(pod)
+        else:
+            self._cache.put_pod(patched)
+
+    def _patched(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> Pod | None:
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        as_is = pod
+        for tries_left in reversed(range(_TRIES)):
+            operations = build(as_is)
+            if not operations:
+                break
+            try:
+                return self._client.json_patch(PODS, name, operations, namespace=namespace, type=Pod)
+            except (ConflictError, InvalidObjectError):
+                found = find_pod(self._client, as_is)
+                if found is None:
+                    return None
+                if not tries_left or found.metadata.resource_version == as_is.metadata.resource_version:
+                    raise  # the pod has not changed: the patch itself is refused
+                as_is = found
+            if not is_at_same_step(pod, as_is):
+                break
+        return as_is
+
+    # --- the rest
+
+    def _survey(self, reservation: Reservation, node: str) -> None:
+        """Ask which pods are on a node."""
+        listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod)
+        self._cache.put_pods_of_node(node, listed.items, asked_by=reservation.metadata.uid)
+
+    def _collect(self, reservation: Reservation) -> None:
+        try:
+            self._client.delete(
+                RESERVATIONS,
+                reservation.metadata.name,
+                namespace=reservation.metadata.namespace,
+                uid=reservation.metadata.uid,
+            )
+        except NotFoundError:
+            pass
+        else:
+            _LOG.info(telemetry.COLLECTED, **{telemetry.KEY_RESERVATION: reservation.key})
+        self._cache.remove_reservation(reservation.metadata.uid)
+
+    def _now(self) -> datetime:
+        return self._clock.now()
+
+
+def find_pod(client: KubeClient, pod: Pod) -> Pod | None:
+    """Return a pod as it is by now, None where it is gone; the account may list pods, and not get them one by one."""
+    name, namespace = pod.metadata.name, pod.metadata.namespace
+    listed = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)
+    return next((one for one in listed.items if one.metadata.uid == pod.metadata.uid), None)
+
+
+def _pod_uid(action: Action) -> str:
+    """Return the uid of the pod that an action is about, "" where it is about none."""
+    match action:
+        case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
+            return pod.metadata.uid
+        case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
+            return pod.metadata.uid
+        case Validate() | CreatePlaceholder() | SucceedPlaceholder() | LookAtNode() | Probe() | Collect():
+            return ""
+        case _:
+            assert_never(action)
+
+
+def _reference(reservation: Reservation) -> ObjectReference:
+    """Return the reference by which `kubectl describe` finds a Reservation's events."""
+    meta = reservation.metadata
+    return ObjectReference(api_version=API_VERSION, kind=KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid)

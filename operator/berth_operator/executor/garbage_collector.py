@@ -1,0 +1,201 @@
+"""Owns the pass that compares everything with the API from scratch: what was missed is caught here.
+
+It does not decide about a Reservation: it queues what has to be looked at.
+"""
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from berth_core.errors import PermanentError
+from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL, RESERVATION_NAME_ANNOTATION
+from berth_core.objects import ObjectMeta, Pod, SchedulingGate
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import PODS, RESERVATIONS
+from berth_operator import metrics, telemetry
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.reservations import read_reservation
+from berth_operator.executor.executor import Performer
+from berth_operator.executor.guards import FenceKeeper
+from berth_operator.executor.priority_classes import Priorities
+from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.reconcile.observation import holds_our_gate
+from berth_operator.workqueue import STRAYS_KEY, Key, KeyKind
+
+_ONE_BY_ONE: Final = 20
+"""Up to so many Reservations that are news are read each by itself."""
+
+_TURNS: Final = 4
+"""So many sweeps look at every Reservation once."""
+
+_LOG = structlog.get_logger(__name__)
+
+
+class _Sketch(msgspec.Struct, frozen=True):
+    """Of a Reservation only what tells whether it is news."""
+
+    metadata: ObjectMeta
+
+
+def list_reservations(client: KubeClient, cache: Cache) -> None:
+    """Take in all Reservations as they are now, also those that cannot be read; reads in full only what is news."""
+    listing = client.list(RESERVATIONS, type=_Sketch)
+    news = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
+    if len(news) > _ONE_BY_ONE:
+        whole = client.list(RESERVATIONS)
+        cache.replace_reservations([read_reservation(body) for body in whole.items], whole.resource_version)
+        return
+    for meta in news:
+        try:
+            body = client.get(RESERVATIONS, meta.name, namespace=meta.namespace)
+        except NotFoundError:
+            continue
+        cache.put_reservation(read_reservation(body))
+    cache.keep_reservations({item.metadata.uid for item in listing.items}, listing.resource_version)
+
+
+def _is_known(cache: Cache, meta: ObjectMeta) -> bool:
+    return cache.knows_reservation(meta.uid, meta.resource_version)
+
+
+class Sweep:
+    """Checks the invariants: nothing of ours is left where nothing needs it."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        cache: Cache,
+        scope: WebhookScope,
+        priorities: Priorities,
+        fences: FenceKeeper,
+        enqueue: Callable[[Key], None],
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._scope = scope
+        self._priorities = priorities
+        self._fences = fences
+        self._enqueue = enqueue
+        self._turn = 0
+
+    def run(self, *, everything: bool = True) -> None:
+        """Do one pass: Reservations, pods without one, guards and fences, the webhook's registration, priority classes.
+
+        Of the Reservations whose versions are known a quarter is looked at, each time another one, unless `everything`
+        is to be: who has just begun to lead knows of nothing that was done. Those that lack something come first.
+        """
+        started = time.monotonic()
+        list_reservations(self._client, self._cache)
+        self._turn = (self._turn + 1) % _TURNS
+        for uid in sorted(self._cache.named_uids(), key=self._cache.has_all_its_pods):
+            if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
+                self._enqueue(Key(KeyKind.RESERVATION, uid))
+        self._enqueue(STRAYS_KEY)
+        for node in self._cache.nodes_of_interest() | self._fences.find():
+            self._enqueue(Key(KeyKind.NODE, node))
+        self._scope.refresh()
+        if not self._cache.live_namespaces():
+            self._priorities.collect()
+        for state, count in self._cache.count_slots().items():
+            metrics.SLOTS.labels(state=state.value).set(count)
+        _LOG.debug(telemetry.SWEEP_DONE, **{telemetry.KEY_SECONDS: round(time.monotonic() - started, 3)})
+
+
+# --- orphans ---------------------------------------------------------------------------------------------------------
+# Releasing what belongs to no Reservation: placeholders and labelled pods of one that is gone, stray gates.
+
+
+class _Gates(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of a pod's spec that keeps it back."""
+
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+
+class _GatedPod(msgspec.Struct, frozen=True):
+    """Of a pod only what tells whether our gate is on it: many may be pending, and hardly one has it."""
+
+    metadata: ObjectMeta
+    spec: _Gates = _Gates()
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether our gate is on it."""
+        return any(gate.name == HANDOVER_GATE for gate in self.spec.scheduling_gates)
+
+
+class OrphanKeeper:
+    """Lets go of pods whose Reservation is gone, after asking the API server whether it really is."""
+
+    def __init__(self, client: KubeClient, cache: Cache, performer: Performer) -> None:
+        self._client = client
+        self._cache = cache
+        self._performer = performer
+
+    def release(self, uid: str) -> None:
+        """Release what names a Reservation that is unknown; raises the first error after trying them all.
+
+        Placeholders go at once, as they hold a place for nobody: on a node that is gone no kubelet would end them.
+        """
+        placeholders, owners = self._cache.belongings(uid)
+        if not placeholders and not owners:
+            return
+        if self._exists(uid, placeholders, owners):
+            list_reservations(self._client, self._cache)
+            return
+        kept_back = [pod for pod in owners if not pod.is_terminating]
+        self._try_all(lambda pod: self._performer.delete_placeholder(pod, at_once=True), list(placeholders))
+        self._try_all(lambda pod: self._performer.release(pod, elsewhere=True), kept_back)
+        if placeholders or kept_back:
+            count = len(placeholders) + len(kept_back)
+            _LOG.info(telemetry.ORPHAN_RELEASED, **{telemetry.KEY_UID: uid, telemetry.KEY_COUNT: count})
+
+    def release_stray_gates(self) -> None:
+        """Take our gate off pods that carry it without the label, which no Reservation will ever look at."""
+        waiting = self._client.list(
+            PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
+        ).items
+        self._try_all(self._performer.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
+
+    def _read(self, found: _GatedPod) -> Sequence[Pod]:
+        """Return a pod in full if it is still without the label and not on its way out; nothing otherwise."""
+        listed = self._client.list(
+            PODS,
+            namespace=found.metadata.namespace,
+            field_selector=f"metadata.name={found.metadata.name}",
+            type=Pod,
+        )
+        same = (pod for pod in listed.items if pod.metadata.uid == found.metadata.uid and not pod.is_terminating)
+        return [pod for pod in same if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
+
+    def _try_all(self, act: Callable[[Pod], None], pods: list[Pod]) -> None:
+        """Act on every pod; one that is refused does not keep the others back."""
+        first: PermanentError | None = None
+        for pod in pods:
+            try:
+                act(pod)
+            except PermanentError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _exists(self, uid: str, placeholders: tuple[Pod, ...], owners: tuple[Pod, ...]) -> bool:
+        """Tell whether the API server has a Reservation of this uid in the namespaces that it could be in."""
+        named = {pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "") for pod in placeholders}
+        for key in named - {""}:
+            namespace, _, name = key.partition("/")
+            try:
+                body = self._client.get(RESERVATIONS, name or "-", namespace=namespace or "default")
+            except NotFoundError:
+                continue
+            if body["metadata"]["uid"] == uid:
+                return True
+        return any(
+            item["metadata"]["uid"] == uid
+            for namespace in {pod.metadata.namespace for pod in owners}
+            for item in self._client.list(RESERVATIONS, namespace=namespace).items
+        )

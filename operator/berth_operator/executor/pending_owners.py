@@ -1,0 +1,128 @@
+"""Owns finding pods that were waiting for a place before their Reservation had one, and so could not be gated.
+
+It does not give them a slot: `decisions.reconcile` does, as it does for gated pods.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from berth_core.errors import BerthError
+from berth_core.labels import RESERVATION_LABEL
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, SlotState
+from berth_kube.client import KubeClient
+from berth_kube.resources import PODS
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.reservations import OwnerIndex, age_order
+from berth_operator.reconcile.observation import choose_task
+from berth_operator.workqueue import WAITING_KEY, Key
+
+_PAUSE_SECONDS: Final = 1.0
+"""Between two looks, however many Reservations ask for one."""
+_MOST_NAMESPACES: Final = 5
+_WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
+
+
+class Seeker:
+    """Looks once through all pods that have no node, for all Reservations that asked; thread-safe."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        cache: Cache,
+        enqueue: Callable[[Key, float], None],
+        consider: Callable[[Iterable[Pod]], None] = lambda _: None,
+    ) -> None:
+        """`consider` hears of the pods that wait and get no place."""
+        self._client = client
+        self._consider = consider
+        self._cache = cache
+        self._enqueue = enqueue
+        self._lock = threading.Lock()
+        self._asking: set[str] = set()
+        self._looked_at = 0.0
+
+    def ask(self, uid: str) -> None:
+        """Have a Reservation's waiting pods looked for soon."""
+        with self._lock:
+            self._asking.add(uid)
+            pause = self._looked_at + _PAUSE_SECONDS - time.monotonic()
+        self._enqueue(WAITING_KEY, max(0.0, pause))
+
+    def ask_for_all(self) -> None:
+        """Have waiting pods looked for, for every Reservation that has a slot to give."""
+        for reservation in self._cache.reservations():
+            if reservation.is_live and any(slot.state is SlotState.HELD for slot in reservation.status.slots):
+                self.ask(reservation.metadata.uid)
+
+    def look(self) -> None:
+        """Look for the pods of every Reservation that asked; those whose pods no scheduler has judged yet ask again."""
+        with self._lock:
+            asking, self._asking = self._asking, set()
+            self._looked_at = time.monotonic()
+        known = [r for r in map(self._cache.reservation, asking) if r is not None and r.is_live]
+        if not known:
+            return
+        try:
+            waiting = self._list_waiting({reservation.metadata.namespace for reservation in known})
+        except BerthError:
+            with self._lock:
+                self._asking |= asking
+            raise
+        found, unjudged = share_out(known, waiting)
+        for reservation in known:
+            self._cache.put_waiting(reservation.metadata.uid, found.get(reservation.metadata.uid, ()))
+        for uid in unjudged:
+            self.ask(uid)
+        served = {pod.metadata.uid for pods in found.values() for pod in pods}
+        self._consider(pod for pod in waiting if pod.metadata.uid not in served)
+
+    def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
+        """Return the pods without a node of some namespaces; of all at once where one by one would be too many."""
+        places = sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
+        unsent = f"!{RESERVATION_LABEL}"
+        listings = (
+            self._client.list(PODS, namespace=place, field_selector=_WITHOUT_NODE, label_selector=unsent, type=Pod)
+            for place in places
+        )
+        return tuple(pod for listing in listings for pod in listing.items)
+
+
+def share_out(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], set[str]]:
+    """Return by uid which Reservation gets which waiting pods, the oldest first, and which are to look again.
+
+    A pod waits if the scheduler has found no place for it; one that it has not looked at may still find one.
+    """
+    if not pods:
+        return {}, set()
+    index = OwnerIndex(reservations)
+    free: dict[str, Counter[str]] = {}
+    found: dict[str, list[Pod]] = {}
+    unjudged: set[str] = set()
+    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
+        if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
+            continue
+        for reservation in sorted(index.candidates(pod), key=age_order):
+            uid = reservation.metadata.uid
+            if uid not in free:
+                free[uid] = Counter(s.task for s in reservation.status.slots if s.state is SlotState.HELD)
+            task = choose_task(reservation, pod, free[uid])
+            if task is None:
+                continue
+            if not is_unschedulable(pod):
+                unjudged.add(uid)
+                continue
+            free[uid][task.name] -= 1
+            found.setdefault(uid, []).append(pod)
+            break
+    return found, unjudged
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """Tell whether the scheduler has looked at a pod and found no place."""
+    return any(
+        c.type == "PodScheduled" and c.status == "False" and c.reason == "Unschedulable" for c in pod.status.conditions
+    )

@@ -1,0 +1,64 @@
+"""Owns the priorities of placeholders: what a template's class is worth, and our own classes, made and collected.
+
+It does not own when a placeholder is made, nor what it looks like (`manifests`).
+"""
+
+import structlog
+
+from berth_core.names import priority_class_name
+from berth_core.objects import PodSpec, PriorityClass
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, NotFoundError
+from berth_kube.resources import PRIORITY_CLASSES
+from berth_operator import telemetry
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.reconcile import manifests
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Priorities:
+    """Looks classes up in what a watch has told; asks the API server only about what is not there."""
+
+    def __init__(self, client: KubeClient, rules: ClusterRules) -> None:
+        self._client = client
+        self._rules = rules
+
+    def of(self, spec: PodSpec) -> int:
+        """Return the priority that a pod of a spec would have; raises NotFoundError for an unknown class."""
+        name = spec.priority_class_name
+        if not name:
+            default = self._rules.default_class()
+            return default.value if default else 0
+        known = self._rules.classes.get(name)
+        if known is None:
+            known = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
+            self._rules.classes.put(known)
+        return known.value
+
+    def ensure(self, value: int) -> None:
+        """Create the placeholders' class of a value where it is missing."""
+        name = priority_class_name(value)
+        if self._rules.classes.get(name) is not None:
+            return
+        body = manifests.build_priority_class(value)
+        try:
+            made = self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
+        except AlreadyExistsError:
+            made = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
+        self._rules.classes.put(made)
+
+    def forget(self, value: int) -> None:
+        """Take back that the class of a value exists; the next placeholder makes it again."""
+        self._rules.classes.forget(priority_class_name(value))
+
+    def collect(self) -> None:
+        """Delete all of the placeholders' classes, for a time when no Reservation is live."""
+        for name in self._rules.managed_classes():
+            try:
+                self._client.delete(PRIORITY_CLASSES, name)
+            except NotFoundError:
+                pass
+            else:
+                _LOG.info(telemetry.CLASS_COLLECTED, **{telemetry.KEY_NAME: name})
+            self._rules.classes.forget(name)

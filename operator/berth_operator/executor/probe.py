@@ -1,0 +1,201 @@
+"""Owns the proof that the hand-over path works: a dry-run pod that comes back gated, asked for again and again.
+
+It does not own what is written of it (`decisions.conditions`) nor the answer (`webhook.admission`).
+
+Each Reservation is proven once, for its path has parts of its own: its namespace in the webhook's registration, and
+that whoever answers has heard of it. As replicas hear of Reservations in order, a probe for one speaks for all that are
+no newer and whose namespaces were registered. What all share, that the API server reaches the webhook and trusts it, is
+proven every two seconds by the probe of the newest that is not proven yet, else of each in turn. A probe that fails is
+repeated with the registration mended; failing again it stands for all, until probes come back gated again.
+"""
+
+import bisect
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from berth_core.errors import BerthError, RetryableError
+from berth_core.labels import RESERVATION_LABEL
+from berth_core.objects import Pod
+from berth_core.reservations import Reservation, SlotState
+from berth_kube.client import KubeClient
+from berth_kube.errors import KubeError
+from berth_kube.resources import PODS
+from berth_operator import metrics, telemetry
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.reservations import version_of
+from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.reconcile import manifests
+from berth_operator.reconcile.observation import ProbeResult, holds_our_gate
+from berth_operator.settings import PlaceholderSettings
+
+_PROVE_SECONDS: Final = 2.0
+_DOUBT_SECONDS: Final = 0.3
+"""Until the next probe while the last one failed, or while one that came back gated is the first again."""
+_UNPROVEN_SECONDS: Final = 0.5
+"""Until the next probe while Reservations are not proven yet: it speaks for all of them at once."""
+_HEARD_SECONDS: Final = 0.1
+_TRIES: Final = 2
+"""So many probes in a row decide that the path is broken, or works again."""
+
+GATED: Final = "a dry-run pod came back gated"
+NOT_GATED: Final = "a dry-run pod came back without the gate; is the webhook up?"
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Prover:
+    """Proves the path of one Reservation when told, and that of all again and again; thread-safe."""
+
+    def __init__(self, client: KubeClient, cache: Cache, scope: WebhookScope, settings: PlaceholderSettings) -> None:
+        self._client = client
+        self._cache = cache
+        self._scope = scope
+        self._settings = settings
+        self._hurry = threading.Event()
+        self._stop = threading.Event()
+        self._last_uid = ""
+        self._in_a_row = 0
+        self._gated_last = False
+        self._on_change: Callable[[], None] = lambda: None
+
+    @property
+    def proven(self) -> bool:
+        """Tell whether the last probe of this process came back gated."""
+        return self._gated_last
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have a listener told when `proven` changes."""
+        self._on_change = listener
+
+    def prove(self, reservation: Reservation) -> None:
+        """Probe for a Reservation and keep how it ended; raises what the API server says instead of an answer."""
+        try:
+            self._scope.ensure(reservation.metadata.namespace)
+            gated = self._probe(reservation) or self._probe_later(reservation)
+        except KubeError as error:
+            self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=False, message=str(error)))
+            raise
+        self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=gated, message=GATED if gated else NOT_GATED))
+        if gated and not self._gated_last:
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Have the path proven anew soon."""
+        self._hurry.set()
+
+    def stop(self) -> None:
+        """Have `run` end soon."""
+        self._stop.set()
+        self._hurry.set()
+
+    def run(self, leads: Callable[[], bool]) -> None:
+        """Prove the path again and again while this replica leads, until stopped."""
+        while not self._stop.is_set():
+            if not leads():
+                self.forget()
+                self._stop.wait(_DOUBT_SECONDS)
+                continue
+            self.prove_path()
+            self._hurry.wait(self._pause_seconds())
+            self._hurry.clear()
+
+    def forget(self) -> None:
+        """Know nothing of the path, as a replica that does not lead."""
+        self._last_uid, self._in_a_row = "", 0
+        self._tell(gated=False)
+        self._cache.put_path(None)
+
+    def prove_path(self) -> None:
+        """Probe for the next Reservation in turn, and decide for all where so many probes in a row say the same."""
+        reservation = self._newest_unproven() or self._next()
+        if reservation is None:
+            return
+        try:
+            gated, text = self._probe(reservation), ""
+        except RetryableError:
+            return  # it is not known; what an API server that does not answer holds cannot be changed anyway
+        except BerthError as error:
+            gated, text = False, str(error)
+        self._in_a_row = self._in_a_row + 1 if gated is self._gated_last else 1
+        self._tell(gated=gated)
+        if not gated:
+            self._mend()
+        known = self._cache.path()
+        if known is None and gated:
+            self._decide(ProbeResult(gated=True, message=GATED, of_path=True))
+        elif self._in_a_row >= _TRIES and (known is None or known.gated is not gated):
+            self._decide(ProbeResult(gated=gated, message=GATED if gated else text or NOT_GATED, of_path=True))
+
+    def _pause_seconds(self) -> float:
+        """Return for how long nothing is to be proven: shorter while there are Reservations that are not yet."""
+        if not self._is_settled():
+            return _DOUBT_SECONDS
+        return _UNPROVEN_SECONDS if self._newest_unproven() is not None else _PROVE_SECONDS
+
+    def _is_settled(self) -> bool:
+        """Tell whether the last probes agree with what is known of the path."""
+        known = self._cache.path()
+        return self._gated_last and known is not None and known.gated
+
+    def _decide(self, result: ProbeResult) -> None:
+        self._cache.put_path(result)
+        metrics.PATH_PROVEN.set(int(result.gated))
+        tell = _LOG.info if result.gated else _LOG.warning
+        tell(
+            telemetry.PATH_PROVEN if result.gated else telemetry.PATH_BROKEN, **{telemetry.KEY_MESSAGE: result.message}
+        )
+
+    def _tell(self, *, gated: bool) -> None:
+        changed, self._gated_last = gated is not self._gated_last, gated
+        if changed:
+            self._on_change()
+
+    def _mend(self) -> None:
+        """Put the registration right, which somebody may have changed or deleted."""
+        try:
+            self._scope.refresh()
+        except BerthError as error:
+            _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "register", telemetry.KEY_ERROR: str(error)})
+
+    def _newest_unproven(self) -> Reservation | None:
+        """Return the Reservation whose probe speaks for most of those that are not proven, None where all are.
+
+        Those whose namespace is not registered yet wait until it is.
+        """
+        registered = self._scope.registered
+        waiting = (one for one in self._cache.unproven() if one.metadata.namespace in registered)
+        return max(waiting, key=lambda one: version_of(one.metadata), default=None)
+
+    def _next(self) -> Reservation | None:
+        """Return the next live Reservation in turn, of those with a slot to hand over if any has; None without one.
+
+        Those that have none yet are to find the proof fresh when they have.
+        """
+        live = {r.metadata.uid: r for r in self._cache.reservations() if r.is_live}
+        if not live:
+            return None
+        uids = sorted(uid for uid, one in live.items() if _offers_slot(one)) or sorted(live)
+        self._last_uid = uids[bisect.bisect_right(uids, self._last_uid) % len(uids)]
+        return live[self._last_uid]
+
+    def _probe_later(self, reservation: Reservation) -> bool:
+        """Probe once more when another replica has had the time to hear of the Reservation."""
+        self._stop.wait(_HEARD_SECONDS)
+        return self._probe(reservation)
+
+    def _probe(self, reservation: Reservation) -> bool:
+        """Tell whether a dry-run pod comes back gated for a Reservation."""
+        registered = self._scope.registered
+        body = manifests.build_probe(reservation, self._settings)
+        pod = self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, type=Pod)
+        gated = holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
+        if gated:
+            self._cache.put_shared_proof(reservation, registered)
+        return gated
+
+
+def _offers_slot(reservation: Reservation) -> bool:
+    return any(slot.state is SlotState.HELD for slot in reservation.status.slots)

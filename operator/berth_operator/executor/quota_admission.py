@@ -1,0 +1,412 @@
+"""Owns who may reserve how much: each new Reservation is held against limits and quotas, with all that others hold.
+
+It does not own the rules themselves (`limits`, `quotas`), nor what a refusal does to the Reservation (`performer`).
+"""
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_core.clock import Clock
+from berth_core.errors import InputError
+from berth_core.objects import Pod, PodSpec
+from berth_core.reservations import Reservation, ReservationReason, ReservationTask, SlotState
+from berth_kube.client import KubeClient
+from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError
+from berth_kube.resources import PODS, RESERVATIONS
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.cache.reservations import templates_digest
+from berth_operator.executor.priority_classes import Priorities
+from berth_operator.quota.limit_range import why_out_of_range
+from berth_operator.quota.limits import (
+    Holding,
+    LimitSettings,
+    holding_of,
+    open_slots,
+    why_not_tolerable,
+    why_over_limit,
+)
+from berth_operator.quota.resource_quota import (
+    PodTraits,
+    ResourceQuota,
+    counts,
+    names_class,
+    traits_of,
+    usage_of,
+    why_refused,
+)
+from berth_operator.reconcile import manifests
+from berth_operator.reconcile.observation import Verdict
+from berth_operator.reconcile.validation import refuse_requests
+from berth_operator.settings import OperatorSettings
+
+_SYSTEM_NAMESPACE: Final = "kube-system"
+
+Specs = tuple[tuple[PodSpec, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What an admitted Reservation holds."""
+
+    namespace: str
+    counts: tuple[int, ...]
+    """The open slots of each task; as the spec is immutable, the rest follows from them."""
+    holding: Holding
+    usage: Mapping[PodTraits, Mapping[str, int]]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What all admitted Reservations of one namespace hold."""
+
+    holding: Holding = field(default_factory=Holding)
+    usage: dict[PodTraits, dict[str, int]] = field(default_factory=dict)
+
+
+class Allowances:
+    """A thread-safe account by namespace; of Reservations that are judged at once, each counts for the next.
+
+    Once admitted, a Reservation stays so: a limit that is lowered later takes no place away, as quotas take no pods
+    away. After a restart those that hold anything are known from their status.
+    """
+
+    def __init__(self, settings: LimitSettings, rules: ClusterRules) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._sums: dict[str, _Sums] = {}
+        self._total = Holding()
+        """What all admitted Reservations hold."""
+
+    def note(self, reservation: Reservation) -> None:
+        """Take in a version of a Reservation: what it holds may be less by now, or nothing any more."""
+        uid = reservation.metadata.uid
+        with self._lock:
+            known = self._entries.get(uid)
+            if not reservation.is_live:
+                self._put(uid, None)
+            elif known is None:
+                self._put(uid, self._measure(reservation) if _holds_anything(reservation) else None)
+            elif known.counts != _counts(_open_specs(reservation)):
+                self._put(uid, self._measure(reservation))
+
+    def forget(self, uid: str) -> None:
+        """Forget a Reservation that is gone."""
+        with self._lock:
+            self._put(uid, None)
+
+    def admit(self, reservation: Reservation) -> str:
+        """Count a Reservation in and return "", or return why its namespace may not hold so much."""
+        entry = self._measure(reservation)
+        with self._lock:
+            if reservation.metadata.uid in self._entries:
+                return ""
+            refusal = self._refusal(reservation, entry)
+            if not refusal:
+                self._put(reservation.metadata.uid, entry)
+            return refusal
+
+    def _refusal(self, reservation: Reservation, asked: _Entry) -> str:
+        namespace = asked.namespace
+        quotas = self._rules.quotas.all_in(namespace)
+        sums = self._sums.get(namespace, _Sums())
+        specs = _open_specs(reservation)
+        return (
+            self._why_class_is_guarded(namespace, asked.usage, quotas)
+            or self._why_out_of_range(namespace, specs)
+            or self._why_over_limits(namespace, sums, asked)
+            or next(filter(None, (self._why_quota_refuses(quota, specs, asked, sums) for quota in quotas)), "")
+        )
+
+    def _why_over_limits(self, namespace: str, sums: _Sums, asked: _Entry) -> str:
+        offered = self._rules.nodes.total()
+        whose = f"the Reservations of namespace {namespace}"
+        return why_over_limit(
+            whose, self._settings.of(namespace), sums.holding, asked.holding, offered
+        ) or why_over_limit(
+            "the Reservations of all namespaces", self._settings.cluster, self._total, asked.holding, offered
+        )
+
+    def _why_class_is_guarded(
+        self, namespace: str, usage: Iterable[PodTraits], quotas: tuple[ResourceQuota, ...]
+    ) -> str:
+        """Return why a namespace may not use a guarded PriorityClass."""
+        for traits in usage:
+            why = self._why_guarded(traits.priority_class) if namespace != _SYSTEM_NAMESPACE else None
+            if why is not None and not any(names_class(quota, traits) for quota in quotas):
+                return (
+                    f"namespace {namespace} may not reserve with PriorityClass {traits.priority_class}{why}: "
+                    "it has no ResourceQuota that is scoped to it"
+                )
+        return ""
+
+    def _why_guarded(self, name: str) -> str | None:
+        """Return what to add to a guarded class's name, None where it is not guarded."""
+        known, highest = self._rules.classes.get(name), self._settings.highest_priority
+        if known is not None and known.value > highest:
+            return f", whose value {known.value} is above {highest}"
+        return "" if name in self._settings.guarded_classes else None
+
+    def _why_out_of_range(self, namespace: str, specs: Specs) -> str:
+        ranges = self._rules.limit_ranges.all_in(namespace)
+        return next(filter(None, (why_out_of_range(ranges, spec) for spec, _ in specs)), "") if ranges else ""
+
+    def _why_quota_refuses(self, quota: ResourceQuota, specs: Specs, asked: _Entry, sums: _Sums) -> str:
+        wanted = _total(usage for traits, usage in asked.usage.items() if counts(quota, traits))
+        held = _total(usage for traits, usage in sums.usage.items() if counts(quota, traits))
+        concerned = [spec for spec, _ in specs if counts(quota, self._traits(spec))]
+        return next(filter(None, (why_refused(quota, spec, wanted, held) for spec in concerned)), "")
+
+    def _traits(self, spec: PodSpec) -> PodTraits:
+        default = None if spec.priority_class_name else self._rules.default_class()
+        return traits_of(spec, default.metadata.name if default else "")
+
+    def _measure(self, reservation: Reservation) -> _Entry:
+        """Return what a Reservation holds or will hold; raises InputError for quantities that cannot be read."""
+        specs = _open_specs(reservation)
+        usage: dict[PodTraits, dict[str, int]] = {}
+        for spec, count in specs:
+            group = usage.setdefault(self._traits(spec), {})
+            for name, amount in usage_of(spec).items():
+                group[name] = group.get(name, 0) + amount * count
+        return _Entry(reservation.metadata.namespace, _counts(specs), holding_of(specs), usage)
+
+    def _put(self, uid: str, entry: _Entry | None) -> None:
+        """Keep the sums in line with the entries."""
+        known = self._entries.pop(uid, None)
+        if known is not None:
+            self._add(known, sign=-1)
+        if entry is not None:
+            self._entries[uid] = entry
+            self._add(entry, sign=1)
+
+    def _add(self, entry: _Entry, *, sign: int) -> None:
+        sums = self._sums.setdefault(entry.namespace, _Sums())
+        sums.holding = sums.holding.plus(entry.holding) if sign > 0 else sums.holding.minus(entry.holding)
+        self._total = self._total.plus(entry.holding) if sign > 0 else self._total.minus(entry.holding)
+        for traits, usage in entry.usage.items():
+            group = sums.usage.setdefault(traits, {})
+            for name, amount in usage.items():
+                group[name] = group.get(name, 0) + sign * amount
+            if not any(group.values()):
+                del sums.usage[traits]
+        if not sums.usage and not sums.holding.slots:
+            del self._sums[entry.namespace]
+
+
+def _open_specs(reservation: Reservation) -> Specs:
+    """Return the tasks' pod specs, each with how many of its slots are open."""
+    counted = open_slots(reservation)
+    return tuple((task.template.spec, counted[task.name]) for task in reservation.spec.tasks)
+
+
+def _counts(specs: Specs) -> tuple[int, ...]:
+    return tuple(count for _, count in specs)
+
+
+def _holds_anything(reservation: Reservation) -> bool:
+    """Tell whether a status shows that places were taken already, by whichever process."""
+    return any(slot.placeholder or slot.state is not SlotState.PENDING for slot in reservation.status.slots)
+
+
+def _total(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for usage in several:
+        for name, amount in usage.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+# --- validation ------------------------------------------------------------------------------------------------------
+# The verdict on a new Reservation: whether its pods would be taken, and whether it may hold so much.
+
+_REMEMBERED: Final = 10_000
+_UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
+_ASKED_SECONDS: Final = 30.0
+"""How long an answer of a namespace's admission counts for others of the same templates."""
+_OF_AMOUNTS: Final = ("exceeded quota", "failed quota", "insufficient quota", " usage per ", "limit to request ratio")
+"""In the words of quotas and limit ranges, which are judged with what other Reservations hold."""
+_NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking up service account")
+"""In refusals that say nothing of the template: a right is missing, or the namespace's default account as yet."""
+
+
+class Validator:
+    """Puts templates to the API server as dry runs, equal ones once, then to the namespace's allowance."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        priorities: Priorities,
+        allowances: Allowances,
+        settings: OperatorSettings,
+        clock: Clock,
+        control_plane_nodes: Callable[[], frozenset[str]],
+    ) -> None:
+        self._client = client
+        self._priorities = priorities
+        self._allowances = allowances
+        self._settings = settings
+        self._clock = clock
+        self._control_plane_nodes = control_plane_nodes
+        self._lock = threading.Lock()
+        self._taken: dict[tuple[str, ...], float] = {}
+        """What was taken of which templates, oldest first, and when (monotonic seconds)."""
+
+    def judge(self, reservation: Reservation) -> Verdict | None:
+        """Return why a Reservation cannot be carried out, None where it can; it is counted in then."""
+        certain = self._why_unknown_class(reservation) or self._why_out_of_bounds(reservation)
+        told = certain or self._why_refused(reservation)
+        if told is None or told.reason is not ReservationReason.INVALID:
+            told = refuse_requests(reservation) or told
+        if told is not None and told.reason is ReservationReason.INVALID:
+            return told
+        forbidden = self._why_forbidden(reservation)
+        if told is not None and forbidden is None:
+            self.forget(reservation.metadata.uid)
+        return forbidden or told
+
+    def forget(self, uid: str) -> None:
+        """Count a Reservation out again that is gone."""
+        self._allowances.forget(uid)
+
+    def _why_unknown_class(self, reservation: Reservation) -> Verdict | None:
+        for task in reservation.spec.tasks:
+            try:
+                self._priorities.of(task.template.spec)
+            except NotFoundError:
+                name = task.template.spec.priority_class_name
+                return _invalid(task, f'no PriorityClass is named "{name}"')
+        return None
+
+    def _why_out_of_bounds(self, reservation: Reservation) -> Verdict | None:
+        """Return which of the operator's own bounds on nodes and tolerations a template is beyond."""
+        limits = self._settings.limits
+        reserved = frozenset() if limits.control_plane_nodes else self._control_plane_nodes()
+        for task in reservation.spec.tasks:
+            names = set(task.reservation_node_names)
+            if names and names <= reserved:
+                told = ", ".join(sorted(names))
+                return _invalid(task, f"{told}: no place is held on control-plane nodes (--control-plane-nodes)")
+            tolerations = () if limits.dry_runs else task.template.spec.tolerations
+            refusal = why_not_tolerable(tolerations, limits.tolerable(reservation.metadata.namespace))
+            if refusal:
+                return _invalid(task, refusal)
+        return None
+
+    # --- what the API server says
+
+    def _why_refused(self, reservation: Reservation) -> Verdict | None:
+        """Return the API server's refusal of a pod of one of the templates, here or in the Reservation's namespace."""
+        digest, namespace = templates_digest(reservation), reservation.metadata.namespace
+        as_pod = (digest,)
+        in_namespace = (digest, namespace, reservation.spec.scheduler_name)
+        questions: list[tuple[tuple[str, ...], Callable[..., Verdict | None]]] = []
+        if not self._was_taken(as_pod):
+            questions.append((as_pod, self._why_malformed))
+        if self._settings.limits.dry_runs and not self._was_taken(in_namespace, _ASKED_SECONDS):
+            questions.append((in_namespace, self._why_not_admitted))
+        if not questions:
+            return None
+        raw = self._client.get(RESERVATIONS, reservation.metadata.name, namespace=namespace)
+        for key, ask in questions:
+            for raw_task, task in zip(raw["spec"]["tasks"], reservation.spec.tasks, strict=True):
+                verdict = ask(reservation, task, raw_task.get("template") or {})
+                if verdict is not None:
+                    return verdict
+            if digest:
+                self._remember(key)
+        return None
+
+    def _was_taken(self, key: tuple[str, ...], within_seconds: float | None = None) -> bool:
+        with self._lock:
+            at = self._taken.get(key)
+        if at is None:
+            return False
+        return within_seconds is None or self._clock.monotonic() - at < within_seconds
+
+    def _remember(self, key: tuple[str, ...]) -> None:
+        with self._lock:
+            self._taken.pop(key, None)
+            self._taken[key] = self._clock.monotonic()
+            while len(self._taken) > _REMEMBERED:
+                del self._taken[next(iter(self._taken))]
+
+    def _why_malformed(
+        self, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]
+    ) -> Verdict | None:
+        """Return why a template is no pod, None where it is one."""
+        settings = self._settings.placeholders
+        body = manifests.build_validation_pod(reservation.metadata.uid, task.name, raw_template, settings)
+        try:
+            self._client.create(PODS, body, namespace=settings.namespace, dry_run=True, strict=True)
+        except (InvalidObjectError, RefusedError) as error:
+            words = _in_its_words(error, body)
+            return _invalid(task, _explain_unknown_fields(words) or words)
+        except ForbiddenError:
+            return None  # our own namespace is stricter than the owner's, which is not the template's fault
+        return None
+
+    def _why_not_admitted(
+        self, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]
+    ) -> Verdict | None:
+        """Return what admission in the Reservation's namespace has against a task's pods, None where nothing."""
+        namespace = reservation.metadata.namespace
+        body = manifests.build_admission_pod(reservation, task, raw_template)
+        try:
+            pod = self._client.create(PODS, body, namespace=namespace, dry_run=True, type=Pod)
+        except ForbiddenError as error:
+            if any(words in error.message for words in _NOT_OF_THE_TEMPLATE):
+                raise
+            if any(words in error.message for words in _OF_AMOUNTS):
+                return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {_in_its_words(error, body)}")
+            return _refused_there(task, namespace, _in_its_words(error, body))
+        except (InvalidObjectError, RefusedError) as error:
+            return _refused_there(task, namespace, _in_its_words(error, body))
+        return _why_changed(task, namespace, body, pod)
+
+    def _why_forbidden(self, reservation: Reservation) -> Verdict | None:
+        """Count the Reservation in, or return which limit or quota of its namespace forbids it."""
+        try:
+            refusal = self._allowances.admit(reservation)
+        except InputError as error:
+            return Verdict(ReservationReason.INVALID, str(error))
+        return Verdict(ReservationReason.FORBIDDEN, refusal) if refusal else None
+
+
+def _explain_unknown_fields(told: str) -> str:
+    """Return what is wrong with a template of unknown fields, "" where the API server said something else."""
+    fields = _UNKNOWN_FIELD.findall(told)
+    if not fields:
+        return ""
+    names = ", ".join(f"template.{name}" for name in fields)
+    return f"unknown field {names}: a template has the fields of a pod; correct the name or leave it out"
+
+
+def _invalid(task: ReservationTask, text: str) -> Verdict:
+    return Verdict(ReservationReason.INVALID, f"task {task.name}: {text}")
+
+
+def _refused_there(task: ReservationTask, namespace: str, words: str) -> Verdict:
+    return _invalid(task, f"admission in namespace {namespace} refuses such a pod: {words}")
+
+
+def _in_its_words(error: KubeError, body: manifests.Body) -> str:
+    """Return a refusal without the name of the dry-run pod."""
+    name = body["metadata"]["name"]
+    return error.message.removeprefix(f'Pod "{name}" is invalid: ').removeprefix(f'pods "{name}" is forbidden: ')
+
+
+def _why_changed(task: ReservationTask, namespace: str, body: manifests.Body, pod: Pod) -> Verdict | None:
+    """Return what admission makes of a pod's choice of nodes, which a placeholder would not have; None for nothing."""
+    asked = dict(task.template.spec.node_selector)
+    if pod.spec.node_selector != asked:
+        text = f"admission in namespace {namespace} makes the nodeSelector {dict(pod.spec.node_selector)} of {asked}"
+    elif pod.spec.scheduler_name != body["spec"]["schedulerName"]:
+        text = f"admission in namespace {namespace} gives such a pod the schedulerName {pod.spec.scheduler_name}"
+    else:
+        return None
+    return _invalid(task, f"{text}; write it into the template, as the owner's pods have it")

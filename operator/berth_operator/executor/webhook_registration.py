@@ -1,0 +1,102 @@
+"""Owns the webhook's registration: which namespaces it covers, by which address it is reached, whether it exists.
+
+It does not answer the calls: `webhook.server` does.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from berth_core.names import WEBHOOK_CONFIGURATION
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError, NotFoundError
+from berth_kube.resources import MUTATING_WEBHOOKS
+from berth_operator import telemetry
+from berth_operator.reconcile.manifests import build_webhook_configuration
+
+_LOG = structlog.get_logger(__name__)
+
+
+class WebhookScope:
+    """Keeps the registration as wide as the live Reservations need it, and absent when there are none."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        client_config: Callable[[], Mapping[str, Any]],
+        live_namespaces: Callable[[], frozenset[str]],
+        own_namespace: str,
+        timeout_seconds: int,
+    ) -> None:
+        self._client = client
+        self._client_config = client_config
+        self._live_namespaces = live_namespaces
+        self._own_namespace = own_namespace
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._written: dict[str, Any] | None = None
+        self._stale = True
+
+    def ensure(self, namespace: str) -> None:
+        """Make sure that a namespace with a live Reservation is covered."""
+        with self._lock:
+            if self._written is None or namespace not in _covered(self._written):
+                self._write(self._live_namespaces() | {namespace})
+
+    @property
+    def registered(self) -> frozenset[str]:
+        """Return the namespaces that are covered, as far as is known."""
+        with self._lock:
+            return frozenset(_covered(self._written)) if self._written is not None else frozenset()
+
+    def reconcile(self) -> bool:
+        """Bring the registration in line with the live Reservations; tell whether it had to be changed."""
+        with self._lock:
+            before, namespaces = self._written, self._live_namespaces()
+            if namespaces:
+                self._write(namespaces)
+            else:
+                self._remove()
+            return self._written != before
+
+    def refresh(self) -> None:
+        """Compare with what the API server holds, whatever was written before."""
+        with self._lock:
+            self._stale = True
+        self.reconcile()
+
+    def _write(self, namespaces: frozenset[str]) -> None:
+        body = build_webhook_configuration(
+            client_config=self._client_config(),
+            namespaces=namespaces,
+            own_namespace=self._own_namespace,
+            timeout_seconds=self._timeout_seconds,
+        )
+        changed = body != self._written
+        if not changed and not self._stale:
+            return
+        try:
+            self._client.create(MUTATING_WEBHOOKS, body)
+        except AlreadyExistsError:
+            self._client.merge_patch(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION, {"webhooks": body["webhooks"]})
+        self._written, self._stale = body, False
+        if changed:
+            _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
+
+    def _remove(self) -> None:
+        try:
+            self._client.delete(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
+        except NotFoundError:
+            pass
+        else:
+            _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: []})
+        self._written = None
+
+
+def _covered(body: Mapping[str, Any]) -> list[str]:
+    """Return the namespaces that a registration covers for hand-overs."""
+    values: list[str] = body["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
+    return values

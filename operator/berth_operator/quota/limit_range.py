@@ -1,0 +1,159 @@
+"""Owns what a namespace's LimitRanges would say to a task's pods, were they created there.
+
+It does not read them from the cluster, nor decide what a refusal does to a Reservation (`acting.allowances`).
+The rules are those of the API server's admission plugin LimitRanger (`plugin/pkg/admission/limitranger`).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.objects import Container, ObjectMeta, PodSpec, Quantities, ResourceRequirements
+from berth_core.pod_requests import effective_requests
+from berth_core.resources import parse_quantity
+from berth_operator.quota.resource_quota import with_limits_as_requests
+
+_CONTAINER: Final = "Container"
+_POD: Final = "Pod"
+
+_Amount: TypeAlias = str | int | float
+"""A quantity as it was written."""
+
+
+class LimitRangeItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one kind of object may ask for."""
+
+    type: str = ""
+    max: Quantities = {}
+    min: Quantities = {}
+    default: Quantities = {}
+    default_request: Quantities = {}
+    max_limit_request_ratio: Quantities = {}
+
+
+class LimitRangeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of a LimitRange."""
+
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a LimitRange that pods are checked against."""
+
+    metadata: ObjectMeta
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
+def why_out_of_range(ranges: Iterable[LimitRange], spec: PodSpec) -> str:
+    """Return why LimitRanges would refuse a pod of a spec, in the API server's words; "" where they would not.
+
+    Raises InputError for quantities of the spec that cannot be read.
+    """
+    known = sorted(ranges, key=lambda one: one.metadata.name)
+    for one in known:
+        spec = _with_defaults(spec, one)
+    refusals = (
+        f"{refusal} (LimitRange {one.metadata.name})"
+        for one in known
+        for item in one.spec.limits
+        for refusal in _refusals(item, spec)
+    )
+    return next(refusals, "")
+
+
+# --- defaults -------------------------------------------------------------------------------------------------------
+
+
+def _with_defaults(spec: PodSpec, limit_range: LimitRange) -> PodSpec:
+    """Return a spec as a LimitRange fills it in."""
+    for item in limit_range.spec.limits:
+        if item.type == _CONTAINER:
+            spec = msgspec.structs.replace(
+                spec,
+                containers=tuple(_fill_in(container, item) for container in spec.containers),
+                init_containers=tuple(_fill_in(container, item) for container in spec.init_containers),
+            )
+    return spec
+
+
+def _fill_in(container: Container, item: LimitRangeItem) -> Container:
+    """Return a container with what it does not say; a limit of its own is its request before a default is."""
+    own = container.resources
+    resources = ResourceRequirements(
+        requests={**item.default_request, **own.limits, **own.requests},
+        limits={**item.default, **own.limits},
+    )
+    return msgspec.structs.replace(container, resources=resources)
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def _refusals(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
+    if item.type == _CONTAINER:
+        for container in (*spec.containers, *spec.init_containers):
+            named = ResourceRequirements(
+                requests={**container.resources.limits, **container.resources.requests},
+                limits=container.resources.limits,
+            )
+            yield from _breaches(item, named)
+    if item.type == _POD:
+        totals = (effective_requests(one).to_quantities() for one in (spec, with_limits_as_requests(spec)))
+        yield from _breaches(item, ResourceRequirements(requests=next(totals), limits=next(totals)))
+
+
+def _breaches(item: LimitRangeItem, named: ResourceRequirements) -> Iterator[str]:
+    """Yield which limits what is named does not keep."""
+    for resource, text in sorted(item.min.items()):
+        yield from _below(item.type, resource, text, named)
+    for resource, text in sorted(item.max.items()):
+        yield from _above(item.type, resource, text, named)
+    for resource, text in sorted(item.max_limit_request_ratio.items()):
+        yield from _out_of_ratio(item.type, resource, text, named)
+
+
+def _below(kind: str, resource: str, least: _Amount, named: ResourceRequirements) -> Iterator[str]:
+    rule = f"minimum {resource} usage per {kind} is {least}"
+    request, limit = named.requests.get(resource), named.limits.get(resource)
+    if request is None:
+        yield f"{rule}. No request is specified"
+    elif _nano(request) < _bound(least):
+        yield f"{rule}, but request is {request}"
+    elif limit is not None and _nano(limit) < _bound(least):
+        yield f"{rule}, but limit is {limit}"
+
+
+def _above(kind: str, resource: str, most: _Amount, named: ResourceRequirements) -> Iterator[str]:
+    rule = f"maximum {resource} usage per {kind} is {most}"
+    request, limit = named.requests.get(resource), named.limits.get(resource)
+    if limit is None:
+        yield f"{rule}. No limit is specified"
+    elif _nano(limit) > _bound(most):
+        yield f"{rule}, but limit is {limit}"
+    elif request is not None and _nano(request) > _bound(most):
+        yield f"{rule}, but request is {request}"
+
+
+def _out_of_ratio(kind: str, resource: str, most: _Amount, named: ResourceRequirements) -> Iterator[str]:
+    rule = f"{resource} max limit to request ratio per {kind} is {most}"
+    request, limit = (_nano(part.get(resource, "0")) for part in (named.requests, named.limits))
+    if not request:
+        yield f"{rule}, but no request is specified or request is 0"
+    elif not limit:
+        yield f"{rule}, but no limit is specified or limit is 0"
+    elif limit * _bound("1") > _bound(most) * request:
+        yield f"{rule}, but provided ratio is {limit / request:f}"
+
+
+def _nano(text: _Amount) -> int:
+    return parse_quantity(str(text)).nano()
+
+
+def _bound(text: _Amount) -> int:
+    """Return a quantity of a LimitRange; 0 where it cannot be read, which no API server stores."""
+    try:
+        return _nano(text)
+    except InputError:
+        return 0

@@ -1,0 +1,235 @@
+"""Owns what a namespace's ResourceQuotas would say to a task's pods, were they created there.
+
+It does not read the quotas from the cluster, nor count what other Reservations hold (`acting.allowances`).
+The rules are those of the API server's quota evaluator of pods (`pkg/quota/v1/evaluator/core/pods.go`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.objects import Container, ObjectMeta, PodAffinity, PodSpec, ResourceRequirements
+from berth_core.pod_requests import effective_requests
+from berth_core.resources import parse_quantity
+
+Usage = Mapping[str, int]
+"""Name of a resource as quotas name it to an amount: cpu in thousandths, everything else in its unit."""
+
+_PODS: Final = ("pods", "count/pods")
+_SHORT_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_LIMITED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_TO_BE_SPECIFIED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+
+
+class ScopeRequirement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One condition on a pod for a quota to count it."""
+
+    scope_name: str = ""
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Conditions of which all must hold."""
+
+    match_expressions: tuple[ScopeRequirement, ...] = ()
+
+
+class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a quota bounds, and for which pods."""
+
+    hard: dict[str, str] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
+
+
+class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a quota bounds now, and how much of it is used."""
+
+    hard: dict[str, str] = {}
+    used: dict[str, str] = {}
+
+
+class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The parts of a ResourceQuota that pods are checked against."""
+
+    metadata: ObjectMeta
+    spec: QuotaSpec = QuotaSpec()
+    status: QuotaStatus = QuotaStatus()
+
+    @property
+    def requirements(self) -> tuple[ScopeRequirement, ...]:
+        """Return all conditions on a pod, however they are written."""
+        selector = self.spec.scope_selector
+        return (
+            *(ScopeRequirement(scope_name=scope) for scope in self.spec.scopes),
+            *(selector.match_expressions if selector else ()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodTraits:
+    """What quotas' scopes look at."""
+
+    priority_class: str = ""
+    """Its class as the API server fills it in, with the cluster's default class."""
+
+    ends_by_itself: bool = False
+    """Whether it has a deadline."""
+
+    best_effort: bool = False
+    crosses_namespaces: bool = False
+    """Whether an affinity to pods names other namespaces."""
+
+
+def traits_of(spec: PodSpec, default_class: str) -> PodTraits:
+    """Return what scopes look at of a pod of this spec."""
+    return PodTraits(
+        priority_class=spec.priority_class_name or default_class,
+        ends_by_itself=spec.active_deadline_seconds is not None,
+        best_effort=not any(_asks_for_compute(part) for part in _requirements(spec)),
+        crosses_namespaces=any(_crosses(affinity) for affinity in _pod_affinities(spec)),
+    )
+
+
+def _requirements(spec: PodSpec) -> Iterable[ResourceRequirements]:
+    yield from (container.resources for container in (*spec.containers, *spec.init_containers))
+    if spec.resources is not None:
+        yield spec.resources
+
+
+def _asks_for_compute(part: ResourceRequirements) -> bool:
+    named = {**part.requests, **part.limits}
+    return any(name in named and parse_quantity(str(named[name])).nano() > 0 for name in ("cpu", "memory"))
+
+
+def _pod_affinities(spec: PodSpec) -> Iterable[PodAffinity]:
+    if spec.affinity is not None:
+        yield from filter(None, (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity))
+
+
+def _crosses(affinity: PodAffinity) -> bool:
+    preferred = (
+        weighted.pod_affinity_term for weighted in affinity.preferred_during_scheduling_ignored_during_execution
+    )
+    terms = (*affinity.required_during_scheduling_ignored_during_execution, *preferred)
+    return any(term.namespaces or term.namespace_selector is not None for term in terms)
+
+
+def usage_of(spec: PodSpec) -> dict[str, int]:
+    """Return what one pod of this spec counts for in quotas."""
+    usage = dict.fromkeys(_PODS, 1)
+    for name, amount in effective_requests(spec).items():
+        usage[f"requests.{name}"] = amount
+        if name in _SHORT_NAMES or name.startswith("hugepages-"):
+            usage[name] = amount
+    for name, amount in effective_requests(with_limits_as_requests(spec)).items():
+        if name in _LIMITED:
+            usage[f"limits.{name}"] = amount
+    return usage
+
+
+def with_limits_as_requests(spec: PodSpec) -> PodSpec:
+    """Return a spec whose requests are its limits."""
+
+    def convert(part: ResourceRequirements) -> ResourceRequirements:
+        return ResourceRequirements(requests=part.limits, limits=part.limits)
+
+    def of(container: Container) -> Container:
+        return msgspec.structs.replace(container, resources=convert(container.resources))
+
+    return msgspec.structs.replace(
+        spec,
+        containers=tuple(map(of, spec.containers)),
+        init_containers=tuple(map(of, spec.init_containers)),
+        resources=convert(spec.resources) if spec.resources is not None else None,
+    )
+
+
+def counts(quota: ResourceQuota, traits: PodTraits) -> bool:
+    """Tell whether a quota counts pods with these traits."""
+    return all(_holds(requirement, traits) for requirement in quota.requirements)
+
+
+def _holds(requirement: ScopeRequirement, traits: PodTraits) -> bool:
+    """Tell whether pods with these traits meet a condition; none meets one that is not known here."""
+    met = {
+        "Terminating": traits.ends_by_itself,
+        "NotTerminating": not traits.ends_by_itself,
+        "BestEffort": traits.best_effort,
+        "NotBestEffort": not traits.best_effort,
+        "CrossNamespacePodAffinity": traits.crosses_namespaces,
+        "PriorityClass": _has_class(requirement, traits.priority_class),
+    }
+    return met.get(requirement.scope_name, False)
+
+
+def _has_class(requirement: ScopeRequirement, name: str) -> bool:
+    match requirement.operator:
+        case "In":
+            return name in requirement.values
+        case "NotIn":
+            return bool(name) and name not in requirement.values
+        case "DoesNotExist":
+            return not name
+        case _:
+            return bool(name)
+
+
+def names_class(quota: ResourceQuota, traits: PodTraits) -> bool:
+    """Tell whether a quota counts such pods and is scoped to priority classes."""
+    scoped = any(requirement.scope_name == "PriorityClass" for requirement in quota.requirements)
+    return scoped and counts(quota, traits)
+
+
+def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) -> str:
+    """Return why a quota would refuse pods of a spec, in the API server's words; "" where it would not.
+
+    `asked` is what the Reservation's pods that the quota counts need together, `held` what other Reservations hold.
+    """
+    hard = quota.status.hard or quota.spec.hard
+    missing = sorted(name for name in hard.keys() & _TO_BE_SPECIFIED if not _specifies(spec, name))
+    if missing:
+        return f"failed quota: {quota.metadata.name}: must specify {', '.join(missing)} for every container"
+    for name in sorted(hard.keys() & asked.keys()):
+        allowed = _amount(name, hard[name])
+        used = _amount(name, quota.status.used.get(name, "0")) + held.get(name, 0)
+        if asked[name] and used + asked[name] > allowed:
+            return (
+                f"exceeded quota: {quota.metadata.name}, requested: {name}={_show(name, asked[name])}, used with what "
+                f"is reserved: {name}={_show(name, used)}, limited: {name}={hard[name]}, "
+                f"left: {name}={_show(name, max(0, allowed - used))}"
+            )
+    return ""
+
+
+def _specifies(spec: PodSpec, name: str) -> bool:
+    """Tell whether every container, or the pod as a whole, says how much it needs of a resource."""
+    side, _, resource = name.rpartition(".")
+    if spec.resources is not None and _says(spec.resources, side, resource):
+        return True
+    return all(_says(c.resources, side, resource) for c in (*spec.containers, *spec.init_containers))
+
+
+def _says(part: ResourceRequirements, side: str, resource: str) -> bool:
+    return resource in part.limits or (side != "limits" and resource in part.requests)
+
+
+def _amount(name: str, raw: str) -> int:
+    """Return a quantity of a quota; 0 where it cannot be read, which no API server stores."""
+    try:
+        quantity = parse_quantity(str(raw))
+    except InputError:
+        return 0
+    return quantity.milli() if name.rpartition(".")[2] == "cpu" else quantity.value()
+
+
+def _show(name: str, amount: int) -> str:
+    return (
+        f"{amount}m"
+        if name.rpartition(".")[2] == "cpu" and amount % 1000
+        else str(amount // 1000 if name.rpartition(".")[2] == "cpu" else amount)
+    )

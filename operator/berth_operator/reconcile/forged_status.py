@@ -1,0 +1,81 @@
+"""Owns what a status claims of the past and its placeholders deny: that slots were taken or lost, that all is over.
+
+While this process leads it believes only what it wrote itself (`picture.own_statuses`); this is for what it
+finds when it begins. What has left no trace is believed: a slot without a placeholder, an end when not all was held.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from berth_core.objects import Pod
+from berth_core.reservations import ReservationPhase, ReservationReason, ReservationStatus, Slot, SlotState, is_expired
+from berth_operator.reconcile.observation import Observation
+from berth_operator.reconcile.slots import SlotView, is_closed, view_slots
+from berth_operator.reconcile.validation import refuse
+from berth_operator.settings import HandoverSettings
+
+_PAST: Final = frozenset({SlotState.TAKEN, SlotState.LOST})
+
+_BEFORE_ITS_PLACEHOLDER: Final = ReservationReason.HANDOVER_TIMEOUT
+"""The one way to lose a slot whose placeholder may run on: nothing denies it."""
+
+
+def without_forged_claims(
+    seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
+) -> Observation:
+    """Return what is seen with a status that claims nothing of the past that running placeholders deny.
+
+    A placeholder is deleted before its slot is taken or lost, and with the last one its Reservation is over. As the
+    pods and the status are heard of separately, `is_there` is asked whether a placeholder runs on by now.
+    """
+    if seen.reservation.phase is ReservationPhase.FAILED:
+        return _without_end(seen, now, handover, is_there)
+    told = (slot for slot in seen.reservation.status.slots if slot.state in _PAST)
+    doubted = [slot for slot in told if slot.reason != _BEFORE_ITS_PLACEHOLDER]
+    if not doubted:
+        return seen
+    running = {(v.slot.task, v.slot.index): _running(v) for v in view_slots(_forget_all(seen), handover)}
+    found = ((slot, running.get((slot.task, slot.index))) for slot in doubted)
+    denied = [slot for slot, placeholder in found if placeholder is not None and is_there(placeholder)]
+    return _forget(seen, denied) if denied else seen
+
+
+def _without_end(
+    seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
+) -> Observation:
+    """Return what is seen without a failure that has left everything as it was: all is held, and nothing forbids it."""
+    reservation = seen.reservation
+    state = reservation.status.state
+    has_reason = reservation.metadata.deletion_timestamp or seen.verdict or refuse(reservation)
+    bare = _forget_all(seen)
+    if (
+        has_reason
+        or (state is not None and state.reason == _BEFORE_ITS_PLACEHOLDER)
+        or is_expired(bare.reservation, now)
+    ):
+        return seen
+    pods = [_running(view) for view in view_slots(bare, handover)]
+    return bare if pods and all(pod is not None and is_there(pod) for pod in pods) else seen
+
+
+def _running(view: SlotView) -> Pod | None:
+    """Return the placeholder that runs for a slot, also on a node that lets nobody in; None where none does."""
+    return view.placeholder if view.slot.state is SlotState.HELD or is_closed(view) else None
+
+
+def _forget_all(seen: Observation) -> Observation:
+    """Return what is seen as if nothing had been told before."""
+    return replace(seen, reservation=msgspec.structs.replace(seen.reservation, status=ReservationStatus()))
+
+
+def _forget(seen: Observation, denied: list[Slot]) -> Observation:
+    """Return what is seen without what was told of some slots, and without an end that followed from them."""
+    status = seen.reservation.status
+    left = tuple(slot for slot in status.slots if slot not in denied)
+    state = None if seen.reservation.phase.terminal else status.state
+    status = msgspec.structs.replace(status, slots=left, state=state)
+    return replace(seen, reservation=msgspec.structs.replace(seen.reservation, status=status))

@@ -1,0 +1,440 @@
+"""Owns what the objects look like that the operator creates; every function is pure.
+
+It does not own their names (`berth_core.names`) nor send them (`acting.performer`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.labels import (
+    CONTROL_PLANE_KEYS,
+    DAEMON_POD_LABEL,
+    FENCE_LABEL,
+    HANDOVER_GATE,
+    HANDOVER_TAINT,
+    INDEX_ANNOTATION,
+    MANAGED_BY_OPERATOR,
+    MANAGED_LABEL,
+    PLACEHOLDER_LABEL,
+    PREFIX,
+    PROBE_LABEL,
+    QUEUE_ANNOTATION,
+    RESERVATION_LABEL,
+    RESERVATION_NAME_ANNOTATION,
+    ROOM_TAINT,
+    SLOT_ANNOTATION,
+    SUCCESSOR_LABEL,
+    TASK_ANNOTATION,
+    VERSION_ANNOTATION,
+)
+from berth_core.names import WEBHOOK_CONFIGURATION, placeholder_name, priority_class_name, probe_name, room_taint_value
+from berth_core.objects import NodeSelectorTerm, PodSpec
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import Reservation, ReservationTask
+from berth_operator.reconcile.observation import Assignment
+from berth_operator.settings import PlaceholderSettings
+
+Body = dict[str, Any]
+
+_NOBODY_UID: Final = 65535
+_HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
+"""So that no pod of a user's priority can preempt a fence."""
+_NOT_OF_A_PLACEHOLDER: Final = frozenset(
+    {
+        *("serviceAccountName", "serviceAccount", "imagePullSecrets", "volumes", "ephemeralContainers", "hostAliases"),
+        *("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers", "nodeName", "os"),
+        *("priority", "preemptionPolicy"),
+    }
+)
+"""The last two follow from the class."""
+_COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+
+
+def _restricted_pod_security() -> Body:
+    return {"runAsNonRoot": True, "runAsUser": _NOBODY_UID, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def _restricted_container_security() -> Body:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def scheduler_of(reservation: Reservation, spec: PodSpec) -> str:
+    """Return the scheduler that places a task's pods: the template's, else the Reservation's, else the default."""
+    return spec.scheduler_name or reservation.spec.scheduler_name or "default-scheduler"
+
+
+def build_placeholder(
+    reservation: Reservation,
+    task: ReservationTask,
+    index: int,
+    *,
+    priority: int,
+    deadline_seconds: int | None,
+    settings: PlaceholderSettings,
+    barred_nodes: Iterable[str] | None = (),
+) -> Body:
+    """Return the pod that holds one slot: the template's requests and constraints, nothing of its work.
+
+    `deadline_seconds` is after how long the kubelet ends it by itself, None for never. It carries none of the
+    owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It goes to no node that is labelled
+    as one of the control plane, nor to `barred_nodes`; None lets it go to all of them.
+    """
+    meta = reservation.metadata
+    body: Body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": placeholder_name(meta.name, meta.uid, task.name, index),
+            "namespace": settings.namespace,
+            "labels": {
+                PLACEHOLDER_LABEL: "true",
+                RESERVATION_LABEL: meta.uid,
+                MANAGED_LABEL: MANAGED_BY_OPERATOR,
+            },
+            "annotations": {
+                RESERVATION_NAME_ANNOTATION: reservation.key,
+                TASK_ANNOTATION: task.name,
+                INDEX_ANNOTATION: str(index),
+                **({QUEUE_ANNOTATION: reservation.spec.queue} if reservation.spec.queue else {}),
+            },
+        },
+        "spec": {
+            **_placeholder_spec(reservation, task, settings, barred_nodes),
+            "priorityClassName": priority_class_name(priority),
+        },
+    }
+    if deadline_seconds is not None:
+        body["spec"]["activeDeadlineSeconds"] = max(1, deadline_seconds)
+    return body
+
+
+def build_successor(body: Body, reservation: Reservation, assignment: Assignment, predecessor_uid: str) -> Body:
+    """Return a placeholder's body as that of one that is to succeed another: gated, and let through by the guard."""
+    name = placeholder_name(
+        reservation.metadata.name, reservation.metadata.uid, assignment.task, assignment.index, predecessor_uid
+    )
+    metadata = body["metadata"]
+    notes = metadata["annotations"] | {SLOT_ANNOTATION: assignment.to_annotation()}
+    labels = metadata["labels"] | {SUCCESSOR_LABEL: "true"}
+    spec = body["spec"] | {
+        "schedulingGates": [handover_gate()],
+        "tolerations": [*body["spec"]["tolerations"], handover_toleration()],
+    }
+    return body | {"metadata": metadata | {"name": name, "labels": labels, "annotations": notes}, "spec": spec}
+
+
+def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
+    """Return the pod that keeps others off a node, whatever taints they tolerate: schedulers honour its anti-affinity.
+
+    Pods in a hand-over and pods of DaemonSets are let in; those that are on the node already stay. Of the placeholders
+    only one that takes the place of another is in a hand-over. It is bound from the start, so that no scheduler has to
+    place it; its requests are written as nothing, so that no LimitRange gives it any.
+    """
+    strangers = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+    placeholders = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
+    terms = [
+        {
+            "topologyKey": "kubernetes.io/hostname",
+            "namespaceSelector": {},
+            "labelSelector": {"matchExpressions": [{"key": key, "operator": operator} for key, operator in kept_off]},
+        }
+        for kept_off in (strangers, placeholders)
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": {FENCE_LABEL: "true", MANAGED_LABEL: MANAGED_BY_OPERATOR},
+        },
+        "spec": _idle_spec("fence", {"cpu": "0", "memory": "0"}, settings)
+        | {
+            "nodeName": node,
+            "activeDeadlineSeconds": max(1, seconds),
+            "priorityClassName": priority_class_name(FENCE_PRIORITY),
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+        },
+    }
+
+
+def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSettings) -> Body:
+    """Return the spec of a pod that does nothing, with one container."""
+    extended = {name: amount for name, amount in requests.items() if name not in _COMPUTE}
+    return {
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _restricted_pod_security(),
+        "containers": [
+            {
+                "name": name,
+                "image": settings.image,
+                "imagePullPolicy": "IfNotPresent",
+                "resources": {"requests": dict(requests), "limits": extended},
+                "securityContext": _restricted_container_security(),
+            }
+        ],
+    }
+
+
+def _placeholder_spec(
+    reservation: Reservation,
+    task: ReservationTask,
+    settings: PlaceholderSettings,
+    barred_nodes: Iterable[str] | None,
+) -> Body:
+    spec = task.template.spec
+    requests = effective_requests(spec).to_quantities()
+    result = _idle_spec("placeholder", requests, settings) | {
+        "schedulerName": scheduler_of(reservation, spec),
+        "tolerations": [
+            *(msgspec.to_builtins(t) for t in spec.tolerations if t.key not in {HANDOVER_TAINT, ROOM_TAINT}),
+            *room_tolerations(reservation, task.reservation_node_names),
+        ],
+    }
+    if spec.node_selector:
+        result["nodeSelector"] = dict(spec.node_selector)
+    terms = _node_terms(spec, task.reservation_node_names)
+    if barred_nodes is not None:
+        terms = _barring(terms, barred_nodes)
+    if terms:
+        result["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        }
+    return result
+
+
+def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
+    """Return the template's required node terms, which are ORed; () where it requires nothing."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return required.node_selector_terms if required else ()
+
+
+def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
+    """Return the template's required node terms, each tied to each allowed node (terms are ORed).
+
+    An empty term allows no node; tied to one it would allow that, so it is left out. `acceptance.refuse` bounds the
+    product.
+    """
+    terms = [msgspec.to_builtins(term) for term in required_terms(spec)]
+    pins = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in node_names]
+    bases: list[Body] = [term for term in terms if term] if terms else [{}]
+    tied = [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
+    return tied or terms
+
+
+def _barring(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
+    """Return node terms that allow neither nodes labelled as the control plane's nor some others by name."""
+    if terms and not any(terms):
+        return terms  # empty ones allow no node at all
+    labelled = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE_KEYS]
+    named = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in sorted(nodes)]
+    bases: list[Body] = [term for term in terms if term] or [{}]
+    return [
+        term
+        | {"matchExpressions": [*term.get("matchExpressions", []), *labelled]}
+        | ({"matchFields": [*term.get("matchFields", []), *named]} if named else {})
+        for term in bases
+    ]
+
+
+def build_priority_class(value: int) -> Body:
+    """Return the placeholders' PriorityClass of one value; it never preempts."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": priority_class_name(value), "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}},
+        "value": value,
+        "preemptionPolicy": "Never",
+        "globalDefault": False,
+        "description": "Placeholders that hold places of this priority for Reservations; they preempt nothing.",
+    }
+
+
+def placeholder_priority(owner_priority: int) -> int:
+    """Return the placeholder's priority for an owner's: the same, as far as a user's class may go."""
+    return min(owner_priority, _HIGHEST_USER_PRIORITY)
+
+
+def build_probe(reservation: Reservation, settings: PlaceholderSettings) -> Body:
+    """Return the pod whose dry-run creation proves the hand-over path of a Reservation."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": probe_name(reservation.metadata.uid),
+            "namespace": settings.namespace,
+            "labels": {PROBE_LABEL: reservation.metadata.uid, MANAGED_LABEL: MANAGED_BY_OPERATOR},
+            "annotations": {VERSION_ANNOTATION: reservation.metadata.resource_version},
+        },
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": _restricted_pod_security(),
+            "containers": [
+                {
+                    "name": "probe",
+                    "image": settings.image,
+                    "securityContext": _restricted_container_security(),
+                }
+            ],
+        },
+    }
+
+
+def build_validation_pod(
+    reservation_uid: str, task_name: str, raw_template: Mapping[str, Any], settings: PlaceholderSettings
+) -> Body:
+    """Return a pod of a task's raw template to be created as a dry run in the operator's own namespace.
+
+    What would only be refused because of that namespace (service account, priority class) is left out.
+    """
+    spec = dict(raw_template.get("spec") or {})
+    for foreign in ("serviceAccountName", "serviceAccount", "priorityClassName", "priority", "preemptionPolicy"):
+        spec.pop(foreign, None)
+    for local in ("nodeName", "imagePullSecrets", "resourceClaims"):
+        spec.pop(local, None)
+    spec["automountServiceAccountToken"] = False
+    metadata = raw_template.get("metadata") or {}
+    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if not k.startswith(PROBE_LABEL)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{probe_name(reservation_uid)}-{task_name}"[:63].rstrip("-"),
+            "namespace": settings.namespace,
+            "labels": labels,
+            "annotations": dict(metadata.get("annotations") or {}),
+        },
+        "spec": spec,
+    }
+
+
+def build_admission_pod(reservation: Reservation, task: ReservationTask, raw_template: Mapping[str, Any]) -> Body:
+    """Return the pod whose dry-run creation in the Reservation's namespace asks what admission there says to it.
+
+    It is the task's pod, without what a placeholder does not have and admission may mind: account, volumes, the node's
+    network and processes, privileges. It has a placeholder's restricted security instead.
+    """
+    raw = raw_template.get("spec") or {}
+    spec = {key: value for key, value in raw.items() if key not in _NOT_OF_A_PLACEHOLDER}
+    spec |= {
+        "schedulerName": scheduler_of(reservation, task.template.spec),
+        "automountServiceAccountToken": False,
+        "securityContext": _restricted_pod_security(),
+    }
+    for kind in ("containers", "initContainers"):
+        if raw.get(kind):
+            spec[kind] = [_restricted_container(one) for one in raw[kind]]
+    metadata = raw_template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{probe_name(reservation.metadata.uid)}-{task.name}"[:63].rstrip("-"),
+            "namespace": reservation.metadata.namespace,
+            "labels": _not_ours(metadata.get("labels") or {}),
+            "annotations": _not_ours(metadata.get("annotations") or {}),
+        },
+        "spec": spec,
+    }
+
+
+def _not_ours(keyed: Mapping[str, Any]) -> Body:
+    return {key: value for key, value in keyed.items() if not key.startswith(f"{PREFIX}/")}
+
+
+def _restricted_container(raw: Mapping[str, Any]) -> Body:
+    """Return a container without volumes and the node's ports, and with a placeholder's security."""
+    kept = {key: value for key, value in raw.items() if key not in {"volumeMounts", "volumeDevices", "ports"}}
+    return kept | {"securityContext": _restricted_container_security()}
+
+
+def handover_toleration() -> Body:
+    """Return the toleration of the guard, which only pods in a hand-over are given."""
+    return {"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def room_tolerations(reservation: Reservation, nodes: Iterable[str]) -> list[Body]:
+    """Return the tolerations of the taints by which the Reservation's own plan, if it has one, keeps others off nodes.
+
+    They let through nobody who could not let himself through: a pod may tolerate what its author likes, and the taints
+    are put on by who may taint nodes. Each stands for one node of this one plan: the plan's pods must not take one
+    another's room.
+    """
+    plan = reservation.plan
+    values = [room_taint_value(plan, node) for node in nodes] if plan else []
+    return [{"key": ROOM_TAINT, "operator": "Equal", "value": value, "effect": "NoSchedule"} for value in values]
+
+
+def handover_gate() -> Body:
+    """Return our scheduling gate."""
+    return {"name": HANDOVER_GATE}
+
+
+def build_webhook_configuration(
+    *, client_config: Mapping[str, Any], namespaces: Iterable[str], own_namespace: str, timeout_seconds: int
+) -> Body:
+    """Return the webhook's registration, scoped to the namespaces that have a live Reservation.
+
+    The second entry sees nothing but probes, in the operator's own namespace; the first sees none of these, nor
+    placeholders: a Reservation may be in that namespace, too, and a probe that both answer would have two gates.
+    """
+    common: Body = {
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": dict(client_config),
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "Never",
+        "sideEffects": "None",
+        "timeoutSeconds": timeout_seconds,
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+                "scope": "Namespaced",
+            }
+        ],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": WEBHOOK_CONFIGURATION, "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}},
+        "webhooks": [
+            common
+            | {
+                "name": "handover.berth.volcano.sh",
+                "namespaceSelector": _in_namespaces(namespaces),
+                "objectSelector": {
+                    "matchExpressions": [
+                        {"key": key, "operator": "DoesNotExist"} for key in (PLACEHOLDER_LABEL, PROBE_LABEL)
+                    ]
+                },
+            },
+            common
+            | {
+                "name": "probe.berth.volcano.sh",
+                "namespaceSelector": _in_namespaces([own_namespace]),
+                "objectSelector": {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}]},
+            },
+        ],
+    }
+
+
+def _in_namespaces(namespaces: Iterable[str]) -> Body:
+    return {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(set(namespaces))}
+        ]
+    }

@@ -1,0 +1,408 @@
+"""Owns what the operator sees of one Reservation at one instant, as a value for pure decisions.
+
+It does not collect it: `picture.cache` does.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from berth_core.clock import LATEST_UNIX_SECONDS
+from berth_core.errors import InputError
+from berth_core.labels import (
+    HANDOVER_GATE,
+    HANDOVER_TAINT,
+    INDEX_ANNOTATION,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    TASK_ANNOTATION,
+)
+from berth_core.matching import owner_matches, shape_of, template_differences, template_matches
+from berth_core.objects import NodeSpec, Pod, PodSpec, Quantities, Taint, Toleration
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import HIGHEST_SLOT_INDEX, Reservation, ReservationReason, ReservationTask, Slot
+from berth_core.resources import ResourceAmounts, read_whole_number
+from berth_core.selectors import tolerates, untolerated_taint
+
+# --- assignments -----------------------------------------------------------------------------------------------------
+# The note on an owner pod that says which slot it was given, on which node and until when.
+#
+# It does not decide who gets a slot (`decisions.reconcile`), whether a note may be trusted (`decisions.fitting`), nor
+# what its deadline means (`decisions.handover_time`).
+
+_PARTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A slot given to a pod; `deadline` in unix seconds, until which others leave the pod and its node alone."""
+
+    task: str
+    index: int
+    node: str
+    deadline: int
+
+    def to_annotation(self) -> str:
+        """Return the annotation's value; none of its parts may contain a slash."""
+        return f"{self.task}/{self.index}/{self.node}/{self.deadline}"
+
+    @classmethod
+    def from_pod(cls, pod: Pod) -> "Assignment | None":
+        """Read a pod's assignment; None where there is none or where it is not one of ours."""
+        parts = pod.metadata.annotations.get(SLOT_ANNOTATION, "").split("/")
+        if len(parts) != _PARTS:
+            return None
+        task, raw_index, node, raw_deadline = parts
+        index = read_whole_number(raw_index, most=HIGHEST_SLOT_INDEX)
+        deadline = read_whole_number(raw_deadline, most=LATEST_UNIX_SECONDS)
+        return None if index is None or deadline is None else cls(task, index, node, deadline)
+
+
+# --- fitting ---------------------------------------------------------------------------------------------------------
+# Who may take which slot: namespace, owner and template, and of several tasks the tightest.
+#
+# It does not give slots away: `decisions.reconcile` does.
+
+
+def may_own(reservation: Reservation, pod: Pod) -> bool:
+    """Tell whether a pod is in the Reservation's namespace and one of its owners."""
+    return pod.metadata.namespace == reservation.metadata.namespace and any(
+        owner_matches(owner, pod) for owner in reservation.spec.owners
+    )
+
+
+def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> ReservationTask | None:
+    """Return the task with the smallest requests whose slot the pod may take; None where there is none.
+
+    `free` counts the free slots by task name. Taking the smallest leaves the larger slots to larger pods.
+    """
+    if not may_own(reservation, pod):
+        return None
+    fitting = [task for task in reservation.spec.tasks if free.get(task.name, 0) > 0 and _fits(reservation, task, pod)]
+    return min(fitting, key=_size) if len(fitting) > 1 else next(iter(fitting), None)
+
+
+def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[str]) -> str:
+    """Return what keeps a pod of an owner from every task in `held`, of the closest one; "" where nothing does.
+
+    Also "" where the Reservation is not for the pod, or holds nothing. Raises `InputError` for a bad quantity.
+    """
+    if not held or not may_own(reservation, pod):
+        return ""
+    tasks = [task for task in reservation.spec.tasks if task.name in held]
+    if not tasks or any(_fits(reservation, task, pod) for task in tasks):
+        return ""
+    scheduler = reservation.spec.scheduler_name
+    refusals = [(task, template_differences(task.template, pod, scheduler_name=scheduler)) for task in tasks]
+    closest, differences = min(refusals, key=lambda refusal: len(refusal[1]))
+    return f"{', '.join(differences)} (task {closest.name})"
+
+
+def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:
+    """Return the slots of a Reservation's status by (task, index)."""
+    return {(slot.task, slot.index): slot for slot in reservation.status.slots}
+
+
+def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[str, int], Slot]) -> Assignment | None:
+    """Return the slot that a pod's note names, None where the operator cannot have written the note.
+
+    Whoever may create pods may write any note: it counts only on a pod that could be given that slot, and only for
+    the node that the status names (`slots`, from `slots_by_key`).
+    """
+    given = Assignment.from_pod(pod)
+    if given is None or not may_own(reservation, pod):
+        return None
+    task = next((task for task in reservation.spec.tasks if task.name == given.task), None)
+    slot = slots.get((given.task, given.index))
+    if task is None or slot is None or not slot.node or not _fits(reservation, task, pod):
+        return None
+    return given if slot.node in {given.node, pod.spec.node_name} else None
+
+
+def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:
+    """Return whether a pod may take a slot of a task; one whose requests cannot be read may take none."""
+    try:
+        return template_matches(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
+    except InputError:
+        return False
+
+
+def _size(task: ReservationTask) -> tuple[int, int, str]:
+    requests = shape_of(task.template.spec).requests
+    return requests.get("cpu"), requests.get("memory"), task.name
+
+
+# --- node access -----------------------------------------------------------------------------------------------------
+# Whether a node would let a pod in: whether it is ready, not cordoned, and has no taint that the pod minds.
+
+_CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""The scheduler takes a cordoned node as one with this taint, whether or not it has come on already."""
+
+
+class NodeSign(msgspec.Struct, frozen=True):
+    """The part of a node's condition that says how it is."""
+
+    type: str = ""
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAccess:
+    """What decides whom a node lets in, without our own guard, which those are let through that it is for."""
+
+    is_ready: bool = True
+    is_cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+
+    @classmethod
+    def of(cls, spec: NodeSpec, signs: Iterable[NodeSign]) -> "NodeAccess":
+        """Return what a node's spec and conditions say; one that says nothing of itself yet is not taken for closed."""
+        return cls(
+            is_ready=all(sign.status == "True" for sign in signs if sign.type == "Ready"),
+            is_cordoned=spec.unschedulable,
+            taints=tuple(taint for taint in spec.taints if taint.key != HANDOVER_TAINT),
+        )
+
+    def why_closed(self, tolerations: tuple[Toleration, ...]) -> str:
+        """Return why a pod with some tolerations would not get in or not start, "" where it would."""
+        if not self.is_ready:
+            return "is not ready"
+        if self.is_cordoned and not tolerates(tolerations, _CORDON):
+            return "is cordoned"
+        taint = untolerated_taint(tolerations, self.taints)
+        if taint is None:
+            return ""
+        return f"has the taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+# --- surveys ---------------------------------------------------------------------------------------------------------
+# What the pods on one node say about its room: what is free, what is about to be, and who came last.
+#
+# It does not collect them (`acting.performer`) nor keep them (`picture.cache`).
+
+SlotKey = tuple[str, str, str]
+"""Uid of a Reservation, task and index of the slot that a placeholder holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A pod on the node that has not ended."""
+
+    uid: str
+    key: str
+    requests: ResourceAmounts
+    is_going: bool
+    since: str
+    """When it was bound, as the API server writes it."""
+    holds: SlotKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was on a node, some time ago."""
+
+    allocatable: ResourceAmounts
+    occupants: tuple[Occupant, ...]
+    age_seconds: float = 0.0
+
+    def will_have_room(self, spec: PodSpec) -> bool:
+        """Tell whether a pod does not fit now, and will once those that are terminating are gone."""
+        return not self._has_room(spec, self.occupants) and self._has_room(spec, self._staying())
+
+    def takers(self, owner: Pod) -> tuple[Occupant, ...]:
+        """Return who is in the way of an owner on its node, the latest first; empty where the owner has room."""
+        others = tuple(one for one in self._staying() if one.uid != owner.metadata.uid)
+        if self._has_room(owner.spec, others):
+            return ()
+        return tuple(sorted(others, key=lambda one: (one.since, one.key), reverse=True))
+
+    def going(self) -> tuple[str, ...]:
+        """Return the pods that are terminating, by namespace and name."""
+        return tuple(one.key for one in self.occupants if one.is_going)
+
+    def _staying(self) -> tuple[Occupant, ...]:
+        return tuple(one for one in self.occupants if not one.is_going)
+
+    def _has_room(self, spec: PodSpec, occupants: Iterable[Occupant]) -> bool:
+        wanted = _requests(spec)
+        used = ResourceAmounts.total(one.requests for one in occupants)
+        return all(used.get(name) + amount <= self.allocatable.get(name) for name, amount in wanted.items() if amount)
+
+
+def build_survey(allocatable: Quantities, pods: Iterable[Pod]) -> Survey:
+    """Return what the pods of a node say; those that have ended hold nothing any more."""
+    occupants = tuple(_occupant(pod) for pod in pods if not pod.is_terminal)
+    return Survey(ResourceAmounts.from_quantities(allocatable), occupants)
+
+
+def _occupant(pod: Pod) -> Occupant:
+    bound = (c.last_transition_time for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "True")
+    meta = pod.metadata
+    holds = None
+    if PLACEHOLDER_LABEL in meta.labels:
+        notes = meta.annotations
+        holds = (
+            meta.labels.get(RESERVATION_LABEL, ""),
+            notes.get(TASK_ANNOTATION, ""),
+            notes.get(INDEX_ANNOTATION, ""),
+        )
+    since = next(bound, None) or meta.creation_timestamp or ""
+    return Occupant(meta.uid, pod.key, _requests(pod.spec), pod.is_terminating, since, holds)
+
+
+def _requests(spec: PodSpec) -> ResourceAmounts:
+    """Return what a pod takes of a node, its slot among the node's pods included."""
+    return effective_requests(spec).plus(ResourceAmounts({"pods": 1}))
+
+
+_GATED_REASON: Final = "SchedulingGated"
+"""What the condition PodScheduled says of a pod that was created with a gate, until a scheduler has tried it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a Reservation cannot be carried out, in the API server's words."""
+
+    reason: ReservationReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """How the last dry-run proof of the hand-over path ended."""
+
+    gated: bool
+    message: str
+    age_seconds: float = math.inf
+    """How long ago it was made."""
+
+    failures: int = 0
+    """How many proofs in a row have failed, this one included."""
+
+    of_path: bool = False
+    """Whether it is about the path that all Reservations share, and not about this one alone."""
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether the Reservation is not to be probed for by itself again."""
+        return self.gated or self.of_path
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Our taint on a node."""
+
+    deadline: int
+    """Its value, unix seconds; 0 where it is no number."""
+
+    age_seconds: float
+    """For how long this process has seen it, in attended seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One Reservation and all that belongs to it."""
+
+    reservation: Reservation
+    placeholders: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
+    """Placeholder pods by (task, index)."""
+
+    successors: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
+    """Placeholder pods by (task, index) that are to take the place of the one before."""
+
+    owners: tuple[Pod, ...] = ()
+    """Pods that carry the Reservation's label, oldest first."""
+
+    missing_nodes: frozenset[str] = frozenset()
+    """Names of the nodes that its slots are on and that do not exist."""
+
+    accesses: Mapping[str, NodeAccess] = field(default_factory=dict)
+    """Node name to whom it lets in, for those of its slots' nodes that do not let in everybody."""
+
+    guards: Mapping[str, Guard] = field(default_factory=dict)
+    """Node name to our guard there, for the nodes of its hand-overs."""
+
+    running_ages: Mapping[str, float] = field(default_factory=dict)
+    """Uid of an owner pod or successor to the seconds that this process has seen it started for."""
+
+    stage_ages: Mapping[str, float] = field(default_factory=dict)
+    """Uid of an owner pod or successor with a slot to the attended seconds that it is at its stage of the hand-over."""
+
+    verdict: Verdict | None = None
+    """Set when validation or creation was refused for good."""
+
+    validated: bool = False
+    """Whether the templates were put to the API server."""
+
+    probe: ProbeResult | None = None
+    """None where this process has neither probed nor taken over what an earlier one proved."""
+
+    surveys: Mapping[str, Survey] = field(default_factory=dict)
+    """Node name to what its pods say, where they were asked lately."""
+
+    waiting: tuple[Pod, ...] = ()
+    """Pods without a place that could take a slot and were not gated, as they were created before it was held."""
+
+    searched: bool = False
+    """Whether such pods were searched for lately."""
+
+    def why_closed(self, placeholder: Pod) -> str:
+        """Return why the node of a placeholder would not let in its owner, who tolerates as much, "" where it would."""
+        access = self.accesses.get(placeholder.spec.node_name)
+        return access.why_closed(placeholder.spec.tolerations) if access is not None else ""
+
+
+def holds_our_gate(pod: Pod) -> bool:
+    """Tell whether our scheduling gate is on the pod."""
+    return any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates)
+
+
+def is_untried(pod: Pod) -> bool:
+    """Tell whether a scheduler may bind the pod and has not said anything of it since it was gated."""
+    said = next((one.reason for one in pod.status.conditions if one.type == "PodScheduled"), "")
+    return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
+
+
+def has_started(pod: Pod) -> bool:
+    """Tell whether the pod's containers run or have run on a node; one that the kubelet turned away has not."""
+    if not pod.spec.node_name:
+        return False
+    return pod.status.phase in {"Running", "Succeeded"} or (
+        pod.status.phase == "Failed" and bool(pod.status.container_statuses)
+    )
+
+
+def is_on_its_way(pod: Pod) -> bool:
+    """Tell whether the pod runs, or still can."""
+    return not pod.is_terminating and (has_started(pod) or not pod.is_terminal)
+
+
+def holds_other_gates(pod: Pod) -> bool:
+    """Tell whether somebody else's scheduling gate is on the pod."""
+    return any(gate.name != HANDOVER_GATE for gate in pod.spec.scheduling_gates)
+
+
+def is_at_same_step(known: Pod, found: Pod) -> bool:
+    """Return whether a pod that others may have changed is at the step of its hand-over that it was known at."""
+    return _step(known) == _step(found)
+
+
+def _step(pod: Pod) -> tuple[object, ...]:
+    meta = pod.metadata
+    notes = meta.labels.get(RESERVATION_LABEL), meta.annotations.get(SLOT_ANNOTATION)
+    return meta.uid, *notes, holds_our_gate(pod), pod.spec.node_name, pod.is_terminating, pod.is_terminal
+
+
+def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assignment]]:
+    """Return by (task, index) the living pod that was given the slot; of several, which never should be, the oldest."""
+    slots = slots_by_key(seen.reservation)
+    found: dict[tuple[str, int], tuple[Pod, Assignment]] = {}
+    for pod in seen.owners:
+        given = trusted_assignment(seen.reservation, pod, slots) if is_on_its_way(pod) else None
+        if given is not None:
+            found.setdefault((given.task, given.index), (pod, given))
+    return found

@@ -1,0 +1,420 @@
+"""Owns the computation of a Reservation's status from its slots: phase, reason, counts, conditions, amounts.
+
+It does not write the status: `acting.performer` does.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, TypeAlias, assert_never
+
+from berth_core.clock import format_timestamp, parse_timestamp
+from berth_core.objects import PodSpec
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import (
+    Condition,
+    ConditionType,
+    Reservation,
+    ReservationPhase,
+    ReservationReason,
+    ReservationState,
+    ReservationStatus,
+    Slot,
+    SlotState,
+    TaskStatus,
+    expires_at,
+    is_expired,
+)
+from berth_core.resources import ResourceAmounts
+from berth_operator.reconcile.manifests import scheduler_of
+from berth_operator.reconcile.observation import Observation
+from berth_operator.reconcile.slots import SlotView, is_closed, is_refused, node_to_come
+from berth_operator.reconcile.validation import refuse
+
+# --- condition reasons -----------------------------------------------------------------------------------------------
+# The reasons that the conditions of a Reservation, and events on pods, give where it is not that of its phase.
+
+OVER: Final = "Over"
+"""Of HandoverReady and Bounded: the Reservation has ended."""
+PROBE_GATED: Final = "ProbeGated"
+PROBE_NOT_GATED: Final = "ProbeNotGated"
+NOT_PROBED: Final = "NotProbed"
+"""Of HandoverReady: nothing is held yet, or the first probe has not ended."""
+NEVER_EXPIRES: Final = "NeverExpires"
+"""Of Bounded, and of the warning, where neither `ttl` nor `expires` ends a Reservation."""
+HELD_FOR_EVER: Final = "HeldForEver"
+"""Of Bounded where that is meant: `ttl` is 0s."""
+EXPIRES: Final = "Expires"
+TEMPLATE_DIFFERS: Final = "TemplateDiffers"
+"""Of the event on a pod that an owner entry names and no template fits."""
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+# The standard conditions of a Reservation, each with its reason, sentence and time of transition.
+
+_Told = tuple[str, str]
+"""Reason and message."""
+
+
+def compute_conditions(
+    seen: Observation, state: ReservationState, *, is_available: bool, now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions in a fixed order; times of transition are kept where the status is as before."""
+    told = (state.reason, state.message)
+    found: tuple[tuple[ConditionType, bool, _Told], ...] = (
+        (ConditionType.AVAILABLE, is_available, told),
+        (ConditionType.HANDOVER_READY, *_proof(seen, state)),
+        (ConditionType.SUCCEEDED, state.phase is ReservationPhase.SUCCEEDED, told),
+        (ConditionType.FAILED, state.phase is ReservationPhase.FAILED, told),
+        (ConditionType.BOUNDED, *_bounds(seen.reservation, state.phase)),
+    )
+    return tuple(
+        _condition(seen.reservation, type_, is_true=is_true, told=words, now=now) for type_, is_true, words in found
+    )
+
+
+def warn_of_endless_hold(reservation: Reservation) -> str:
+    """Return what to tell about a Reservation that lacks both `ttl` and `expires`, "" where it has one, or was told."""
+    prior = _prior(reservation, ConditionType.BOUNDED)
+    told_before = prior is not None and prior.reason == NEVER_EXPIRES
+    is_forgotten = reservation.spec.ttl is None and reservation.spec.expires is None
+    return _bounds(reservation, reservation.phase)[1][1] if is_forgotten and not told_before else ""
+
+
+def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Told]:
+    """Return whether the path is proven: this process's proof, else what an earlier one wrote."""
+    if state.phase.terminal:
+        return False, (OVER, "the Reservation is over; no pod is gated for it any more")
+    if state.reason == ReservationReason.NODE_CLOSED:
+        return False, (state.reason, state.message)
+    if seen.probe is not None:
+        return seen.probe.gated, (
+            PROBE_GATED if seen.probe.gated else PROBE_NOT_GATED,
+            seen.probe.message,
+        )
+    prior = _prior(seen.reservation, ConditionType.HANDOVER_READY)
+    if prior is not None and prior.reason != ReservationReason.NODE_CLOSED:
+        return prior.status == "True", (prior.reason, prior.message)
+    return False, (NOT_PROBED, "the hand-over path is proven once a slot is held")
+
+
+def _bounds(reservation: Reservation, phase: ReservationPhase) -> tuple[bool, _Told]:
+    """Return whether the Reservation ends by itself, and when."""
+    spec, created = reservation.spec, reservation.metadata.creation_timestamp
+    if phase.terminal:
+        is_bounded = expires_at(spec, parse_timestamp(created or "")) is not None
+        return is_bounded, (OVER, "the Reservation is over; no place is held any more")
+    if spec.ttl is None and spec.expires is None:
+        text = "neither ttl nor expires is set: places are held until all are taken or the Reservation is deleted"
+        return False, (NEVER_EXPIRES, text)
+    expiry = expires_at(spec, parse_timestamp(created or ""))
+    if expiry is None:
+        return False, (
+            HELD_FOR_EVER,
+            "ttl is 0s: places are held until all are taken or the Reservation is deleted",
+        )
+    return True, (EXPIRES, f"what is still held is released at {format_timestamp(expiry)}")
+
+
+def _prior(reservation: Reservation, type_: ConditionType) -> Condition | None:
+    return next((c for c in reservation.status.conditions if c.type == type_), None)
+
+
+def _condition(
+    reservation: Reservation, type_: ConditionType, *, is_true: bool, told: _Told, now: datetime
+) -> Condition:
+    prior = _prior(reservation, type_)
+    status = "True" if is_true else "False"
+    same = prior is not None and prior.status == status
+    return Condition(
+        type=type_.value,
+        status=status,
+        reason=told[0],
+        message=told[1],
+        last_transition_time=prior.last_transition_time if prior and same else format_timestamp(now),
+        observed_generation=reservation.metadata.generation,
+    )
+
+
+EventType: TypeAlias = Literal["Normal", "Warning"]
+
+_ON_OFFER = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
+OCCUPIED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A phase with its reason and sentence, before it has a time."""
+
+    phase: ReservationPhase
+    reason: str
+    message: str
+
+
+def compute_status(
+    seen: Observation, views: tuple[SlotView, ...], now: datetime, *, patience_seconds: float = 0
+) -> ReservationStatus:
+    """Return the whole status; times of transition are kept where nothing changed.
+
+    `patience_seconds` is for how long no scheduler may find a place before the Reservation fails; 0: for ever.
+    """
+    reservation = seen.reservation
+    current = _terminal_state(reservation) or _lose_patience(_live_state(seen, views, now), seen, now, patience_seconds)
+    state = _stamp(current, reservation, now)
+    counts = Counter(view.slot.state for view in views)
+    slots = tuple(_final_slot(view.slot, state.phase) for view in views)
+    expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+    return ReservationStatus(
+        state=state,
+        node=_nodes_text(slots),
+        min_available=reservation.spec.wanted,
+        desired=reservation.spec.replicas,
+        task_status_count=_count_by_task(slots),
+        pending=counts[SlotState.PENDING] if not state.phase.terminal else 0,
+        available=counts[SlotState.HELD] * (not state.phase.terminal) + counts[SlotState.HANDING_OVER],
+        succeeded=counts[SlotState.TAKEN],
+        failed=counts[SlotState.LOST],
+        conditions=compute_conditions(seen, state, is_available=_is_available(seen, state, counts), now=now),
+        current_owner=next((s.owner for s in reversed(slots) if s.owner is not None), None),
+        allocatable=_amounts(views, slots, frozenset(SlotState)).to_quantities(),
+        held=_amounts(views, slots, _ON_OFFER).to_quantities(),
+        allocated=_amounts(views, slots, {SlotState.TAKEN}).to_quantities(),
+        slots=slots,
+        expires_at=format_timestamp(expiry) if expiry else None,
+        observed_generation=reservation.metadata.generation,
+    )
+
+
+def _terminal_state(reservation: Reservation) -> _State | None:
+    """Return the state that never changes again, None while the Reservation lives."""
+    state = reservation.status.state
+    if state is None or not state.phase.terminal:
+        return None
+    return _State(state.phase, state.reason, state.message)
+
+
+def _is_available(seen: Observation, state: ReservationState, counts: Counter[SlotState]) -> bool:
+    """Tell whether as many slots as wanted are held or taken; what is over holds nothing any more."""
+    occupied = sum(counts[s] for s in OCCUPIED) if not state.phase.terminal else counts[SlotState.TAKEN]
+    return occupied >= seen.reservation.spec.wanted
+
+
+def patience_left(state: ReservationState | None, now: datetime, patience_seconds: float) -> float | None:
+    """Return for how many seconds more a state may wait for a place, None where it does not wait or may for ever."""
+    if not patience_seconds or state is None or state.reason != ReservationReason.UNSCHEDULABLE_YET:
+        return None
+    return patience_seconds - (now - parse_timestamp(state.last_transition_time)).total_seconds()
+
+
+def _lose_patience(state: _State, seen: Observation, now: datetime, patience_seconds: float) -> _State:
+    """Return a state as it is, or its failure where no scheduler has found a place for too long."""
+    prior = seen.reservation.status.state
+    if prior is None or prior.reason != state.reason:
+        return state
+    left = patience_left(prior, now, patience_seconds)
+    if left is None or left > 0:
+        return state
+    text = f"no place was found within {patience_seconds:g} s: {state.message}"
+    return _State(ReservationPhase.FAILED, ReservationReason.UNSCHEDULABLE, text)
+
+
+def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -> _State:
+    """Return the state of a Reservation that was not over when it was last looked at."""
+    verdict = seen.verdict or refuse(seen.reservation)
+    if verdict is not None:
+        return _State(ReservationPhase.FAILED, verdict.reason, verdict.message)
+    taken = sum(view.slot.state is SlotState.TAKEN for view in views)
+    if taken == len(views):
+        return _State(ReservationPhase.SUCCEEDED, ReservationReason.OWNERS_RUNNING, _taken_text(views))
+    if seen.reservation.metadata.deletion_timestamp:
+        return _State(ReservationPhase.FAILED, ReservationReason.DELETED, f"deleted: {_end_text(views)}")
+    if is_expired(seen.reservation, now):
+        return _State(ReservationPhase.FAILED, ReservationReason.EXPIRED, f"expired: {_end_text(views)}")
+    for view in views:
+        if view.failure is not None:
+            return _State(ReservationPhase.FAILED, view.failure, f"slot {_slot_name(view.slot)}: {view.slot.message}")
+    return _open_state(seen, views)
+
+
+def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
+    """Return the state of a Reservation that is neither complete, nor expired, nor hit by a loss."""
+    occupied = sum(view.slot.state in OCCUPIED for view in views)
+    lost = [view.slot for view in views if view.slot.state is SlotState.LOST]
+    on_the_way = [view.slot for view in views if view.slot.state is SlotState.HANDING_OVER]
+    settled = {SlotState.LOST, SlotState.TAKEN}
+    if lost and all(view.slot.state in settled for view in views):
+        text = f"slot {_slot_name(lost[0])}: {lost[0].message}"
+        return _State(ReservationPhase.FAILED, lost[0].reason or ReservationReason.HANDOVER_TIMEOUT, text)
+    if occupied >= seen.reservation.spec.wanted:
+        if on_the_way:
+            return _State(ReservationPhase.AVAILABLE, ReservationReason.HANDING_OVER, _handover_text(on_the_way))
+        return _State(ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD, _slots_text(views))
+    return _pending_state(seen, views)
+
+
+def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
+    """Return why fewer slots than wanted are held, with the scheduler's words where it has spoken."""
+    waiting = [view for view in views if view.slot.state is SlotState.PENDING]
+    begun = _slots_text(views)
+    if any(view.placeholder is None for view in waiting):
+        return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
+    refused = [view for view in waiting if is_refused(view)]
+    if refused:
+        return _refused_state(seen, refused, begun)
+    closed = [view for view in waiting if is_closed(view)]
+    if closed:
+        text = f"{begun}; {_reasons_text(view.slot.message for view in closed)}, so no pod could take its slot there"
+        return _State(ReservationPhase.PENDING, ReservationReason.NODE_CLOSED, text)
+    bound = [view for view in waiting if view.placeholder is not None and view.placeholder.spec.node_name]
+    starting = sum(not view.slot.message for view in bound)
+    if starting:
+        text = f"{begun}; {starting} more {'has' if starting == 1 else 'have'} a node and did not start yet"
+        return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
+    going = sum(view.placeholder is not None and view.placeholder.is_terminating for view in waiting)
+    if bound or going == len(waiting):
+        return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
+    scheduler = scheduler_of(seen.reservation, waiting[0].task.template.spec)
+    text = f'{begun}; no scheduler named "{scheduler}" has looked at the placeholders yet'
+    return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_SCHEDULER, text)
+
+
+def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _State:
+    """Return whether the places that the scheduler did not find are only to be waited for."""
+    coming = [node_to_come(seen, view) for view in refused]
+    if not all(coming):
+        hopeless = refused[coming.index("")]
+        text = f"{begun}; {hopeless.slot.message}"
+        return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, text)
+    first, *others = dict.fromkeys(coming)
+    more = f" (and {len(others)} more nodes are chosen)" if others else ""
+    text = f"{begun}; node {first} is chosen and gets room once {_what_is_awaited(seen, first)}{more}"
+    return _State(ReservationPhase.WAITING, ReservationReason.AWAITING_CAPACITY, text)
+
+
+def _what_is_awaited(seen: Observation, node: str) -> str:
+    """Return what gives a slot its room on a chosen node."""
+    if seen.reservation.awaits_room:
+        return f"plan {seen.reservation.plan} has moved pods away"
+    first, *others = seen.surveys[node].going()
+    return f"pod {first} and {len(others)} more have terminated" if others else f"pod {first} has terminated"
+
+
+def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:
+    """Give a state its time: that of the last change of phase or reason."""
+    prior = reservation.status.state
+    unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason)
+    return ReservationState(
+        phase=state.phase,
+        reason=state.reason,
+        message=state.message,
+        last_transition_time=prior.last_transition_time if prior and unchanged else format_timestamp(now),
+    )
+
+
+def _final_slot(slot: Slot, phase: ReservationPhase) -> Slot:
+    """Return a slot as it stands under a phase: what only a placeholder held is released when all is over."""
+    if phase.terminal and slot.state in {SlotState.PENDING, SlotState.HELD}:
+        return Slot(task=slot.task, index=slot.index, state=SlotState.RELEASED)
+    return slot
+
+
+def _count_by_task(slots: Iterable[Slot]) -> dict[str, TaskStatus]:
+    counts: dict[str, Counter[str]] = {}
+    for slot in slots:
+        counts.setdefault(slot.task, Counter())[slot.state.value] += 1
+    return {task: TaskStatus(phase=dict(sorted(counter.items()))) for task, counter in counts.items()}
+
+
+def _amounts(views: Iterable[SlotView], slots: Iterable[Slot], states: Container[SlotState]) -> ResourceAmounts:
+    """Return the requests of the slots that are in one of the states."""
+    counts: dict[str, int] = {}
+    specs: dict[str, PodSpec] = {}
+    for view, slot in zip(views, slots, strict=True):
+        if slot.state in states:
+            counts[slot.task] = counts.get(slot.task, 0) + 1
+            specs[slot.task] = view.task.template.spec
+    return ResourceAmounts.total(effective_requests(specs[task]).times(count) for task, count in counts.items())
+
+
+def _nodes_text(slots: Iterable[Slot]) -> str:
+    """Return the node of the slots, how many there are where they are on several, "" where they are on none."""
+    nodes = {slot.node for slot in slots if slot.node}
+    return f"{len(nodes)} nodes" if len(nodes) > 1 else next(iter(nodes), "")
+
+
+def _reasons_text(reasons: Iterable[str]) -> str:
+    """Return the first of several reasons, and how many others there are."""
+    first, *others = dict.fromkeys(reasons)
+    return f"{first} (and {len(others)} more)" if others else first
+
+
+def _slot_name(slot: Slot) -> str:
+    return f"{slot.task}/{slot.index}"
+
+
+def _slots_text(views: tuple[SlotView, ...]) -> str:
+    """Return how many slots are held, and how many changed hands, are about to, or are lost."""
+    counts = Counter(view.slot.state for view in views)
+    others = ((SlotState.HANDING_OVER, "being handed over"), (SlotState.TAKEN, "taken"), (SlotState.LOST, "lost"))
+    more = [f", {counts[state]} {words}" for state, words in others if counts[state]]
+    return f"{counts[SlotState.HELD]} of {len(views)} slots are held{''.join(more)}"
+
+
+def _end_text(views: tuple[SlotView, ...]) -> str:
+    """Return how many slots were taken when all ended, and what becomes of the others."""
+    counts = Counter(view.slot.state for view in views)
+    on_the_way = counts[SlotState.HANDING_OVER]
+    more = f" and {on_the_way} being handed over" if on_the_way else ""
+    return f"{counts[SlotState.TAKEN]} of {len(views)} slots were taken{more}; what was held is given back"
+
+
+def _handover_text(slots: list[Slot]) -> str:
+    first, *others = slots
+    name = f"{first.owner.namespace}/{first.owner.name}" if first.owner else "a pod"
+    more = f"; {len(others)} more being handed over" if others else ""
+    return f"{name} is taking slot {_slot_name(first)} on node {first.node}{more}"
+
+
+def _taken_text(views: tuple[SlotView, ...]) -> str:
+    """Return one sentence on who runs where."""
+    match views:
+        case (only,):
+            owner = only.slot.owner
+            name = f"{owner.namespace}/{owner.name}" if owner else "the owner"
+            return only.slot.message or f"{name} runs on node {only.slot.node}"
+        case _:
+            return f"all {len(views)} slots were taken by their owners"
+
+
+def has_just_expired(reservation: Reservation, status: ReservationStatus) -> bool:
+    """Tell whether a status is the first to say that the time of a Reservation is up."""
+    state = status.state
+    return not reservation.phase.terminal and state is not None and state.reason == ReservationReason.EXPIRED
+
+
+def newly_lost(prior: ReservationStatus, status: ReservationStatus) -> list[Slot]:
+    """Return the slots that a status is the first to call lost."""
+    known = {(slot.task, slot.index) for slot in prior.slots if slot.state is SlotState.LOST}
+    return [slot for slot in status.slots if slot.state is SlotState.LOST and (slot.task, slot.index) not in known]
+
+
+def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:
+    """Return (type, reason, message) of the event for a change of phase, None where the phase is as before.
+
+    A Reservation that nobody has looked at yet is Pending: that it stays so for now is no event.
+    """
+    if (prior.phase if prior is not None else ReservationPhase.PENDING) is state.phase:
+        return None
+    match state.phase:
+        case ReservationPhase.FAILED:
+            return "Warning", state.reason, state.message
+        case (
+            ReservationPhase.PENDING
+            | ReservationPhase.WAITING
+            | ReservationPhase.AVAILABLE
+            | ReservationPhase.SUCCEEDED
+        ):
+            return "Normal", state.phase.value, state.message
+        case _:
+            assert_never(state.phase)

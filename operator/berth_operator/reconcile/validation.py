@@ -1,0 +1,100 @@
+"""Owns what a Reservation must be beyond what the API server's schema can say.
+
+It does not own whether the API server would take its pods: `acting.validation` asks.
+"""
+
+from typing import Final
+
+import msgspec
+
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import Reservation, ReservationReason, ReservationTask
+from berth_operator.reconcile.manifests import required_terms
+from berth_operator.reconcile.observation import Verdict
+
+MOST_TERMS: Final = 1_000
+"""Node terms of one placeholder; a Reservation may name as many nodes."""
+_MOST_BYTES: Final = 512 * 1024
+"""Constraints of one placeholder; the API server takes some 1.5 MiB."""
+_MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
+"""Constraints of all placeholders of a task, which operator and API server keep in memory."""
+_PIN_BYTES: Final = 250
+"""What a node's name takes as a term besides its own length, with what keeps the term off the control plane."""
+
+
+def refuse(reservation: Reservation) -> Verdict | None:
+    """Return why a Reservation can never be carried out as it is written, None where it can."""
+    if not reservation.spec.owners:
+        text = "spec.owners is empty: without an owner nobody could ever take its place"
+        return Verdict(ReservationReason.INVALID, text)
+    own = reservation.metadata.namespace
+    for number, owner in enumerate(reservation.spec.owners):
+        foreign = owner.object.namespace if owner.object else ""
+        if foreign not in {"", own}:
+            text = f'spec.owners[{number}].object is in namespace "{foreign}", but its pods can only be in "{own}"'
+            return Verdict(ReservationReason.INVALID, text)
+    return refuse_size(reservation)
+
+
+def refuse_size(reservation: Reservation) -> Verdict | None:
+    """Return which task's placeholders would be too large, found out before one is built.
+
+    Each node term of a template is tied to each node by its name, as the API server allows one name in a term only.
+    """
+    for number, task in enumerate(reservation.spec.tasks):
+        text = _why_too_large(f"spec.tasks[{number}]", task)
+        if text:
+            return Verdict(ReservationReason.INVALID, text)
+    return None
+
+
+def _why_too_large(path: str, task: ReservationTask) -> str:
+    terms, names = required_terms(task.template.spec), task.reservation_node_names
+    if len(terms) * len(names) > MOST_TERMS:
+        return (
+            f"{path}.reservationNodeNames has {len(names)} names and the template {len(terms)} nodeSelectorTerms, "
+            f"{len(terms) * len(names)} terms for each placeholder; expected at most {MOST_TERMS}: write fewer"
+        )
+    size = _constraint_bytes(task)
+    if size > _MOST_BYTES:
+        return (
+            f"{path}: nodeSelector, tolerations, nodeSelectorTerms and reservationNodeNames make {size} bytes of each "
+            f"placeholder; expected at most {_MOST_BYTES}: write fewer of them"
+        )
+    if size * task.replicas > _MOST_BYTES_OF_ALL:
+        return (
+            f"{path}.replicas is {task.replicas}, with {size} bytes of nodeSelector, tolerations, nodeSelectorTerms "
+            f"and reservationNodeNames each; expected at most {_MOST_BYTES_OF_ALL} bytes together: write fewer"
+        )
+    return ""
+
+
+def _constraint_bytes(task: ReservationTask) -> int:
+    """Return about how long the constraints of one placeholder are as JSON."""
+    spec, names = task.template.spec, task.reservation_node_names
+    terms = [len(msgspec.json.encode(term)) for term in required_terms(spec)]
+    tied = len(names) * sum(terms) + max(1, len(terms)) * sum(len(name) + _PIN_BYTES for name in names)
+    written = (spec.node_selector, spec.tolerations)
+    return (tied if names else sum(terms)) + sum(len(msgspec.json.encode(one)) for one in written)
+
+
+def refuse_requests(reservation: Reservation) -> Verdict | None:
+    """Return which task requests nothing without saying so, or says so and requests something."""
+    for number, task in enumerate(reservation.spec.tasks):
+        text = _why_requests_are_odd(f"spec.tasks[{number}]", task)
+        if text:
+            return Verdict(ReservationReason.INVALID, text)
+    return None
+
+
+def _why_requests_are_odd(path: str, task: ReservationTask) -> str:
+    asked = effective_requests(task.template.spec)
+    named = ", ".join(f"{name} {amount}" for name, amount in asked.to_quantities().items())
+    if named and task.requests_nothing:
+        return f"{path}.requestsNothing is true, but the template of task {task.name} requests {named}: drop either"
+    if named or task.requests_nothing:
+        return ""
+    return (
+        f"{path}.template.spec.containers[].resources.requests of task {task.name} name no amount, so nothing would be "
+        f"held: write what the pods request, as in cpu: 500m, or {path}.requestsNothing: true if that is nothing"
+    )

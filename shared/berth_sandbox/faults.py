@@ -1,0 +1,431 @@
+"""Owns deciding what happens to which call: nothing, faults drawn from a seed, or one call that is held.
+
+It does not carry the decision out: `proxy` does.
+"""
+
+import json
+import random
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+import urllib3
+import yaml
+from urllib3.exceptions import HTTPError
+from urllib3.response import BaseHTTPResponse
+
+from berth_sandbox.components import write_kubeconfig
+from berth_sandbox.ports import LOOPBACK
+
+# --- vocabulary ------------------------------------------------------------------------------------------------------
+# The words of faults: the call that comes in, what can be done to it, and who decides.
+#
+# It does nothing to any call: `proxy` does.
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as it came in; `path` without its query."""
+
+    method: str
+    path: str
+    query: str = ""
+    body: bytes = b""
+
+    @property
+    def is_watch(self) -> bool:
+        """Tell whether the answer is a stream of changes."""
+        return "watch=" in self.query and "watch=false" not in self.query
+
+    @property
+    def is_write(self) -> bool:
+        """Tell whether the call changes something."""
+        return self.method not in {"GET", "HEAD"}
+
+    def __str__(self) -> str:
+        return f"{'WATCH' if self.is_watch else self.method} {self.path}"
+
+
+class FaultKind(StrEnum):
+    """What happens to a call."""
+
+    NONE = "none"
+    TOO_MANY = "429"
+    """Turned away with Retry-After, not carried out."""
+    SERVER_ERROR = "500"
+    UNAVAILABLE = "503"
+    CONFLICT = "409"
+    RESET = "reset"
+    """The connection is reset before the call is carried out."""
+    LOST_ANSWER = "lost answer"
+    """The call is carried out, and the connection is reset instead of an answer."""
+    STALL = "stall"
+    """Nothing is carried out and nothing is said for some time, then the connection is reset."""
+    DELAY = "delay"
+    """The call is carried out some time later."""
+    CUT = "cut"
+    """A watch ends in the middle of its stream after some time."""
+    GONE = "410"
+    """A watch is told that its place in the history is forgotten."""
+    PAUSE = "pause"
+    """The call waits until it is released and is then carried out."""
+    HOLD_BEFORE = "hold before"
+    """The call waits and is never carried out."""
+    HOLD_AFTER = "hold after"
+    """The call is carried out, and never answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to one call; `seconds` for the kinds that take time."""
+
+    kind: FaultKind = FaultKind.NONE
+    seconds: float = 0.0
+
+
+class FaultPlan(Protocol):
+    """Who decides what happens; asked from many threads."""
+
+    def decide(self, call: Call) -> Fault:
+        """Return what happens to a call."""
+        ...
+
+    def hold(self, call: Call) -> None:
+        """Wait for as long as a call is to be held."""
+        ...
+
+
+_LONGEST_HOLD_SECONDS: Final = 60.0
+
+EVERY_FAULT: Final[Mapping[FaultKind, float]] = {
+    FaultKind.TOO_MANY: 0.0,
+    FaultKind.SERVER_ERROR: 0.0,
+    FaultKind.UNAVAILABLE: 0.0,
+    FaultKind.CONFLICT: 0.0,
+    FaultKind.RESET: 0.0,
+    FaultKind.LOST_ANSWER: 0.0,
+    FaultKind.STALL: 2.0,
+    FaultKind.DELAY: 1.0,
+}
+"""The faults of ordinary calls, each with the longest time that it takes."""
+
+WATCH_FAULTS: Final[Mapping[FaultKind, float]] = {FaultKind.CUT: 3.0, FaultKind.GONE: 0.0, FaultKind.RESET: 0.0}
+"""The faults of watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoFaults:
+    """Lets everything through."""
+
+    def decide(self, call: Call) -> Fault:  # noqa: ARG002 - the protocol's
+        """Return that nothing happens."""
+        return Fault()
+
+    def hold(self, call: Call) -> None:
+        """Hold nothing."""
+
+
+class SeededFaults:
+    """Draws faults from a seed; which call meets which one depends on the order in which they come in."""
+
+    def __init__(self, seed: int, *, rate: float, watch_rate: float = 0.0) -> None:
+        self._draw = random.Random(seed)  # noqa: S311 - it must be the same again
+        self._rate = rate
+        self._watch_rate = watch_rate
+        self._lock = threading.Lock()
+
+    def decide(self, call: Call) -> Fault:
+        """Return nothing for most calls, else one of the faults that a call of its kind can meet."""
+        kinds, rate = (WATCH_FAULTS, self._watch_rate) if call.is_watch else (EVERY_FAULT, self._rate)
+        with self._lock:
+            if self._draw.random() >= rate:
+                return Fault()
+            kind = self._draw.choice(list(kinds))
+            if kind is FaultKind.CONFLICT and not call.is_write:
+                kind = FaultKind.SERVER_ERROR
+            return Fault(kind, kinds[kind] * self._draw.uniform(0.2, 1.0))
+
+    def hold(self, call: Call) -> None:
+        """Hold nothing."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """One call that is held; `reached` is set when it comes in (or was carried out), `released` lets it go."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+
+class HoldPlan:
+    """Holds the first call that is wanted until it is released; a `kind` that holds says what comes of it."""
+
+    def __init__(self, wanted: Callable[[Call], bool], kind: FaultKind) -> None:
+        self.held = Hold()
+        self._wanted = wanted
+        self._kind = kind
+        self._lock = threading.Lock()
+        self._found = False
+
+    def decide(self, call: Call) -> Fault:
+        """Return the hold for the first call that is wanted."""
+        with self._lock:
+            if self._found or not self._wanted(call):
+                return Fault()
+            self._found = True
+        return Fault(self._kind)
+
+    def hold(self, call: Call) -> None:  # noqa: ARG002 - there is only one
+        """Say that the call is here, and wait."""
+        self.held.reached.set()
+        self.held.released.wait(_LONGEST_HOLD_SECONDS)
+
+
+# --- proxy -----------------------------------------------------------------------------------------------------------
+# A proxy before the API server that disturbs calls as a plan says; clients reach it by a kubeconfig.
+#
+# It does not decide what happens to a call: a `FaultPlan` does. It speaks plain HTTP on loopback and passes the
+# client's own credentials on.
+
+_READ_BYTES: Final = 64 * 1024
+_REMEMBERED_CALLS: Final = 5000
+_OF_ONE_CONNECTION: Final = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "content-length",
+    "date",
+    "server",
+    "host",
+}
+_STATUSES: Final = {
+    FaultKind.TOO_MANY: (429, "TooManyRequests"),
+    FaultKind.SERVER_ERROR: (500, "InternalError"),
+    FaultKind.UNAVAILABLE: (503, "ServiceUnavailable"),
+    FaultKind.CONFLICT: (409, "Conflict"),
+    FaultKind.GONE: (410, "Expired"),
+}
+
+
+class FaultProxy:
+    """A proxy before the API server of a kubeconfig; `plan` may be replaced at any time. Use it with `with`."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.plan: FaultPlan = NoFaults()
+        self.journal: deque[tuple[Call, Fault]] = deque(maxlen=_REMEMBERED_CALLS)
+        """The last calls and what happened to them."""
+        self._config: dict[str, Any] = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        self._streams: set[BaseHTTPResponse] = set()
+        self._lock = threading.Lock()
+        cluster = self._config["clusters"][0]["cluster"]
+        self._upstream = urllib3.PoolManager(
+            ca_certs=cluster.get("certificate-authority"), retries=False, maxsize=64, timeout=urllib3.Timeout(connect=5)
+        )
+        self._server_url = cluster["server"]
+        self._server = _Server((LOOPBACK, 0), _Handler)
+        self._server.proxy = self
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self.cut_watches()
+        self._upstream.clear()
+        self._thread.join(5)
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Write the kubeconfig by which the same client goes through the proxy, and return its path."""
+        (cluster,) = self._config["clusters"]
+        through = {**cluster, "cluster": {"server": f"http://{LOOPBACK}:{self._server.server_address[1]}"}}
+        write_kubeconfig(path, {**self._config, "clusters": [through]})
+        return path
+
+    @property
+    def open_watches(self) -> int:
+        """Return how many streams are open now."""
+        with self._lock:
+            return len(self._streams)
+
+    def cut_watches(self) -> int:
+        """Cut every stream that is open now, and return how many there were."""
+        with self._lock:
+            streams = tuple(self._streams)
+        for stream in streams:
+            with suppress(OSError, RuntimeError, ValueError):  # ended by itself meanwhile
+                stream.shutdown()
+        return len(streams)
+
+    def forward(self, call: Call, headers: dict[str, str]) -> BaseHTTPResponse:
+        """Pass a call on and return the answer with its body unread."""
+        address = f"{self._server_url}{call.path}" + (f"?{call.query}" if call.query else "")
+        answer = self._upstream.request(
+            call.method, address, body=call.body or None, headers=headers, preload_content=False, redirect=False
+        )
+        if call.is_watch:
+            with self._lock:
+                self._streams.add(answer)
+        return answer
+
+    def forget(self, answer: BaseHTTPResponse) -> None:
+        """Close an answer."""
+        with self._lock:
+            self._streams.discard(answer)
+        answer.close()
+
+
+def _status(code: int, reason: str) -> dict[str, Any]:
+    """Return a Status that is no success."""
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return {**body, "message": f"{reason}: a fault on purpose"}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    proxy: FaultProxy
+
+    def handle_error(self, *_: object) -> None:
+        """Keep quiet: clients that go away are part of it."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Relays one connection's calls."""
+
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet; the proxy has a journal."""
+
+    def _relay(self) -> None:
+        """Read a call, ask the plan, and do what it says."""
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        call = Call(self.command, path, query, body)
+        fault = self.server.proxy.plan.decide(call)
+        self.server.proxy.journal.append((call, fault))
+        try:
+            self._carry_out(call, fault)
+        except (HTTPError, OSError):
+            self.close_connection = True
+
+    def _carry_out(self, call: Call, fault: Fault) -> None:
+        plan = self.server.proxy.plan
+        match fault.kind:
+            case FaultKind.NONE:
+                self._pass_on(call)
+            case FaultKind.DELAY:
+                time.sleep(fault.seconds)
+                self._pass_on(call)
+            case FaultKind.PAUSE:
+                plan.hold(call)
+                self._pass_on(call)
+            case FaultKind.CUT:
+                self._pass_on(call, cut_after_seconds=fault.seconds)
+            case FaultKind.RESET:
+                self._reset()
+            case FaultKind.STALL:
+                time.sleep(fault.seconds)
+                self._reset()
+            case FaultKind.HOLD_BEFORE:
+                plan.hold(call)
+                self._reset()
+            case FaultKind.LOST_ANSWER | FaultKind.HOLD_AFTER:
+                answer = self.server.proxy.forward(call, self._headers())
+                answer.read()
+                self.server.proxy.forget(answer)
+                plan.hold(call)
+                self._reset()
+            case FaultKind.GONE if call.is_watch:
+                self._end_as_forgotten()
+            case _:
+                self._refuse(*_STATUSES[fault.kind])
+
+    def _headers(self) -> dict[str, str]:
+        return {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+
+    def _pass_on(self, call: Call, *, cut_after_seconds: float | None = None) -> None:
+        """Let the API server answer; a watch is relayed as it comes."""
+        answer = self.server.proxy.forward(call, self._headers())
+        try:
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                if name.lower() not in _OF_ONE_CONNECTION:
+                    self.send_header(name, value)
+            if call.is_watch:
+                self._stream(answer, cut_after_seconds)
+            else:
+                self._send_whole(answer.read(decode_content=False))
+        finally:
+            self.server.proxy.forget(answer)
+
+    def _send_whole(self, body: bytes) -> None:
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, answer: BaseHTTPResponse, cut_after_seconds: float | None) -> None:
+        """Relay a stream in chunks; one that is cut ends without the last chunk."""
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.close_connection = True
+        if cut_after_seconds is not None:
+            timer = threading.Timer(cut_after_seconds, self._reset)
+            timer.daemon = True
+            timer.start()
+        while chunk := answer.read1(_READ_BYTES, decode_content=False):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _reset(self) -> None:
+        """Reset the connection: lingering for no time at all makes the close a reset."""
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _end_as_forgotten(self) -> None:
+        """Answer a watch as the API server does whose history is shorter: a stream of one error."""
+        line = json.dumps({"type": "ERROR", "object": _status(*_STATUSES[FaultKind.GONE])}).encode() + b"\n"
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self._send_whole(line)
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Answer with a Status as the API server writes it."""
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        if status == _STATUSES[FaultKind.TOO_MANY][0]:
+            self.send_header("Retry-After", "1")
+        self._send_whole(json.dumps(_status(status, reason)).encode())
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _relay  # noqa: N815 - names that http.server looks for
+
+
+# Disturbing what goes between a client and the API server: a proxy, and what it does to which call.
+
+__all__ = [
+    "Call",
+    "Fault",
+    "FaultKind",
+    "FaultPlan",
+    "FaultProxy",
+    "Hold",
+    "HoldPlan",
+    "NoFaults",
+    "SeededFaults",
+]

@@ -1,0 +1,475 @@
+"""Owns putting the invariants together: all of them, and those that a person is told of.
+
+It does not own any single one of them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from berth_core.clock import LATEST_UNIX_SECONDS, Clock, parse_timestamp, read_timestamp
+from berth_core.errors import InputError
+from berth_core.labels import (
+    COOLING_LABEL,
+    COOLING_UNTIL_ANNOTATION,
+    DRAINING_TAINT,
+    FENCE_LABEL,
+    FREED_ANNOTATION,
+    FREED_TAINT,
+    HANDOVER_GATE,
+    HANDOVER_TAINT,
+    INDEX_ANNOTATION,
+    MANAGED_BY_OPERATOR,
+    MANAGED_LABEL,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    ROOM_TAINT,
+    SLOT_ANNOTATION,
+    TASK_ANNOTATION,
+)
+from berth_core.migration_plans import PlanPhase
+from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE, WEBHOOK_CONFIGURATION, is_room_taint_of
+from berth_core.objects import Pod
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import (
+    ConditionType,
+    ObjectReference,
+    Reservation,
+    ReservationOwner,
+    ReservationPhase,
+    Slot,
+    SlotState,
+)
+from berth_core.resources import ResourceAmounts, read_whole_number
+from berth_core.selectors import matches_labels
+from berth_core.storage import Workload
+from berth_kube.client import KubeClient
+from berth_kube.leases import Lease
+from berth_sandbox.invariants.reservations import untrue_statuses
+from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, Violation, read_state
+
+# --- leftovers -------------------------------------------------------------------------------------------------------
+# The invariants about what Berth puts on pods, nodes and the cluster: nothing of it stays where nobody needs it.
+
+
+def things_left_behind(state: ClusterState, now: datetime) -> Iterator[Violation]:
+    """Yield everything of Berth's that nobody needs."""
+    by_uid = {reservation.metadata.uid: reservation for reservation in state.reservations}
+    waiting: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in state.pods:
+        reservation = by_uid.get(_reservation_uid(pod))
+        if PLACEHOLDER_LABEL in pod.metadata.labels:
+            yield from _placeholder_left(pod, reservation)
+            continue
+        if _is_gated(pod) and not pod.is_terminating and not _is_taking_a_slot(pod, reservation):
+            waiting[_reservation_uid(pod)].append(pod)
+        else:
+            yield from _label_left(pod, reservation)
+        yield from _late_hand_over(pod, now)
+        yield from _nomination_left(pod, reservation)
+    for uid, pods in waiting.items():
+        yield from _gates_left(pods, uid, by_uid.get(uid))
+    yield from _guards_left(state, now)
+    yield from _taints_of_plans_left(state)
+    yield from _freed_marks_left(state)
+    yield from _cooling_marks_left(state, now)
+    yield from _cluster_objects_left(state)
+
+
+def _reservation_uid(pod: Pod) -> str:
+    return pod.metadata.labels.get(RESERVATION_LABEL, "")
+
+
+def _is_gated(pod: Pod) -> bool:
+    return any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates)
+
+
+def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
+    """Tell whether a Reservation, live or not, says that this pod is on the way to one of its slots."""
+    return reservation is not None and any(
+        slot.state is SlotState.HANDING_OVER and slot.owner is not None and slot.owner.uid == pod.metadata.uid
+        for slot in reservation.status.slots
+    )
+
+
+def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> Iterator[Violation]:
+    """Yield the gated pods of one Reservation for which no held slot is there; the oldest get what there is."""
+    if reservation is None or not reservation.is_live:
+        free, why = 0, f"Reservation {uid or '(none named)'} is not live"
+    else:
+        free = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
+        why = f"Reservation {reservation.key} has no slot for it"
+    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid))[free:]:
+        yield Violation(Invariant.GATE_LEFT, f"pod {pod.key}", why)
+
+
+def _label_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
+    """Yield a pod that is not gated and carries the label though its Reservation is over."""
+    if RESERVATION_LABEL not in pod.metadata.labels or _is_gated(pod) or _is_taking_a_slot(pod, reservation):
+        return
+    if reservation is None or not reservation.is_live:
+        detail = f"Reservation {_reservation_uid(pod) or '(none named)'} is not live"
+        yield Violation(Invariant.LABEL_LEFT, f"pod {pod.key}", detail)
+
+
+def _late_hand_over(pod: Pod, now: datetime) -> Iterator[Violation]:
+    """Yield a pod that is gated though the time that it was given for its slot is over."""
+    noted = pod.metadata.annotations.get(SLOT_ANNOTATION, "").rpartition("/")[2]
+    deadline = read_whole_number(noted, most=LATEST_UNIX_SECONDS)
+    if _is_gated(pod) and not pod.is_terminating and deadline is not None and deadline < now.timestamp():
+        yield Violation(Invariant.GATE_LEFT, f"pod {pod.key}", "its hand-over should be over")
+
+
+def _nomination_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
+    """Yield a pod that waits, nominated to the node of our note, and is on the way to no slot."""
+    _, _, rest = pod.metadata.annotations.get(SLOT_ANNOTATION, "").partition("/")
+    node = rest.split("/")[1] if rest.count("/") > 1 else ""
+    if not node or pod.spec.node_name or pod.status.nominated_node_name != node or pod.is_terminating:
+        return
+    if not _is_taking_a_slot(pod, reservation):
+        yield Violation(Invariant.NOMINATION_LEFT, f"pod {pod.key}", f"it is nominated to node {node} for no hand-over")
+
+
+def _placeholder_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
+    """Yield a placeholder whose Reservation is not live, or does not count it among its slots."""
+    target = f"pod {pod.key}"
+    slot = _slot_of(pod, reservation)
+    if slot is not None and slot.state is SlotState.HANDING_OVER:
+        return
+    if reservation is None or not reservation.is_live:
+        detail = f"Reservation {_reservation_uid(pod) or '(none named)'} is not live"
+        yield Violation(Invariant.PLACEHOLDER_LEFT, target, detail)
+    elif reservation.status.slots and (slot is None or slot.state in {SlotState.TAKEN, SlotState.LOST}):
+        state = "there is no such slot" if slot is None else f"its slot is {slot.state}"
+        yield Violation(Invariant.PLACEHOLDER_LEFT, target, f"Reservation {reservation.key}: {state}")
+
+
+def _slot_of(placeholder: Pod, reservation: Reservation | None) -> Slot | None:
+    """Return the slot that a placeholder says it holds."""
+    notes = placeholder.metadata.annotations
+    wanted = notes.get(TASK_ANNOTATION), notes.get(INDEX_ANNOTATION)
+    slots = reservation.status.slots if reservation is not None else ()
+    return next((slot for slot in slots if (slot.task, str(slot.index)) == wanted), None)
+
+
+def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
+    """Yield the nodes that are guarded past the deadline or for nobody, and fences; a taint's value is its deadline."""
+    changing_hands = {
+        slot.node
+        for reservation in state.reservations
+        for slot in reservation.status.slots
+        if slot.state is SlotState.HANDING_OVER
+    } | _nodes_of_successions(state)
+    for node in state.nodes:
+        for taint in node.spec.taints:
+            if taint.key != HANDOVER_TAINT:
+                continue
+            target = f"node {node.metadata.name}"
+            deadline = read_whole_number(taint.value, most=LATEST_UNIX_SECONDS)
+            if deadline is None or deadline < now.timestamp():
+                yield Violation(Invariant.GUARD_LEFT, target, f"its deadline {taint.value!r} has passed")
+            elif node.metadata.name not in changing_hands:
+                yield Violation(Invariant.GUARD_LEFT, target, "no slot there is being handed over")
+    for pod in state.pods:
+        is_fence = FENCE_LABEL in pod.metadata.labels and pod.metadata.namespace == state.own_namespace
+        if is_fence and pod.spec.node_name not in changing_hands:
+            detail = f"no slot on node {pod.spec.node_name} is being handed over"
+            yield Violation(Invariant.FENCE_LEFT, f"pod {pod.key}", detail)
+
+
+def _nodes_of_successions(state: ClusterState) -> set[str]:
+    """Return the nodes on which one placeholder takes the place of another of the same slot."""
+    nodes: defaultdict[tuple[str, str | None, str | None], list[str]] = defaultdict(list)
+    for pod in state.pods:
+        if PLACEHOLDER_LABEL in pod.metadata.labels:
+            notes = pod.metadata.annotations
+            slot = _reservation_uid(pod), notes.get(TASK_ANNOTATION), notes.get(INDEX_ANNOTATION)
+            nodes[slot].append(pod.spec.node_name)
+    return {node for group in nodes.values() if len(group) > 1 for node in group} - {""}
+
+
+def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
+    """Yield the nodes that are drained, or kept from others, for a plan that is not running."""
+    running = [plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING]
+    for node in state.nodes:
+        for taint in node.spec.taints:
+            detail = f"plan {taint.value.partition('.')[0]!r} is not running"
+            if taint.key == DRAINING_TAINT and taint.value not in running:
+                yield Violation(Invariant.DRAINING_LEFT, f"node {node.metadata.name}", detail)
+            if taint.key == ROOM_TAINT and not any(is_room_taint_of(plan, taint.value) for plan in running):
+                yield Violation(Invariant.ROOM_GUARD_LEFT, f"node {node.metadata.name}", detail)
+
+
+def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
+    """Yield the nodes that keep what a plan put on them when it freed them, though they are used or nobody wants it."""
+    in_use = {pod.spec.node_name for pod in state.pods if _uses_its_node(pod)}
+    for node in state.nodes:
+        name, marked = node.metadata.name, FREED_ANNOTATION in node.metadata.annotations
+        tainted = any(taint.key == FREED_TAINT for taint in node.spec.taints)
+        if (marked or tainted) and name in in_use:
+            yield Violation(Invariant.FREED_LEFT, f"node {name}", "pods are on it")
+        elif tainted and not marked:
+            yield Violation(Invariant.FREED_LEFT, f"node {name}", "no mark says which plan freed it")
+
+
+def _cooling_marks_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
+    """Yield the nodes that other deschedulers still leave alone though they have rested."""
+    for node in state.nodes:
+        if COOLING_LABEL not in node.metadata.labels:
+            continue
+        until = node.metadata.annotations.get(COOLING_UNTIL_ANNOTATION, "")
+        ends_at = read_timestamp(until)
+        if ends_at is None or ends_at <= now:
+            detail = f"its rest is over since {until}" if until else "no annotation says until when it rests"
+            yield Violation(Invariant.COOLING_LEFT, f"node {node.metadata.name}", detail)
+
+
+def _uses_its_node(pod: Pod) -> bool:
+    """Tell whether a pod makes its node one that is used: DaemonSet and mirror pods do not."""
+    return not (pod.belongs_to_node or pod.is_terminal or pod.is_terminating)
+
+
+def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:
+    """Yield what the operator makes for live Reservations and none is."""
+    if state.live_reservations:
+        return
+    for priority_class in state.priority_classes:
+        if priority_class.metadata.labels.get(MANAGED_LABEL) == MANAGED_BY_OPERATOR:
+            target = f"priorityclass {priority_class.metadata.name}"
+            yield Violation(Invariant.PRIORITY_CLASS_LEFT, target, "no Reservation is live")
+    for webhook in state.webhooks:
+        if webhook.metadata.name == WEBHOOK_CONFIGURATION:
+            target = f"mutatingwebhookconfiguration {webhook.metadata.name}"
+            yield Violation(Invariant.WEBHOOK_LEFT, target, "no Reservation is live")
+
+
+# --- services --------------------------------------------------------------------------------------------------------
+# The checks of Berth's services themselves: that somebody holds each Lease that work depends on, and the proof.
+
+
+def absent_services(state: ClusterState, now: datetime) -> Iterator[Violation]:
+    """Yield who should be at work and is not, and the held places whose hand-over is not proven."""
+    missing = _why_nobody_holds(state, OPERATOR_LEASE, now)
+    if missing:
+        yield Violation(Invariant.OPERATOR_ABSENT, f"lease {state.own_namespace}/{OPERATOR_LEASE}", missing)
+    missing = _why_nobody_holds(state, DESCHEDULER_LEASE, now)
+    for plan in state.plans:
+        if missing and plan.phase is PlanPhase.RUNNING:
+            yield Violation(Invariant.PLAN_ABANDONED, f"migrationplan {plan.metadata.name}", missing)
+    for reservation in state.live_reservations:
+        ready = reservation.condition(ConditionType.HANDOVER_READY)
+        if reservation.phase is ReservationPhase.AVAILABLE and not ready:
+            told = next(
+                (c.message for c in reservation.status.conditions if c.type == ConditionType.HANDOVER_READY), ""
+            )
+            yield Violation(Invariant.HANDOVER_UNPROVEN, f"reservation {reservation.key}", told or "it was not tried")
+
+
+def _why_nobody_holds(state: ClusterState, name: str, now: datetime) -> str:
+    """Return why a Lease is nobody's, "" where somebody holds it.
+
+    The time of the last renewal is part of the text: where a clock differs and the Lease is renewed all the same, the
+    text changes with it and never stands for long.
+    """
+    lease = next((found for found in state.leases if found.metadata.name == name), None)
+    if lease is None:
+        return "there is no such Lease"
+    if not lease.spec.holder_identity:
+        return "nobody holds the Lease"
+    if _is_overdue(lease, now):
+        return f"{lease.spec.holder_identity} held the Lease and renewed it last at {lease.spec.renew_time}"
+    return ""
+
+
+def _is_overdue(lease: Lease, now: datetime) -> bool:
+    try:
+        renewed = parse_timestamp(lease.spec.renew_time or "")
+    except InputError:
+        return True
+    return (now - renewed).total_seconds() > (lease.spec.lease_duration_seconds or 0)
+
+
+# --- workloads -------------------------------------------------------------------------------------------------------
+# The invariants about the pods of others: workloads are whole, nothing waits, no node is over-booked.
+
+
+def pending_pods(state: ClusterState) -> Iterator[Violation]:
+    """Yield the pods that do not run yet, Berth's own aside."""
+    for pod in state.pods:
+        if pod.status.phase == "Pending" and not {PLACEHOLDER_LABEL, FENCE_LABEL} & pod.metadata.labels.keys():
+            where = f"on {pod.spec.node_name}" if pod.spec.node_name else "without a node"
+            yield Violation(Invariant.POD_PENDING, f"pod {pod.key}", f"pending {where}")
+
+
+def overbooked_nodes(state: ClusterState) -> Iterator[Violation]:
+    """Yield the nodes whose pods request more than the node has, one slot per pod included."""
+    requested: defaultdict[str, list[ResourceAmounts]] = defaultdict(list)
+    for pod in state.pods:
+        if pod.spec.node_name and not pod.is_terminal:
+            requested[pod.spec.node_name].append(effective_requests(pod.spec).plus(ResourceAmounts({"pods": 1})))
+    for node in state.nodes:
+        total = ResourceAmounts.total(requested[node.metadata.name])
+        lacking = total.lacking(ResourceAmounts.from_quantities(node.status.allocatable))
+        if lacking:
+            detail = f"its pods request too much {', '.join(lacking)}"
+            yield Violation(Invariant.NODE_OVERBOOKED, f"node {node.metadata.name}", detail)
+
+
+def short_workloads(state: ClusterState) -> Iterator[Violation]:
+    """Yield the workloads that Reservations are for and that have fewer pods running than they ask for."""
+    counted: Counter[str] = Counter()
+    for pod in state.pods:
+        if pod.controller is not None and _counts(pod):
+            counted[pod.controller.uid] += 1
+    concerned = _controllers_of_owner_pods(state)
+    for workload in state.workloads:
+        wanted, running = _wanted(workload), counted[workload.metadata.uid]
+        if running < wanted and (workload.metadata.uid in concerned or _is_named(workload, state)):
+            kind = workload.kind.lower()
+            target = f"{kind} {workload.metadata.namespace}/{workload.metadata.name}"
+            yield Violation(Invariant.WORKLOAD_SHORT, target, f"{running} of its {wanted} pods run")
+
+
+def _counts(pod: Pod) -> bool:
+    """Tell whether a pod does its workload's work, or has done it."""
+    return pod.status.phase == "Succeeded" or (pod.status.phase == "Running" and not pod.is_terminating)
+
+
+def _wanted(workload: Workload) -> int:
+    """Return how many pods should run; none of a Job that is over, waits, or of what is being deleted."""
+    spec = workload.spec
+    if workload.metadata.deletion_timestamp:
+        return 0
+    if workload.kind != "Job":
+        return 1 if spec.replicas is None else spec.replicas
+    if spec.suspend or not workload.status.active:
+        return 0
+    at_once = 1 if spec.parallelism is None else spec.parallelism
+    return at_once if spec.completions is None else min(at_once, spec.completions)
+
+
+def _controllers_of_owner_pods(state: ClusterState) -> set[str]:
+    """Return the uids of the controllers of the pods that took a slot or are on the way to one."""
+    taking = {
+        slot.owner.uid
+        for reservation in state.reservations
+        for slot in reservation.status.slots
+        if slot.owner is not None
+    }
+    return {pod.controller.uid for pod in state.pods if pod.controller is not None and pod.metadata.uid in taking}
+
+
+def _is_named(workload: Workload, state: ClusterState) -> bool:
+    """Tell whether a Reservation of its namespace names a workload, or selects the labels that its pods have."""
+    return any(
+        reservation.metadata.namespace == workload.metadata.namespace
+        and any(_names(owner, workload) for owner in reservation.spec.owners)
+        for reservation in state.reservations
+    )
+
+
+def _names(owner: ReservationOwner, workload: Workload) -> bool:
+    labels = workload.spec.selector.match_labels if workload.spec.selector else {}
+    return (owner.object is not None and _refers_to(owner.object, workload)) or (
+        owner.label_selector is not None and bool(labels) and matches_labels(owner.label_selector, labels)
+    )
+
+
+def _refers_to(reference: ObjectReference, workload: Workload) -> bool:
+    if reference.uid:
+        return reference.uid == workload.metadata.uid
+    return (reference.kind, reference.name) == (workload.kind, workload.metadata.name)
+
+
+def check(client: KubeClient, *, now: datetime) -> tuple[Violation, ...]:
+    """Return what is not as it must be in a live cluster, in a fixed order; empty means all is well.
+
+    The kinds are read one after the other, so a cluster in motion may show what was never true at any one time:
+    only what stays for its bound (`keep_watch`) is a breach.
+    """
+    return find_violations(read_state(client), now=now)
+
+
+def find_violations(state: ClusterState, *, now: datetime) -> tuple[Violation, ...]:
+    """Return what is not as it must be, in a fixed order."""
+    return tuple(
+        sorted(
+            {
+                *things_left_behind(state, now),
+                *untrue_statuses(state, now),
+                *short_workloads(state),
+                *pending_pods(state),
+                *overbooked_nodes(state),
+            }
+        )
+    )
+
+
+def find_troubles(state: ClusterState, *, now: datetime) -> tuple[Violation, ...]:
+    """Return what a person is told: the invariants, and whether Berth's services do their work.
+
+    A pod that merely waits for a place is no trouble of Berth's.
+    """
+    found = {v for v in find_violations(state, now=now) if v.invariant is not Invariant.POD_PENDING}
+    return tuple(sorted(found | set(absent_services(state, now))))
+
+
+# --- vigil -----------------------------------------------------------------------------------------------------------
+# The patience of the check: only what is seen in every look for its bound is a breach.
+
+_PAUSE_SECONDS: Final = 0.5
+
+
+class Vigil:
+    """Remembers since when each suspect has been seen without a break."""
+
+    def __init__(self, bounds: Mapping[Invariant, float] = BOUND_SECONDS) -> None:
+        self._bounds = bounds
+        self._since: dict[Violation, float] = {}
+        self._last_look = 0.0
+
+    def look(self, found: Iterable[Violation], at: float) -> None:
+        """Take in what a look at a monotonic time found; what it did not find is no suspect any more."""
+        self._since = {violation: self._since.get(violation, at) for violation in found}
+        self._last_look = at
+
+    def breaches(self) -> tuple[Violation, ...]:
+        """Return what has stood for its bound, in a fixed order."""
+        return tuple(sorted(violation for violation in self._since if self._left(violation) <= 0))
+
+    def suspects(self) -> tuple[Violation, ...]:
+        """Return what was seen in the last look and may still pass."""
+        return tuple(sorted(violation for violation in self._since if self._left(violation) > 0))
+
+    def seconds_left(self) -> float:
+        """Return after how long every suspect of the last look will be decided; 0 where there is none."""
+        return max((self._left(violation) for violation in self._since), default=0.0)
+
+    def _left(self, violation: Violation) -> float:
+        return max(0.0, self._bounds[violation.invariant] - (self._last_look - self._since[violation]))
+
+
+def keep_watch(
+    look: Callable[[], Iterable[Violation]],
+    clock: Clock,
+    *,
+    bounds: Mapping[Invariant, float] = BOUND_SECONDS,
+    tell: Callable[[Vigil], None] = lambda _: None,
+) -> tuple[Violation, ...]:
+    """Look until nothing is in doubt and return the breaches; `tell` hears after each look.
+
+    Between two looks it rests for as long as the last one took, half a second at least. Ends after twice the longest
+    bound even if new suspects come and go: a cluster at work always has some.
+    """
+    vigil = Vigil(bounds)
+    end = clock.monotonic() + 2 * max(bounds.values())
+    while True:
+        at = clock.monotonic()
+        vigil.look(look(), at)
+        tell(vigil)
+        left = vigil.seconds_left()
+        if left <= 0 or at >= end:
+            return vigil.breaches()
+        took = clock.monotonic() - at
+        clock.sleep(min(max(_PAUSE_SECONDS, took), left))

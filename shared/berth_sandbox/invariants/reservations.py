@@ -1,0 +1,237 @@
+"""Owns the invariant that a Reservation's status is true: it is worked out again from the spec, the pods and the nodes.
+
+It shares no code with the operator on purpose: a mistake made there is not made here too. What is history in a status
+(that a slot was taken or lost, and where) is believed; all that follows from it is not.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from berth_core.clock import format_timestamp, parse_timestamp
+from berth_core.labels import (
+    HANDOVER_TAINT,
+    INDEX_ANNOTATION,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    TASK_ANNOTATION,
+)
+from berth_core.objects import Node, Pod, Taint
+from berth_core.pod_requests import effective_requests
+from berth_core.reservations import (
+    ConditionType,
+    Reservation,
+    ReservationPhase,
+    ReservationTask,
+    Slot,
+    SlotState,
+    expires_at,
+)
+from berth_core.resources import ResourceAmounts
+from berth_core.selectors import untolerated_taint
+from berth_sandbox.invariants.state import ClusterState, Invariant, Violation
+
+_OPEN_PHASES = {ReservationPhase.PENDING, ReservationPhase.WAITING}
+_ON_OFFER = {SlotState.HELD, SlotState.HANDING_OVER}
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the API says of one Reservation besides its status."""
+
+    reservation: Reservation
+    placeholders: dict[tuple[str, str], Pod]
+    """By task and index, as the annotations write them."""
+    owners: dict[tuple[str, str], Pod]
+    """Pods with a note of ours, by the task and index in it."""
+    nodes: dict[str, Node]
+    """By name."""
+    now: datetime
+
+
+def untrue_statuses(state: ClusterState, now: datetime) -> Iterator[Violation]:
+    """Yield what is said of a Reservation and is not so."""
+    pods: dict[str, list[Pod]] = {}
+    for pod in state.pods:
+        pods.setdefault(pod.metadata.labels.get(RESERVATION_LABEL, ""), []).append(pod)
+    nodes = {node.metadata.name: node for node in state.nodes}
+    for reservation in state.reservations:
+        if not reservation.spec.tasks:
+            continue  # its spec cannot be read: nothing can be worked out from it
+        facts = _gather(reservation, pods.get(reservation.metadata.uid, []), nodes, now)
+        for wrong in _find_lies(facts):
+            yield Violation(Invariant.STATUS_UNTRUE, f"reservation {reservation.key}", wrong)
+
+
+def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], now: datetime) -> _Facts:
+    placeholders, owners = {}, {}
+    for pod in pods:
+        notes = pod.metadata.annotations
+        if PLACEHOLDER_LABEL in pod.metadata.labels:
+            key = notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")
+            if key not in placeholders or pod.status.phase == "Running":  # of one and its successor, that which holds
+                placeholders[key] = pod
+        elif notes.get(SLOT_ANNOTATION, "").count("/"):
+            task, index, *_ = notes[SLOT_ANNOTATION].split("/")
+            owners[task, index] = pod
+    return _Facts(reservation, placeholders, owners, nodes, now)
+
+
+def _find_lies(facts: _Facts) -> Iterator[str]:
+    """Yield a phrase for each thing that is wrong in one status."""
+    reservation = facts.reservation
+    if reservation.status.state is None:
+        yield "it has no status"
+        return
+    wanted = {(task.name, index) for task in reservation.spec.tasks for index in range(task.replicas)}
+    slots = reservation.status.slots
+    if Counter((slot.task, slot.index) for slot in slots) != Counter(wanted):
+        yield "its slots are not those of its tasks"
+        return
+    yield from _wrong_phase(facts)
+    yield from _wrong_numbers(reservation)
+    yield from _wrong_amounts(reservation)
+    yield from _wrong_conditions(reservation)
+    for slot in slots:
+        yield from _wrong_slot(facts, slot)
+
+
+# --- what follows from the slots ------------------------------------------------------------------------------------
+
+
+def _count(reservation: Reservation) -> Counter[SlotState]:
+    return Counter(slot.state for slot in reservation.status.slots)
+
+
+def _occupied(reservation: Reservation) -> int:
+    """Return how many slots are held, on the way or taken; after the end only the last count."""
+    counts = _count(reservation)
+    taken = counts[SlotState.TAKEN]
+    return taken if reservation.phase.terminal else taken + counts[SlotState.HELD] + counts[SlotState.HANDING_OVER]
+
+
+def _wrong_phase(facts: _Facts) -> Iterator[str]:
+    """Yield what is wrong with the phase; Failed is history and may have any reason."""
+    reservation, phase = facts.reservation, facts.reservation.phase
+    complete = _count(reservation)[SlotState.TAKEN] == reservation.spec.replicas
+    enough = _occupied(reservation) >= reservation.spec.wanted
+    if phase is ReservationPhase.SUCCEEDED and not complete:
+        yield "it is Succeeded though not every slot was taken"
+    if phase.terminal:
+        return
+    if reservation.metadata.deletion_timestamp:
+        yield f"it is {phase} though it is being deleted"
+    elif complete:
+        yield f"it is {phase} though every slot was taken"
+    elif phase is ReservationPhase.AVAILABLE and not enough:
+        yield "it is Available though fewer slots than wanted are held"
+    elif phase in _OPEN_PHASES and enough:
+        yield f"it is {phase} though enough slots are held"
+    expiry = _expiry(reservation)
+    if expiry is not None and expiry <= facts.now:
+        yield f"it is {phase} though it has expired"
+
+
+def _expiry(reservation: Reservation) -> datetime | None:
+    return expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+
+
+def _wrong_numbers(reservation: Reservation) -> Iterator[str]:
+    """Yield the numbers and names that do not follow from the slots."""
+    status, counts, over = reservation.status, _count(reservation), reservation.phase.terminal
+    by_task: dict[str, Counter[str]] = {}
+    for slot in status.slots:
+        by_task.setdefault(slot.task, Counter())[slot.state.value] += 1
+    expiry = _expiry(reservation)
+    nodes = {slot.node for slot in status.slots if slot.node}
+    claims = {
+        "pending": (status.pending, 0 if over else counts[SlotState.PENDING]),
+        "available": (status.available, (0 if over else counts[SlotState.HELD]) + counts[SlotState.HANDING_OVER]),
+        "succeeded": (status.succeeded, counts[SlotState.TAKEN]),
+        "failed": (status.failed, counts[SlotState.LOST]),
+        "desired": (status.desired, reservation.spec.replicas),
+        "minAvailable": (status.min_available, reservation.spec.wanted),
+        "expiresAt": (status.expires_at, format_timestamp(expiry) if expiry else None),
+        "observedGeneration": (status.observed_generation, reservation.metadata.generation),
+        "node": (status.node, f"{len(nodes)} nodes" if len(nodes) > 1 else "".join(nodes)),
+        "taskStatusCount": (
+            {name: found.phase for name, found in status.task_status_count.items()},
+            {name: dict(found) for name, found in by_task.items()},
+        ),
+    }
+    for field, (said, worked_out) in claims.items():
+        if said != worked_out:
+            yield f"{field} is {said!r}, not {worked_out!r}"
+    owners = {slot.owner for slot in status.slots} - {None}
+    if status.current_owner not in (owners or {None}):
+        yield "currentOwner is none of the slots' owners"
+
+
+def _wrong_amounts(reservation: Reservation) -> Iterator[str]:
+    requests = {task.name: effective_requests(task.template.spec) for task in reservation.spec.tasks}
+    for field, said, states in (
+        ("allocatable", reservation.status.allocatable, set(SlotState)),
+        ("held", reservation.status.held, _ON_OFFER),
+        ("allocated", reservation.status.allocated, {SlotState.TAKEN}),
+    ):
+        slots = (slot for slot in reservation.status.slots if slot.state in states)
+        total = ResourceAmounts.total([requests[slot.task] for slot in slots]).to_quantities()
+        if said != total:
+            yield f"{field} is {said}, not {total}"
+
+
+def _wrong_conditions(reservation: Reservation) -> Iterator[str]:
+    claims = {
+        ConditionType.AVAILABLE: _occupied(reservation) >= reservation.spec.wanted,
+        ConditionType.SUCCEEDED: reservation.phase is ReservationPhase.SUCCEEDED,
+        ConditionType.FAILED: reservation.phase is ReservationPhase.FAILED,
+    }
+    for type_, holds in claims.items():
+        if reservation.condition(type_) != holds:
+            yield f"the condition {type_} is not {holds}"
+
+
+# --- what the pods say ----------------------------------------------------------------------------------------------
+
+
+def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
+    """Yield what is wrong with one slot's state."""
+    key, name = (slot.task, str(slot.index)), f"slot {slot.task}/{slot.index}"
+    placeholder, owner = facts.placeholders.get(key), facts.owners.get(key)
+    over = facts.reservation.phase.terminal
+    match slot.state:
+        case SlotState.HELD | SlotState.PENDING | SlotState.RELEASED if over is not (slot.state is SlotState.RELEASED):
+            yield f"{name} is {slot.state} though the Reservation is {facts.reservation.phase}"
+        case SlotState.HELD if not _holds(facts, slot, placeholder):
+            yield f"{name} is Held though no placeholder runs on node {slot.node}"
+        case SlotState.PENDING if placeholder is not None and owner is None and _holds(facts, slot, placeholder):
+            yield f"{name} is Pending though its placeholder runs"
+        case SlotState.HANDING_OVER if owner is None or slot.owner is None or owner.metadata.uid != slot.owner.uid:
+            yield f"{name} is HandingOver though no pod is on the way to it"
+        case SlotState.TAKEN | SlotState.HANDING_OVER if slot.owner is None or not slot.node:
+            yield f"{name} is {slot.state} and names no pod or no node"
+
+
+def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
+    """Tell whether a placeholder holds a slot: it runs where it was seen, on a node that may be used and is open."""
+    if placeholder is None or placeholder.status.phase != "Running" or placeholder.is_terminating:
+        return False
+    node = placeholder.spec.node_name
+    allowed = _task_of(facts.reservation, slot).reservation_node_names
+    if node not in facts.nodes or slot.node not in {"", node}:
+        return False
+    return (not allowed or node in allowed) and _lets_in(facts.nodes[node], placeholder)
+
+
+def _lets_in(node: Node, placeholder: Pod) -> bool:
+    """Tell whether a pod that tolerates what its placeholder does could be bound to a node and start there."""
+    ready = next((sign.status for sign in node.status.conditions if sign.type == "Ready"), "True")
+    cordon = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),) if node.spec.unschedulable else ()
+    taints = (*cordon, *(taint for taint in node.spec.taints if taint.key != HANDOVER_TAINT))
+    return ready == "True" and untolerated_taint(placeholder.spec.tolerations, taints) is None
+
+
+def _task_of(reservation: Reservation, slot: Slot) -> ReservationTask:
+    return next(task for task in reservation.spec.tasks if task.name == slot.task)
