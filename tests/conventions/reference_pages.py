@@ -124,7 +124,8 @@ def metrics(registry: CollectorRegistry) -> str:
 
 
 def logs(module: ModuleType) -> str:
-    texts = {name: value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
+    said = {name: text for name, text in vars(module).items() if name.isupper() and isinstance(text, str)}
+    texts = {name: text for name, text in said.items() if name != "COMPONENT"}
     events = sorted(value for name, value in texts.items() if not name.startswith("KEY_"))
     keys = sorted(value for name, value in texts.items() if name.startswith("KEY_"))
     listed = "\n".join(f"- `{event}`" for event in events)

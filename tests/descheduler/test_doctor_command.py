@@ -17,7 +17,6 @@ from berth_descheduler.cli.doctor import ADVICE
 from berth_descheduler.cli.main import run
 from berth_sandbox.invariants import BOUND_SECONDS, Invariant, Violation
 from builders import NOON_TEXT, FakeClock, meta, node, pod
-from conventions.tracked import ROOT
 from descheduler.cluster_script import serve
 from scripted_server import ScriptedServer, page, refusal
 
@@ -115,13 +114,3 @@ def test_every_invariant_is_explained_with_a_command_for_what_was_found(invarian
     assert command.startswith("kubectl ")
     assert not re.search(r"\{(own|namespace|name)\}", command)
     assert "web-0" in command or "berth-system" in command or "-n team" in command
-
-
-def test_the_operators_page_says_what_to_do_about_every_invariant() -> None:
-    page_text = (ROOT / "operator" / "README.md").read_text(encoding="utf-8")
-    section = page_text.partition("## When berth doctor complains")[2].partition("\n## ")[0]
-    told = set(re.findall(r"^\| (\w+) \|", section, re.MULTILINE)) - {"finding"}
-    assert told == set(map(str, Invariant)) - {Invariant.POD_PENDING}
-    for bound, seconds in BOUND_SECONDS.items():
-        if bound is not Invariant.POD_PENDING:
-            assert re.search(rf"^\| {bound} \| {seconds:g} s \|", section, re.MULTILINE)

@@ -1,0 +1,115 @@
+"""What the pages name exists: options, metrics, links, anchors; and each page is short enough to be read."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from berth_core.migration_plans import MoveReason, MoveState
+from berth_core.reservations import ReservationPhase, ReservationReason
+from berth_descheduler.cli.main import berth
+from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.planner import arguments
+from berth_descheduler.plugins import default_evictor_args
+from berth_descheduler.server import serve
+from berth_operator.cli import main as operator
+from berth_sandbox.invariants import Invariant
+from conventions.generate_copies import copies
+from conventions.reference_pages import DESCHEDULER_PAGE, OPERATOR_PAGE
+from conventions.tracked import ROOT, shown, tracked_files
+
+REFERENCES: Final = {DESCHEDULER_PAGE, OPERATOR_PAGE}
+PAGES: Final = [path for path in tracked_files() if path.suffix == ".md" and not path.is_relative_to(ROOT / "tests")]
+WRITTEN: Final = [page for page in PAGES if page not in copies() and page.name != "CHANGELOG.md"]
+MOST_WORDS: Final = 1300
+MOST_WORDS_OF: Final = {"README.md": 900, "descheduler/README.md": 900, "operator/README.md": 900}
+OPTIONS_OF_OTHERS: Final = {
+    *("--all-namespaces", "--for", "--create-namespace", "--set"),
+    *("--clusterrole", "--data", "--duration", "--resource", "--serviceaccount", "--verb"),
+}
+"""kubectl's, helm's and curl's, in examples."""
+
+
+def options(command: click.Command) -> Iterator[str]:
+    """Yield the options of a command and of all commands below it."""
+    context = click.Context(command)
+    for parameter in command.get_params(context):
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from options(found)
+
+
+def prose(page: Path) -> str:
+    """Return a page without its code blocks, in which `#` begins a remark."""
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as they are made of the text."""
+    heads = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def links(page: Path) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)) if "://" not in link]
+
+
+def names(text: str) -> set[str]:
+    """Return what a page has in code quotes."""
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=shown)
+def test_a_page_names_options_that_exist(page: Path) -> None:
+    known = {*options(berth), *options(serve), *options(operator)} | OPTIONS_OF_OTHERS
+    assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8"))) - known
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=shown)
+def test_a_page_names_metrics_that_exist(page: Path) -> None:
+    known = {
+        metric for one in REFERENCES for metric in re.findall(r"`(berth_[a-z_]+)`", one.read_text(encoding="utf-8"))
+    }
+    packages = {"berth_core", "berth_kube", "berth_service", "berth_sandbox", "berth_descheduler", "berth_operator"}
+    assert not set(re.findall(r"\b(berth_[a-z_]+)", page.read_text(encoding="utf-8"))) - known - packages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_a_link_leads_to_what_exists(page: Path) -> None:
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, coming = set(), [ROOT / "README.md"]
+    while coming:
+        page = coming.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            coming += [(page.parent / link.partition("#")[0]).resolve() for link in links(page) if link[0] != "#"]
+    assert not set(PAGES) - reached
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=shown)
+def test_a_page_is_short_enough_to_be_read(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").split()) <= MOST_WORDS_OF.get(shown(page), MOST_WORDS)
+
+
+def test_the_reference_has_every_option_reason_and_finding() -> None:
+    deschedulers, operators = (names(page.read_text(encoding="utf-8")) for page in (DESCHEDULER_PAGE, OPERATOR_PAGE))
+    flags = {flag for name in deschedulers | operators for flag in re.findall(r"--[a-z-]+", name)}
+    wanted = {option for program in (berth, serve, operator) for option in options(program) if option.startswith("--")}
+    assert not wanted - flags - {"--help", "--version"}
+    assert not {*map(str, RefusalReason), *map(str, MoveState), *map(str, MoveReason)} - {""} - deschedulers
+    assert not {*arguments.ARGUMENTS, *default_evictor_args.ARGUMENTS} - deschedulers
+    assert not {*map(str, ReservationPhase), *map(str, ReservationReason)} - operators
+    assert not {*map(str, Invariant)} - {Invariant.POD_PENDING} - operators
