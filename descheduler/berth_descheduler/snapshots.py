@@ -6,14 +6,16 @@ It does not own what a snapshot means (`berth_core.snapshot`) nor how the API se
 import gzip
 import io
 import sys
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from berth_core.errors import InputError
+from berth_core.errors import BerthError, InputError, RetryableError
+from berth_core.migration_plans import MigrationPlan
 from berth_core.objects import Namespace, Node, ObjectMeta, Pod, PodDisruptionBudget, PriorityClass
 from berth_core.pod_groups import POD_GROUP_TYPES, PodGroup, PodGroupWorkload, VolcanoJob
 from berth_core.reservations import Reservation
@@ -30,10 +32,12 @@ from berth_core.storage import (
 from berth_core.unreadable import refuse_unreadable
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
+from berth_kube.informer import Informer, Store
 from berth_kube.resources import (
     CSI_NODES,
     DEPLOYMENTS,
     JOBS,
+    MIGRATION_PLANS,
     NAMESPACES,
     NODES,
     PDBS,
@@ -52,9 +56,13 @@ from berth_kube.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
+from berth_kube.watching import WatchItem
 
 STANDARD_STREAM: Final = "-"
 """As a file name: standard input or output."""
+
+_END_SECONDS: Final = 1.0
+"""How long the end of a watch is waited for."""
 
 LARGEST_BYTES: Final = 1 << 30
 """Of a snapshot file, unpacked; 150,000 pods have some 700 MiB."""
@@ -264,3 +272,73 @@ def _raw_items(client: KubeClient, kind: Resource | tuple[Resource, ...]) -> Ite
 
 def _identity(item: Mapping[str, Any]) -> tuple[str, str]:
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+# --- followed ---------------------------------------------------------------------------------------------------------
+
+Followed = TypeVar("Followed", Node, Pod, MigrationPlan)
+
+
+class _FollowedKind(Generic[Followed]):
+    """All objects of one kind, kept up to date by a watch."""
+
+    def __init__(self, client: KubeClient, resource: Resource, kind: type[Followed]) -> None:
+        self._store: Store[Followed] = Store()
+        self.settled = threading.Event()
+        """Set once everything was listed, or nothing will be."""
+
+        self.error: BerthError | None = None
+        self.informer: Informer[Followed] = Informer(
+            resource.plural, lambda stop: client.watch(resource, type=kind, stop=stop), self._apply, self._fail
+        )
+
+    def objects(self) -> tuple[Followed, ...]:
+        return self._store.objects()
+
+    def _apply(self, event: WatchItem[Followed]) -> None:
+        self._store.apply(event)
+        self.settled.set()
+
+    def _fail(self, error: BerthError) -> None:
+        self.error = error
+        self.settled.set()
+
+
+class WatchedCluster:
+    """Nodes, pods and plans, kept up to date by watches; use as a context manager."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._nodes = _FollowedKind(client, NODES, Node)
+        self._pods = _FollowedKind(client, PODS, Pod)
+        self._plans = _FollowedKind(client, MIGRATION_PLANS, MigrationPlan)
+        self._informers = (self._nodes.informer, self._pods.informer, self._plans.informer)
+
+    def __enter__(self) -> Self:
+        for informer in self._informers:
+            informer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for informer in self._informers:
+            informer.stop()
+        for informer in self._informers:
+            informer.join(_END_SECONDS)
+
+    def await_first_look(self, seconds: float) -> None:
+        """Wait until everything was listed once; raises what prevents that, or `RetryableError` after some seconds."""
+        for kind in (self._nodes, self._pods, self._plans):
+            if not kind.settled.wait(seconds):
+                raise RetryableError(f"the cluster was not read within {seconds:g} s")
+        self.check()
+
+    def check(self) -> None:
+        """Raise what ended one of the watches; a cluster without Berth's kinds has no plans."""
+        for kind in (self._nodes, self._pods, self._plans):
+            if kind.error is not None and not (kind is self._plans and isinstance(kind.error, NotFoundError)):
+                raise kind.error
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(nodes=self._nodes.objects(), pods=self._pods.objects())
+
+    def plans(self) -> tuple[MigrationPlan, ...]:
+        return self._plans.objects()

@@ -5,7 +5,6 @@ for one event loop.
 """
 
 import asyncio
-import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -25,6 +24,7 @@ from berth_descheduler.api.problems import ProblemError, from_error
 from berth_descheduler.api.schemas import EventKind, describe_change, describe_moves, describe_plan
 from berth_descheduler.api.settings import RestSettings, RestTimes
 from berth_kube.client import KubeClient
+from berth_kube.informer import Informer
 from berth_kube.resources import MIGRATION_PLANS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 
@@ -91,10 +91,8 @@ class PlanFeed:
     """What is known of one plan, kept up by a watch until it is closed."""
 
     def __init__(self, client: KubeClient, name: str, events_kept: int) -> None:
-        self._client = client
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._stop = threading.Event()
         self._looked = asyncio.Event()
         self._changed: set[asyncio.Event] = set()
         self._events: deque[PlanEvent] = deque(maxlen=events_kept)
@@ -107,7 +105,14 @@ class PlanFeed:
         """As it is; None where there is none, and before `looked`."""
         self.deleted = False
         self.error: BerthError | None = None
-        threading.Thread(target=self._follow, name=f"rest plan {name}", daemon=True).start()
+        selector = f"metadata.name={name}"
+        self._informer: Informer[MigrationPlan] = Informer(
+            f"plan-{name}",
+            lambda stop: client.watch(MIGRATION_PLANS, stop=stop, field_selector=selector, type=MigrationPlan),
+            self._tell,
+            self._tell,
+        )
+        self._informer.start()
 
     async def looked(self) -> None:
         """Wait until the plan was looked for; raises the `BerthError` that kept it from being found."""
@@ -127,7 +132,7 @@ class PlanFeed:
 
     def close(self) -> None:
         """End the watch."""
-        self._stop.set()
+        self._informer.stop()
 
     def place_after(self, last_id: str) -> int | None:
         """Return the place of the event that follows one, None where it is not known any more."""
@@ -161,20 +166,11 @@ class PlanFeed:
 
     # --- the watch, in a thread --------------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        selector = f"metadata.name={self._name}"
-        try:
-            watch = self._client.watch(MIGRATION_PLANS, stop=self._stop, field_selector=selector, type=MigrationPlan)
-            for item in watch:
-                self._tell(item)
-        except BerthError as error:
-            self._tell(error)
-
     def _tell(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
         try:
             self._loop.call_soon_threadsafe(self._take, found)
         except RuntimeError:  # the loop has ended
-            self._stop.set()
+            self._informer.stop()
 
     # --- the event loop ----------------------------------------------------------------------------------------------
 

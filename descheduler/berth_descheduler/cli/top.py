@@ -16,8 +16,7 @@ from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options, duration_option
 from berth_descheduler.report.tables import output_console
 from berth_descheduler.report.top import TopView, describe_view, render_frame, view_cluster
-from berth_descheduler.snapshots import read_capacity
-from berth_descheduler.watched_cluster import WatchedCluster
+from berth_descheduler.snapshots import WatchedCluster, read_capacity
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import MIGRATION_PLANS

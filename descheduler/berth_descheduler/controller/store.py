@@ -8,23 +8,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Self
+from typing import Final, Self, TypeVar
+
+import structlog
 
 from berth_core.clock import Clock
-from berth_core.errors import InputError
+from berth_core.errors import BerthError, InputError
 from berth_core.migration_plans import MigrationPlan
 from berth_core.policies import DeschedulerPolicy
 from berth_core.unreadable import refuse_unreadable
+from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import Known
-from berth_descheduler.controller.mirror import Mirror
 from berth_descheduler.migration.plans import announce
 from berth_descheduler.plugins.registry import PluginRegistry
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube.client import KubeClient
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+from berth_kube.informer import Informer, Store
+from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource
+from berth_kube.watching import WatchItem
 
+_LOG = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 5.0
+"""Between a watch that the API server refused and the next."""
+
+T = TypeVar("T", DeschedulerPolicy, MigrationPlan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +90,44 @@ class Book:
 
     def __init__(self, office: Office, bells: Bells) -> None:
         self._office = office
-        self._policies: Mirror[DeschedulerPolicy] = Mirror(
-            office.client, DESCHEDULER_POLICIES, DeschedulerPolicy, bells.ring
+        self._bells = bells
+        self._policies: Store[DeschedulerPolicy] = Store()
+        self._plans: Store[MigrationPlan] = Store()
+        self._informers = (
+            self._informer(DESCHEDULER_POLICIES, DeschedulerPolicy, self._policies),
+            self._informer(MIGRATION_PLANS, MigrationPlan, self._plans),
         )
-        self._plans: Mirror[MigrationPlan] = Mirror(office.client, MIGRATION_PLANS, MigrationPlan, bells.ring)
         self._read: dict[tuple[str, int], Known] = {}
         self._lock = threading.Lock()
         self._in_hand: set[str] = set()
 
     def __enter__(self) -> Self:
-        self._policies.__enter__()
-        self._plans.__enter__()
+        for informer in self._informers:
+            informer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._policies.__exit__()
-        self._plans.__exit__()
+        for informer in self._informers:
+            informer.stop()
+        for informer in self._informers:
+            informer.join()
+
+    def _informer(self, resource: Resource, kind: type[T], store: Store[T]) -> Informer[T]:
+        def handle(event: WatchItem[T]) -> None:
+            if store.apply(event):
+                self._bells.ring()
+
+        def failed(error: BerthError) -> None:
+            _LOG.error(telemetry.WATCH_FAILED, **{telemetry.KEY_ERROR: str(error)})
+
+        client = self._office.client
+        return Informer(
+            resource.plural,
+            lambda stop: client.watch(resource, type=kind, stop=stop),
+            handle,
+            failed,
+            retry_seconds=_AGAIN_SECONDS,
+        )
 
     def is_complete(self) -> bool:
         """Tell whether everything has been seen once."""
@@ -111,7 +142,7 @@ class Book:
 
     def known(self) -> dict[str, Known]:
         """Return the policies by name; each generation is read once."""
-        found = self._policies.objects()
+        found = _by_name(self._policies)
         with self._lock:
             reads = {key: self._read[key] for policy in found if (key := _key(policy)) in self._read}
             for policy in found:
@@ -121,7 +152,7 @@ class Book:
 
     def plans(self) -> tuple[MigrationPlan, ...]:
         """Return the plans in the order of their names."""
-        return self._plans.objects()
+        return _by_name(self._plans)
 
     @contextmanager
     def in_hand(self, plan: str) -> Iterator[None]:
@@ -135,6 +166,10 @@ class Book:
     def is_in_hand(self, plan: str) -> bool:
         """Tell whether the runner is at a plan."""
         return plan in self._in_hand
+
+
+def _by_name(store: Store[T]) -> tuple[T, ...]:
+    return tuple(sorted(store.objects(), key=lambda one: one.metadata.name))
 
 
 def _key(policy: DeschedulerPolicy) -> tuple[str, int]:

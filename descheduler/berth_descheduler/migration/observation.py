@@ -5,9 +5,9 @@ namespace, one of the plan: no move costs a call of its own to be looked at.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from berth_core.errors import BerthError
 from berth_core.labels import PLAN_LABEL
@@ -16,12 +16,12 @@ from berth_core.names import is_dns_label
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation
 from berth_descheduler.migration.manifests import PlanIdentity
-from berth_descheduler.seen_objects import HasMetadata, SeenObjects
 from berth_kube.client import KubeClient
+from berth_kube.informer import HasMetadata, Informer, Store
 from berth_kube.resources import MIGRATION_PLANS, PODS, RESERVATIONS, Resource
+from berth_kube.watching import WatchItem
 
 _MOST_NAMESPACES_WATCHED: Final = 8
-_JOIN_SECONDS: Final = 5.0
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -51,15 +51,14 @@ class Observation:
         self._plan = plan
         self._moves = tuple(moves)
         self._rooms = tuple(rooms)
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._informers: list[Informer[Any]] = []
         self._failure: BerthError | None = None
         self.changed = threading.Event()
         """Set whenever there is something new to look at, also by those who wait for other things."""
 
-        self._reservations: SeenObjects[Reservation] = SeenObjects()
-        self._plans: SeenObjects[MigrationPlan] = SeenObjects(lambda seen: seen.metadata.uid == plan.uid)
-        self._pods: list[SeenObjects[Pod]] = []
+        self._reservations: Store[Reservation] = Store()
+        self._plans: Store[MigrationPlan] = Store(lambda seen: seen.metadata.uid == plan.uid)
+        self._pods: list[Store[Pod]] = []
 
     def __enter__(self) -> Self:
         """Start watching and wait for the first full look; raises what the API server refused."""
@@ -67,7 +66,7 @@ class Observation:
         self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
         self._watch(self._plans, MIGRATION_PLANS, MigrationPlan, field_selector=f"metadata.name={self._plan.name}")
         for namespace in self._namespaces():
-            pods: SeenObjects[Pod] = SeenObjects(self._concerned())
+            pods: Store[Pod] = Store(self._concerned())
             self._pods.append(pods)
             self._watch(pods, PODS, Pod, namespace=namespace)
         for listed in [self._reservations.listed, self._plans.listed, *(pods.listed for pods in self._pods)]:
@@ -76,9 +75,10 @@ class Observation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(_JOIN_SECONDS)
+        for informer in self._informers:
+            informer.stop()
+        for informer in self._informers:
+            informer.join()
 
     def look(self) -> Observed:
         """Return what is seen now; raises the error that ended a watch."""
@@ -113,7 +113,7 @@ class Observation:
 
     def _watch(
         self,
-        seen: SeenObjects[T],
+        seen: Store[T],
         resource: Resource,
         kind: type[T],
         *,
@@ -121,28 +121,29 @@ class Observation:
         label_selector: str = "",
         field_selector: str = "",
     ) -> None:
-        """Start the thread that keeps what is seen of a kind up to date."""
-        changes = self._client.watch(
-            resource,
-            type=kind,
-            stop=self._stop,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-        )
+        """Start to keep up to date what is seen of a kind."""
 
-        def run() -> None:
-            try:
-                for event in changes:
-                    if seen.take_in(event):
-                        self.changed.set()
-            except BerthError as error:
-                self._failure = error
+        def watch(stop: threading.Event) -> Iterator[WatchItem[T]]:
+            return self._client.watch(
+                resource,
+                type=kind,
+                stop=stop,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+            )
+
+        def handle(event: WatchItem[T]) -> None:
+            if seen.apply(event):
                 self.changed.set()
 
-        thread = threading.Thread(target=run, name=f"watch-{resource.plural}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        informer = Informer(resource.plural, watch, handle, self._fail)
+        self._informers.append(informer)
+        informer.start()
+
+    def _fail(self, error: BerthError) -> None:
+        self._failure = error
+        self.changed.set()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -1,16 +1,20 @@
-"""Owns the claims about what is seen of a kind of object: which event of a watch changes what."""
+"""Which event of a watch changes what in a store."""
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
+from berth_core.errors import BerthError, PermanentError
 from berth_core.objects import Pod
-from berth_descheduler.seen_objects import SeenObjects
+from berth_kube.informer import Informer, Store
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 from builders import pod
+from waiting import eventually
+
+BOUND_SECONDS = 60
 
 
 def one(name: str, **labels: str) -> Pod:
@@ -76,34 +80,34 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_an_event_changes_what_is_seen(case: Case) -> None:
-    seen = SeenObjects(is_kept)
-    seen.take_in(listed(*case.before))
+    seen = Store(is_kept)
+    seen.apply(listed(*case.before))
 
-    assert seen.take_in(case.event) is case.want_news
+    assert seen.apply(case.event) is case.want_news
     assert {(found.metadata.name, found.metadata.labels.get("size", "")) for found in seen.objects()} == case.want
 
 
 def test_without_a_choice_all_are_kept() -> None:
-    seen: SeenObjects[Pod] = SeenObjects()
-    seen.take_in(listed(one("a", kept="no")))
-    assert seen.take_in(changed(one("b", kept="no")))
+    seen: Store[Pod] = Store()
+    seen.apply(listed(one("a", kept="no")))
+    assert seen.apply(changed(one("b", kept="no")))
     assert len(seen.objects()) == 2
 
 
 def test_all_is_seen_once_it_was_listed_and_not_before() -> None:
-    seen: SeenObjects[Pod] = SeenObjects()
-    seen.take_in(changed(one("a")))
+    seen: Store[Pod] = Store()
+    seen.apply(changed(one("a")))
     assert not seen.listed.is_set()
-    seen.take_in(listed())
+    seen.apply(listed())
     assert seen.listed.is_set()
 
 
 def test_what_was_returned_stays_as_it_was() -> None:
-    seen: SeenObjects[Pod] = SeenObjects()
-    seen.take_in(listed(one("a")))
+    seen: Store[Pod] = Store()
+    seen.apply(listed(one("a")))
     before = seen.objects()
-    seen.take_in(changed(one("b")))
-    seen.take_in(Removed(one("a")))
+    seen.apply(changed(one("b")))
+    seen.apply(Removed(one("a")))
     assert before == (one("a"),)
 
 
@@ -118,9 +122,9 @@ def hasty_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty_threads")
 def test_no_change_is_lost_where_several_threads_write_and_one_reads() -> None:
-    seen: SeenObjects[Pod] = SeenObjects()
+    seen: Store[Pod] = Store()
     pods = [one(f"pod-{number}") for number in range(300)]
-    seen.take_in(listed(*pods))
+    seen.apply(listed(*pods))
     writers = [threading.Thread(target=write, args=(seen, pods[first::2])) for first in (0, 1)]
     for writer in writers:
         writer.start()
@@ -129,8 +133,48 @@ def test_no_change_is_lost_where_several_threads_write_and_one_reads() -> None:
     assert len(seen.objects()) == len(pods)
 
 
-def write(seen: SeenObjects[Pod], pods: list[Pod]) -> None:
+def write(seen: Store[Pod], pods: list[Pod]) -> None:
     for _ in range(10):
         for way in (Removed, changed):
             for each in pods:
-                seen.take_in(way(each))
+                seen.apply(way(each))
+
+
+class Scripted:
+    """A watch that yields what each of its calls was given, then waits to be stopped; an error ends the call."""
+
+    def __init__(self, *calls: Iterable[WatchItem[Pod] | BerthError]) -> None:
+        self._calls = iter(calls)
+
+    def __call__(self, stop: threading.Event) -> Iterator[WatchItem[Pod]]:
+        for item in next(self._calls):
+            if isinstance(item, BerthError):
+                raise item
+            yield item
+        stop.wait()
+
+
+REFUSED = PermanentError("no right to it")
+
+
+def test_an_informer_ends_with_the_watch_that_the_api_server_refuses() -> None:
+    failures: list[BerthError] = []
+    with Informer("of-this-test", Scripted([listed(one("a")), REFUSED], []), print, failures.append) as informer:
+        informer.join(BOUND_SECONDS)
+        assert failures == [REFUSED]
+        assert "watch-of-this-test" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_informer_that_retries_watches_again_and_goes_on() -> None:
+    failures: list[BerthError] = []
+    store: Store[Pod] = Store()
+    watch = Scripted([listed(one("a")), REFUSED], [REFUSED], [listed(one("b"))])
+    with Informer("of-this-test", watch, store.apply, failures.append, retry_seconds=0):
+        eventually("b is seen", lambda: store.objects() == (one("b"),), seconds=BOUND_SECONDS)
+    assert failures == [REFUSED, REFUSED]
+
+
+def test_leaving_an_informer_ends_its_thread() -> None:
+    with Informer("of-this-test", Scripted([]), print, print):
+        assert "watch-of-this-test" in {thread.name for thread in threading.enumerate()}
+    assert "watch-of-this-test" not in {thread.name for thread in threading.enumerate()}
