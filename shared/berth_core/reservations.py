@@ -114,6 +114,11 @@ class SlotState(StrEnum):
     RELEASED = "Released"
     """The Reservation ended and gave the place back."""
 
+    @property
+    def is_occupied(self) -> bool:
+        """Return whether a placeholder or an owner has the place."""
+        return self in {SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN}
+
 
 class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A reference to a pod or to its controller."""
@@ -141,6 +146,15 @@ class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     requests_nothing: bool = False
     """Whether the template requests nothing on purpose, so that only a pod's slot on the node is held."""
     reservation_node_names: tuple[str, ...] = ()
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Return the only nodes that a slot may be on; empty where it may be on any."""
+        return self.reservation_node_names
+
+    def allows(self, node: str) -> bool:
+        """Return whether a slot may be on the node of this name."""
+        return not self.node_names or node in self.node_names
 
 
 class ReservationSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -30,7 +30,7 @@ from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler.api.app import DESCRIPTION_PATH, PAGE_PATH, Application
 from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS
 from berth_kube.client import KubeClient
-from berth_operator.reconcile.actions import Action
+from berth_operator.reconcile.actions import Action, label_of
 from berth_operator.reconcile.status import (
     EXPIRES,
     HELD_FOR_EVER,
@@ -328,7 +328,7 @@ def _reasons() -> Iterator[str]:
     yield from _section("reasons of a Reservation's conditions", sorted(conditions))
     yield from _section("events on a pod of the operator's", [TEMPLATE_DIFFERS])
     yield from _section("conditions of a policy", sorted((SCHEDULED, VALID)))
-    yield from _section("actions of the operator (label action)", sorted(one.__name__ for one in get_args(Action)))
+    yield from _section("actions of the operator (label action)", sorted(label_of(one) for one in get_args(Action)))
 
 
 def _names() -> Iterator[str]:

@@ -25,10 +25,10 @@ from berth_operator.executor.executor import LeaseLostError
 from berth_operator.metrics import REGISTRY
 from berth_operator.quota.limits import LimitSettings
 from berth_operator.reconcile.actions import (
-    Collect,
+    CompleteHandover,
     CreatePlaceholder,
     DeletePlaceholder,
-    Finish,
+    DeleteReservation,
     Nominate,
     Probe,
     Release,
@@ -349,7 +349,7 @@ def test_a_nomination_that_is_not_ours_to_take_stays(desk: Desk, owner: Pod) -> 
 
 def test_a_pod_that_is_gone_is_forgotten(desk: Desk) -> None:
     desk.cache.put_owner(owner_pod(given=note()))
-    desk.perform(Finish(owner_pod(given=note())), Nominate(owner_pod(given=note()), "node-a"))
+    desk.perform(CompleteHandover(owner_pod(given=note())), Nominate(owner_pod(given=note()), "node-a"))
     assert desk.cache.owners() == ()
 
 
@@ -403,8 +403,8 @@ def test_a_lease_that_is_lost_in_the_middle_ends_the_row(desk: Desk) -> None:
 
 def test_a_collected_reservation_is_gone(desk: Desk) -> None:
     desk.know(of=place())
-    desk.perform(Collect())
-    desk.perform(Collect())
+    desk.perform(DeleteReservation())
+    desk.perform(DeleteReservation())
     assert desk.cache.reservation(PLACE_UID) is None
 
 

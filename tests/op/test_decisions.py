@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
-from berth_operator.reconcile.actions import Collect, DeletePlaceholder, ExtendHandover, Probe
+from berth_operator.reconcile.actions import DeletePlaceholder, DeleteReservation, ExtendHandover, Probe
 from berth_operator.reconcile.observation import Guard, NodeAccess, Observation, ProbeResult, Survey
 from berth_operator.reconcile.reconcile import Decision, decide
 from berth_operator.settings import OperatorSettings
@@ -136,7 +136,7 @@ STEPS = {
         want=[("Release", "web-0")],
     ),
     "of an ungated pod that is not bound soon the node is looked at": Step(
-        owner=UNGATED, guard=guard(), stage_age=5, want=[("LookAtNode", "node-a")]
+        owner=UNGATED, guard=guard(), stage_age=5, want=[("SurveyNode", "node-a")]
     ),
     "not again while the last look is fresh": Step(
         owner=UNGATED, guard=guard(), stage_age=5, survey=on_node(resident("web-9", cpu="1"))
@@ -166,7 +166,7 @@ STEPS = {
         guard=guard(),
         stage_age=5,
         survey=on_node(resident("web-9", cpu="4"), age_seconds=3.1),
-        want=[("LookAtNode", "node-a")],
+        want=[("SurveyNode", "node-a")],
     ),
     "a pod that waited and was not gated waits for the guard, too": Step(owner=ADOPTED, placeholder=placeholder()),
     "then its placeholder goes": Step(
@@ -183,22 +183,22 @@ STEPS = {
     "a bound pod is waited for": Step(owner=BOUND, guard=guard()),
     "a running pod has not taken its slot before the settling time": Step(owner=RUNNING, guard=guard(), ran_for=0.29),
     "then it has, and note and label come off": Step(
-        owner=RUNNING, guard=guard(), ran_for=0.3, want_state=SlotState.TAKEN, want=[("Finish", "web-0")]
+        owner=RUNNING, guard=guard(), ran_for=0.3, want_state=SlotState.TAKEN, want=[("CompleteHandover", "web-0")]
     ),
     "a pod that ran elsewhere has left its slot, but it runs": Step(
-        owner=ELSEWHERE, guard=guard(), ran_for=1, want_state=SlotState.TAKEN, want=[("Finish", "web-0")]
+        owner=ELSEWHERE, guard=guard(), ran_for=1, want_state=SlotState.TAKEN, want=[("CompleteHandover", "web-0")]
     ),
     "a pod that ran and has ended took its slot": Step(
         owner=owner_pod(given=note(), gates=(), node="node-a", phase="Succeeded"),
         ran_for=1,
         want_state=SlotState.TAKEN,
-        want=[("Finish", "web-0")],
+        want=[("CompleteHandover", "web-0")],
     ),
     "a pod that ran and failed took its slot": Step(
         owner=with_container_status(TURNED_AWAY),
         ran_for=1,
         want_state=SlotState.TAKEN,
-        want=[("Finish", "web-0")],
+        want=[("CompleteHandover", "web-0")],
     ),
     "a pod that the kubelet turned away took nothing": Step(
         owner=TURNED_AWAY, want_state=SlotState.PENDING, want=[("CreatePlaceholder", "0"), ("Release", "web-0")]
@@ -521,7 +521,7 @@ def test_a_finished_reservation_is_collected_after_its_retention() -> None:
     early = decide_now(observe(OVER), seconds=3599)
     assert early.actions == ()
     assert early.wake_seconds == pytest.approx(1)
-    assert decide_now(observe(OVER), seconds=3600).actions == (Collect(),)
+    assert decide_now(observe(OVER), seconds=3600).actions == (DeleteReservation(),)
 
 
 def test_without_a_retention_finished_reservations_stay() -> None:

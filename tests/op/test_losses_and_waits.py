@@ -103,7 +103,7 @@ WAITINGS = {
     "a node that is not known yet is looked at": Waiting(
         survey=None,
         want=(ReservationPhase.PENDING, "UnschedulableYet"),
-        want_looks=[("LookAtNode", "node-a")],
+        want_looks=[("SurveyNode", "node-a")],
         want_wake=2.0,
     ),
     "pods that are terminating will make room": Waiting(
@@ -114,7 +114,7 @@ WAITINGS = {
     "after a while it is looked at again": Waiting(
         survey=on_node(resident("old", cpu="3", deleted=NOON_TEXT), age_seconds=2),
         want=(ReservationPhase.WAITING, "AwaitingCapacity"),
-        want_looks=[("LookAtNode", "node-a")],
+        want_looks=[("SurveyNode", "node-a")],
         want_wake=2.0,
     ),
     "pods that are terminating will not make room enough": Waiting(

@@ -12,7 +12,7 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.reconcile.actions import AssignSlot, ShortenPlaceholder, SucceedPlaceholder
+from berth_operator.reconcile.actions import AssignSlot, RenewPlaceholder, ShortenPlaceholder
 from berth_operator.reconcile.manifests import build_placeholder, build_successor
 from berth_operator.reconcile.observation import Assignment, Guard, Observation
 from berth_operator.settings import PlaceholderSettings
@@ -79,10 +79,10 @@ LASTINGS = {
     "a second of rounding does not matter": Lasting(lasts=659, want_wake=600),
     "extended, with time left": Lasting(ttl="1h", lasts=660, want_wake=540),
     "extended, two minutes before its end": Lasting(
-        ttl="1h", lasts=660, seconds=540, want=[("SucceedPlaceholder", "place-web-0")], want_wake=0.01
+        ttl="1h", lasts=660, seconds=540, want=[("RenewPlaceholder", "place-web-0")], want_wake=0.01
     ),
     "extended for ever": Lasting(
-        ttl="0s", lasts=660, seconds=541, want=[("SucceedPlaceholder", "place-web-0")], want_wake=0.01
+        ttl="0s", lasts=660, seconds=541, want=[("RenewPlaceholder", "place-web-0")], want_wake=0.01
     ),
     "held for ever from the beginning": Lasting(ttl="0s", lasts=None, want_wake=None),
     "shortened": Lasting(lasts=3660, want=[("ShortenPlaceholder", "place-web-0")], want_wake=600),
@@ -105,7 +105,7 @@ def test_the_end_is_brought_forward_to_a_minute_after_that_of_the_reservation() 
 
 def test_a_successor_is_given_the_place_until_a_deadline() -> None:
     (action,) = decide_now(observe(held("1h"), lasting(30), probe=PROVEN)).actions
-    assert action == SucceedPlaceholder(task(), lasting(30), note(deadline=int(NOON.timestamp()) + 60))
+    assert action == RenewPlaceholder(task(), lasting(30), note(deadline=int(NOON.timestamp()) + 60))
 
 
 def test_a_placeholder_that_does_not_run_is_not_changed() -> None:
@@ -150,10 +150,10 @@ STEPS = {
     "a bound one is waited for": Step(next_one=BOUND, guard=guard()),
     "one that runs has not settled at once": Step(next_one=RUNS, guard=guard(), ran_for=0.29),
     "then the note comes off, and it is a placeholder like any other": Step(
-        next_one=RUNS, guard=guard(), ran_for=0.3, want=[("Finish", "place-web-0-next")]
+        next_one=RUNS, guard=guard(), ran_for=0.3, want=[("CompleteHandover", "place-web-0-next")]
     ),
     "one that runs may settle after the deadline": Step(
-        next_one=RUNS, ran_for=0.3, seconds=LATE, want=[("Finish", "place-web-0-next")]
+        next_one=RUNS, ran_for=0.3, seconds=LATE, want=[("CompleteHandover", "place-web-0-next")]
     ),
     "one that is not bound in time goes, and the old one stays": Step(
         pods=(OLD,), stage_age=900, want=[("DeletePlaceholder", "place-web-0-next")]

@@ -38,8 +38,8 @@ from berth_operator.executor.priority_classes import Priorities
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
+    CompleteHandover,
     ExtendHandover,
-    Finish,
     Nominate,
     Release,
     ShortenPlaceholder,
@@ -250,7 +250,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         site=_PATCHED,
         builder="build_unlabelling",
         before=lambda: pod_body(noted=True),
-        act=_perform(Finish),
+        act=_perform(CompleteHandover),
         done=lambda raw: SLOT_ANNOTATION not in _notes(raw) and RESERVATION_LABEL not in _labels(raw),
     ),
     "a pod is let go": ForeignPatch(

@@ -33,17 +33,17 @@ from berth_core.reservations import (
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
-    Collect,
+    CompleteHandover,
     CreatePlaceholder,
     DeletePlaceholder,
+    DeleteReservation,
     ExtendHandover,
-    Finish,
-    LookAtNode,
     Nominate,
     Probe,
     Release,
+    RenewPlaceholder,
     ShortenPlaceholder,
-    SucceedPlaceholder,
+    SurveyNode,
     Ungate,
     Validate,
 )
@@ -218,15 +218,15 @@ def decide_now(seen: Observation, *, seconds: float = 0) -> Decision:
 def told(action: Action) -> tuple[str, str]:
     """Name an action and the pod it is about."""
     match action:
-        case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
+        case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | CompleteHandover(pod) | Release(pod):
             return type(action).__name__, pod.metadata.name
         case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
             return type(action).__name__, pod.metadata.name
-        case SucceedPlaceholder(_, pod):
-            return "SucceedPlaceholder", pod.metadata.name
+        case RenewPlaceholder(_, pod):
+            return "RenewPlaceholder", pod.metadata.name
         case CreatePlaceholder(_, index):
             return "CreatePlaceholder", str(index)
-        case LookAtNode(node):
+        case SurveyNode(node):
             return type(action).__name__, node
-        case Validate() | Probe() | Collect():
+        case Validate() | Probe() | DeleteReservation():
             return type(action).__name__, ""

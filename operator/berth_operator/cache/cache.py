@@ -589,7 +589,7 @@ def _verdict_on(reservation: Reservation) -> Verdict | None:
 
 def _pins(reservation: Reservation) -> set[str]:
     """Return the nodes that a Reservation asks for by name."""
-    return {name for task in reservation.spec.tasks for name in task.reservation_node_names}
+    return {name for task in reservation.spec.tasks for name in task.node_names}
 
 
 def _holds_more(new: Reservation, known: Reservation | None) -> bool:

@@ -47,19 +47,20 @@ from berth_operator.reconcile import manifests, pod_patches
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
-    Collect,
+    CompleteHandover,
     CreatePlaceholder,
     DeletePlaceholder,
+    DeleteReservation,
     ExtendHandover,
-    Finish,
-    LookAtNode,
     Nominate,
     Probe,
     Release,
+    RenewPlaceholder,
     ShortenPlaceholder,
-    SucceedPlaceholder,
+    SurveyNode,
     Ungate,
     Validate,
+    label_of,
 )
 from berth_operator.reconcile.observation import Assignment, Verdict, holds_our_gate, is_at_same_step
 from berth_operator.reconcile.status import NEVER_EXPIRES, EventType, describe_transition, warn_of_endless_hold
@@ -179,11 +180,9 @@ class Performer:
                 refused = refused or error
                 left_alone.add(pod_uid)
                 continue
-            metrics.ACTIONS.labels(action=type(action).__name__).inc()
-            _LOG.debug(
-                telemetry.ACTION,
-                **{telemetry.KEY_ACTION: type(action).__name__, telemetry.KEY_RESERVATION: reservation.key},
-            )
+            label = label_of(type(action))
+            metrics.ACTIONS.labels(action=label).inc()
+            _LOG.debug(telemetry.ACTION, **{telemetry.KEY_ACTION: label, telemetry.KEY_RESERVATION: reservation.key})
         if refused is not None:
             raise refused
 
@@ -195,7 +194,7 @@ class Performer:
         match action:
             case Validate():
                 self._validate(reservation)
-            case CreatePlaceholder() | SucceedPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
+            case CreatePlaceholder() | RenewPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
                 self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
                 self._patch_pod(pod, lambda as_is: pod_patches.build_assignment(as_is, assignment, reservation))
@@ -205,15 +204,15 @@ class Performer:
                 self._nominate(pod, node)
             case Ungate(pod):
                 self._patch_pod(pod, pod_patches.build_ungating)
-            case Finish(pod):
+            case CompleteHandover(pod):
                 self._patch_pod(pod, pod_patches.build_unlabelling)
             case Release(pod, elsewhere):
                 self.release(pod, elsewhere=elsewhere)
-            case LookAtNode(node):
+            case SurveyNode(node):
                 self._survey(reservation, node)
             case Probe():
                 self._prover.prove(reservation)
-            case Collect():
+            case DeleteReservation():
                 self._collect(reservation)
             case _:
                 assert_never(action)
@@ -223,12 +222,12 @@ class Performer:
     def _change_placeholder(
         self,
         reservation: Reservation,
-        action: CreatePlaceholder | SucceedPlaceholder | ShortenPlaceholder | DeletePlaceholder,
+        action: CreatePlaceholder | RenewPlaceholder | ShortenPlaceholder | DeletePlaceholder,
     ) -> None:
         match action:
             case CreatePlaceholder(task, index):
                 self._create_placeholder(reservation, task, index)
-            case SucceedPlaceholder(task, placeholder, assignment):
+            case RenewPlaceholder(task, placeholder, assignment):
                 self._succeed(reservation, task, placeholder, assignment)
             case ShortenPlaceholder(placeholder, seconds):
                 self._patch_pod(placeholder, lambda as_is: pod_patches.build_shortening(as_is, seconds))
@@ -426,11 +425,11 @@ def find_pod(client: KubeClient, pod: Pod) -> Pod | None:
 def _pod_uid(action: Action) -> str:
     """Return the uid of the pod that an action is about, "" where it is about none."""
     match action:
-        case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | Finish(pod) | Release(pod):
+        case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | CompleteHandover(pod) | Release(pod):
             return pod.metadata.uid
         case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
             return pod.metadata.uid
-        case Validate() | CreatePlaceholder() | SucceedPlaceholder() | LookAtNode() | Probe() | Collect():
+        case Validate() | CreatePlaceholder() | RenewPlaceholder() | SurveyNode() | Probe() | DeleteReservation():
             return ""
         case _:
             assert_never(action)

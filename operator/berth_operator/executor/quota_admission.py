@@ -287,7 +287,7 @@ class Validator:
         limits = self._settings.limits
         reserved = frozenset() if limits.control_plane_nodes else self._control_plane_nodes()
         for task in reservation.spec.tasks:
-            names = set(task.reservation_node_names)
+            names = set(task.node_names)
             if names and names <= reserved:
                 told = ", ".join(sorted(names))
                 return _invalid(task, f"{told}: no place is held on control-plane nodes (--control-plane-nodes)")

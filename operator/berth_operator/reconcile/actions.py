@@ -1,10 +1,8 @@
-"""Owns the vocabulary of what the operator can do to the cluster, as values.
+"""What the operator can do to the cluster for one Reservation, as values."""
 
-It does not do any of it: `acting.performer` does.
-"""
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from berth_core.objects import Pod
 from berth_core.reservations import ReservationTask
@@ -18,15 +16,15 @@ class Validate:
 
 @dataclass(frozen=True, slots=True)
 class CreatePlaceholder:
-    """Hold one slot."""
+    """Create the placeholder of one slot."""
 
     task: ReservationTask
     index: int
 
 
 @dataclass(frozen=True, slots=True)
-class SucceedPlaceholder:
-    """Make another placeholder for a slot, gated until it is handed the place of the one before."""
+class RenewPlaceholder:
+    """Create a slot's next placeholder, gated until the present one makes way."""
 
     task: ReservationTask
     placeholder: Pod
@@ -35,7 +33,7 @@ class SucceedPlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class ShortenPlaceholder:
-    """Have the kubelet end a placeholder so many seconds after its start."""
+    """Have the kubelet end a placeholder this many seconds after its start."""
 
     placeholder: Pod
     seconds: int
@@ -43,17 +41,18 @@ class ShortenPlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class DeletePlaceholder:
-    """Free what a placeholder holds; `at_once` where its node is gone and no kubelet will say that it has ended."""
+    """Free what a placeholder holds."""
 
     placeholder: Pod
     at_once: bool = False
+    """Set where its node is gone and no kubelet will report that it has ended."""
     for_owner: bool = False
-    """Whether a pod is waiting to go where it was, so that it did not hold the place in vain."""
+    """Whether a pod takes its place, so that it did not hold it in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignSlot:
-    """Give a gated pod a slot: the note, and the toleration of the guard."""
+    """Give a pod a slot: the note, and the toleration of the guard."""
 
     pod: Pod
     assignment: Assignment
@@ -61,7 +60,7 @@ class AssignSlot:
 
 @dataclass(frozen=True, slots=True)
 class ExtendHandover:
-    """Give a pod more time to be tried by its scheduler: a note with a later deadline."""
+    """Give a pod more time: a note with a later deadline."""
 
     pod: Pod
     assignment: Assignment
@@ -69,7 +68,7 @@ class ExtendHandover:
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """Tell the scheduler which node to try first."""
+    """Set the node that the scheduler tries first."""
 
     pod: Pod
     node: str
@@ -77,31 +76,29 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Take our gate off a pod whose slot is free for it now."""
+    """Remove our gate from a pod whose place is free now."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """Take our label and note off a pod that runs in its slot."""
+class CompleteHandover:
+    """Remove our label and note from a pod that runs in its slot."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let a pod go its own way: gate, label, note and nomination off.
-
-    `elsewhere`: it goes to another Reservation instead, if one has a slot for it.
-    """
+    """Remove gate, label, note and nomination from a pod."""
 
     pod: Pod
     elsewhere: bool = False
+    """Whether to send it to another Reservation instead, if one has a slot for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtNode:
+class SurveyNode:
     """Ask the API server which pods are on a node."""
 
     node: str
@@ -109,27 +106,40 @@ class LookAtNode:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Prove the hand-over path with a dry-run pod."""
+    """Test the hand-over path with a dry-run pod."""
 
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class DeleteReservation:
     """Delete a finished Reservation after its retention time."""
 
 
 Action: TypeAlias = (
     Validate
     | CreatePlaceholder
-    | SucceedPlaceholder
+    | RenewPlaceholder
     | ShortenPlaceholder
     | DeletePlaceholder
     | AssignSlot
     | ExtendHandover
     | Nominate
     | Ungate
-    | Finish
+    | CompleteHandover
     | Release
-    | LookAtNode
+    | SurveyNode
     | Probe
-    | Collect
+    | DeleteReservation
 )
+
+_LABELS: Final[Mapping[type[Action], str]] = {
+    RenewPlaceholder: "SucceedPlaceholder",
+    CompleteHandover: "Finish",
+    SurveyNode: "LookAtNode",
+    DeleteReservation: "Collect",
+}
+"""Where the metric's label and the log say something else than the class; dashboards know these words."""
+
+
+def label_of(action: type[Action]) -> str:
+    """Return the name of an action in metrics and logs."""
+    return _LABELS.get(action, action.__name__)

@@ -13,8 +13,8 @@ import msgspec
 
 from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, ReservationReason, ReservationStatus, Slot, SlotState, is_expired
-from berth_operator.reconcile.observation import Observation
-from berth_operator.reconcile.slots import SlotView, is_closed, view_slots
+from berth_operator.reconcile.observation import Observation, SlotView
+from berth_operator.reconcile.slots import is_closed, view_slots
 from berth_operator.reconcile.validation import refuse
 from berth_operator.settings import HandoverSettings
 

@@ -1,22 +1,83 @@
-"""Decides on the time of a hand-over: until when it is noted, when it gets more, and when it is given up.
+"""The hand-over of a slot from its placeholder to a pod: its steps, its time, its end.
 
-Two clocks, for two questions. The deadline in the note on the owner pod, which the guard of the node repeats, is a time
-of day: until then all others leave pod and node alone. It is extended, note first and guard after it, whenever
-less than half of the time is left, so that nothing that cannot be undone happens close to it. A hand-over is given up
-by the seconds for which an operator has attended to its stage (`clock_watch.AttendedTime`), and never by the time of
-day: while no operator acts, or no API server answers, no time passes for a pod that is on its way.
+An owner pod takes a slot step by step; so does the next placeholder of a slot that must be held for longer. Each
+fact leads to one next action (numbers as in the protocol):
+
+    1. the pod carries our gate and label              -> 2. give it a slot: note, toleration of the guard
+    2. it has a slot; its node is guarded              -> wait for the settling time
+    3. guarded for the settling time                   -> 3. delete the placeholder
+    4. the placeholder is gone                         -> 4. nominate the node, remove the gate
+    5. the pod has run for the settling time           -> 5. record it, remove note and label (then the guard goes)
+    ·. less than half of its time is left              -> more time, before anything else
+    ·. it has had all its time                         -> let the pod go its own way
+
+The nomination comes last because kube-scheduler counts a nominated pod as if it were on its node. Nominated while
+its placeholder is still there, it would count twice and turn other pods in a hand-over away from a full node.
+
+Two clocks answer two questions. The deadline in the note on the pod, which the guard of the node repeats, is a time of
+day: until then everyone else leaves pod and node alone. It is extended, the note first and the guard after it, whenever
+less than half of the time is left, so that nothing irreversible happens close to it. A hand-over fails by the seconds
+for which an operator has attended to its stage (`throttle.AttendedTime`), never by the time of day: while no operator
+acts, or no API server answers, no time passes for a pod that is on its way.
 """
 
+from collections import Counter
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, assert_never
 
+import msgspec
+
+from berth_core.clock import parse_timestamp
+from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
-from berth_operator.reconcile.observation import Assignment, Observation, holds_our_gate, is_untried
+from berth_core.reservations import (
+    ObjectReference,
+    Reservation,
+    ReservationReason,
+    ReservationTask,
+    Slot,
+    SlotState,
+    expires_at,
+)
+from berth_operator.reconcile.actions import (
+    Action,
+    AssignSlot,
+    CompleteHandover,
+    DeletePlaceholder,
+    ExtendHandover,
+    Nominate,
+    Release,
+    RenewPlaceholder,
+    ShortenPlaceholder,
+    Ungate,
+)
+from berth_operator.reconcile.observation import (
+    Assignment,
+    Observation,
+    SlotView,
+    choose_task,
+    has_started,
+    holds_other_gates,
+    holds_our_gate,
+    is_untried,
+)
 from berth_operator.settings import HandoverSettings
 
+SLOW_SECONDS: Final = 5.0
+"""An owner that is not bound after this long may have lost its place."""
+
+_FRESH_SECONDS: Final = 3.0
+"""How old a survey that ends a hand-over may be; less than `SLOW_SECONDS`, so that it was made during it."""
+
 _CLOCK_SLACK_SECONDS: Final = 5.0
+
+_RECHECK_SECONDS: Final = 1.0
+"""How soon a hand-over in progress is reconciled without any event."""
+
+_RENEWAL_MARGINS: Final = 2
+"""A placeholder is renewed this many margins before its end, in case the API server is away for a minute."""
 
 
 class HandoverStage(Enum):
@@ -26,17 +87,17 @@ class HandoverStage(Enum):
     """Our gate is on, or the placeholder is there: no pod could take the place."""
 
     UNTRIED = "scheduler"
-    """The place is free for it, and no scheduler has said anything of it since."""
+    """The place is free for it, and no scheduler has reported on it since."""
 
     TRIED = "scheduler again"
     """A scheduler has found no place for it."""
 
     BOUND = "kubelet"
-    """It has its place; schedulers that have not heard so are kept off by the guard."""
+    """It has its place; the guard keeps off schedulers that have not heard so."""
 
 
 def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
-    """Return the stage of a pod with a slot, by the placeholder of that slot."""
+    """Return the stage of a pod with a slot, given that slot's placeholder."""
     if pod.spec.node_name:
         return HandoverStage.BOUND
     if holds_our_gate(pod) or placeholder is not None:
@@ -44,26 +105,18 @@ def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
     return HandoverStage.UNTRIED if is_untried(pod) else HandoverStage.TRIED
 
 
-def deadline_from(now: datetime, handover: HandoverSettings) -> int:
-    """Return the deadline of a hand-over that begins now, or gets more time now."""
-    return int(now.timestamp() + handover.timeout_seconds)
+def may_be_bound(owner: Pod, placeholder: Pod | None) -> bool:
+    """Return whether the place is free and the scheduler's turn has come."""
+    return stage_of(owner, placeholder) in {HandoverStage.UNTRIED, HandoverStage.TRIED}
 
 
-def is_short_of_time(note: Assignment, now: datetime, handover: HandoverSettings) -> bool:
-    """Return whether less than half of the time is left, or more than there is in all: the clock was set back."""
-    left = note.deadline - now.timestamp()
-    return not handover.timeout_seconds / 2 <= left <= handover.timeout_seconds + _CLOCK_SLACK_SECONDS
+# --- time ------------------------------------------------------------------------------------------------------------
 
 
-def extended(note: Assignment, now: datetime, handover: HandoverSettings) -> Assignment:
-    """Return the note with a deadline that leaves all of the time again."""
-    return replace(note, deadline=deadline_from(now, handover))
-
-
-def is_given_up(
+def has_timed_out(
     seen: Observation, pod: Pod, note: Assignment, placeholder: Pod | None, handover: HandoverSettings
 ) -> bool:
-    """Return whether a pod that does not run yet has had all the attended time of its stage."""
+    """Return whether a pod has spent all the attended time of its stage."""
     spent_seconds = seen.stage_ages.get(pod.metadata.uid, 0.0)
     match stage_of(pod, placeholder):
         case HandoverStage.HELD_BACK:
@@ -77,3 +130,281 @@ def is_given_up(
             return spent_seconds >= handover.timeout_seconds
         case stage:
             assert_never(stage)
+
+
+def _deadline_from(now: datetime, handover: HandoverSettings) -> int:
+    """Return the deadline of a hand-over that begins, or gets more time, now."""
+    return int(now.timestamp() + handover.timeout_seconds)
+
+
+def _is_short_of_time(note: Assignment, now: datetime, handover: HandoverSettings) -> bool:
+    """Return whether less than half of the time is left, or more than all: the clock was set back."""
+    left = note.deadline - now.timestamp()
+    return not handover.timeout_seconds / 2 <= left <= handover.timeout_seconds + _CLOCK_SLACK_SECONDS
+
+
+def _extended(note: Assignment, now: datetime, handover: HandoverSettings) -> Assignment:
+    return replace(note, deadline=_deadline_from(now, handover))
+
+
+# --- what is true of a slot that changes hands -----------------------------------------------------------------------
+
+
+def view_handover(
+    seen: Observation,
+    task: ReservationTask,
+    owner: Pod,
+    assignment: Assignment,
+    placeholder: Pod | None,
+    handover: HandoverSettings,
+) -> SlotView:
+    """Return a slot whose owner is on its way, and the failure where it is lost.
+
+    It is taken once the owner has run for the settling time, or has been bound for as long as a hand-over takes: a
+    bound pod has its place, however long its images take. It is lost where an owner that is not bound has had its time,
+    or the node disappears first.
+    """
+    slot = Slot(
+        task=assignment.task,
+        index=assignment.index,
+        state=SlotState.HANDING_OVER,
+        node=owner.spec.node_name or assignment.node,
+        owner=_reference(owner),
+    )
+    failure: ReservationReason | None = None
+    timed_out = has_timed_out(seen, owner, assignment, placeholder, handover)
+    if has_started(owner):
+        settled = seen.running_ages.get(owner.metadata.uid, 0.0) >= handover.settle_seconds
+        slot = _taken(slot, _misplacement(owner, assignment)) if settled else slot
+    elif owner.spec.node_name:
+        text = f"pod {owner.key} is bound to node {slot.node} and does not run yet"
+        slot = _taken(slot, text) if timed_out else slot
+    elif assignment.node in seen.missing_nodes:
+        failure = ReservationReason.NODE_LOST
+        slot = _lost(slot, failure, f"node {assignment.node} is gone")
+    elif timed_out:
+        text = f"pod {owner.key} was not bound to node {assignment.node} in time"
+        slot = _lost(slot, ReservationReason.HANDOVER_TIMEOUT, text)
+    elif may_be_bound(owner, placeholder):
+        slot = _unless_taken_by_another(seen, slot, owner, assignment)
+    return SlotView(slot, task, placeholder, owner, assignment, failure)
+
+
+def _reference(pod: Pod) -> ObjectReference:
+    meta = pod.metadata
+    return ObjectReference(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def _taken(slot: Slot, message: str) -> Slot:
+    return msgspec.structs.replace(slot, state=SlotState.TAKEN, message=message)
+
+
+def _lost(slot: Slot, reason: ReservationReason, message: str) -> Slot:
+    return msgspec.structs.replace(slot, state=SlotState.LOST, reason=reason.value, message=message)
+
+
+def _misplacement(owner: Pod, assignment: Assignment) -> str:
+    """Return that an owner runs on another node than its slot's, "" where it does not."""
+    node = owner.spec.node_name
+    return "" if node == assignment.node else f"pod {owner.key} runs on node {node}, not on node {assignment.node}"
+
+
+def _unless_taken_by_another(seen: Observation, slot: Slot, owner: Pod, given: Assignment) -> Slot:
+    """Return the slot, as lost where a fresh survey shows no room for its owner."""
+    survey = seen.surveys.get(given.node)
+    slow = seen.stage_ages.get(owner.metadata.uid, 0.0) >= SLOW_SECONDS
+    if survey is None or not slow or survey.age_seconds > _FRESH_SECONDS:
+        return slot
+    takers = survey.takers(owner)
+    own = (seen.reservation.metadata.uid, given.task, str(given.index))
+    if not takers or any(taker.holds == own for taker in takers):
+        return slot
+    text = f"pod {takers[0].key} took the place of pod {owner.key} on node {given.node}"
+    return _lost(slot, ReservationReason.PLACE_TAKEN, text)
+
+
+# --- the steps -------------------------------------------------------------------------------------------------------
+
+
+def give_slots(
+    seen: Observation, views: tuple[SlotView, ...], now: datetime, handover: HandoverSettings
+) -> list[Action]:
+    """Give each waiting pod a held slot that it fits; release gated pods without one.
+
+    Pods that were waiting before get theirs once as many slots as the Reservation wants are held: they may be useful
+    only together, and lose nothing by waiting.
+    """
+    held = [view for view in views if view.slot.state is SlotState.HELD]
+    free = Counter(view.task.name for view in held)
+    deadline = _deadline_from(now, handover)
+    actions: list[Action] = []
+    for pod in (*_unassigned(seen, views), *(seen.waiting if has_enough(seen, views) else ())):
+        is_sent = pod.metadata.labels.get(RESERVATION_LABEL) == seen.reservation.metadata.uid
+        served = holds_our_gate(pod) or not is_sent
+        task = choose_task(seen.reservation, pod, free) if served else None
+        if task is None:
+            actions += [Release(pod, elsewhere=holds_our_gate(pod))] if is_sent else []
+            continue
+        free[task.name] -= 1
+        if holds_other_gates(pod):
+            continue  # its slot stays held until only our gate is left
+        slot = next((view.slot for view in held if view.task is task and view.renewal is None), None)
+        if slot is None:
+            continue  # one placeholder is just handing its slot to the next
+        held = [view for view in held if view.slot is not slot]
+        assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
+        actions.append(AssignSlot(pod, assignment))
+    return actions
+
+
+def has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
+    """Return whether as many slots as wanted are held, changing hands or taken."""
+    return sum(view.slot.state.is_occupied for view in views) >= seen.reservation.spec.wanted
+
+
+def _unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Pod]:
+    """Return the labelled pods that have no slot."""
+    known = {view.owner.metadata.uid for view in views if view.owner is not None}
+    return [pod for pod in seen.owners if pod.metadata.uid not in known and not pod.is_terminating]
+
+
+def release_unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Action]:
+    """Return the release of each labelled pod that has no slot."""
+    return [Release(pod, elsewhere=holds_our_gate(pod)) for pod in _unassigned(seen, views)]
+
+
+def hand_over(
+    seen: Observation,
+    view: SlotView,
+    now: datetime,
+    handover: HandoverSettings,
+    *,
+    to: Pod | None,
+    note: Assignment | None,
+) -> list[Action]:
+    """Return the next step of a hand-over to a pod; none while it waits.
+
+    With less than half of its time left it first gets more: a pod that is let go, or whose placeholder is deleted,
+    near the deadline would have its place guarded for a moment only.
+    """
+    if to is None or note is None or has_started(to):
+        return []
+    if _is_short_of_time(note, now, handover):
+        return [ExtendHandover(to, _extended(note, now, handover))]
+    guard = seen.guards.get(note.node)
+    if to.spec.node_name or guard is None or guard.deadline < note.deadline:
+        return []  # an earlier hand-over's guard may be removed at any moment
+    if view.placeholder is None:
+        return _let_go(to, note.node)
+    has_settled = not view.placeholder.is_terminating and guard.age_seconds >= handover.settle_seconds
+    return [DeletePlaceholder(view.placeholder, for_owner=True)] if has_settled else []
+
+
+def _let_go(pod: Pod, node: str) -> list[Action]:
+    """Return what sends a pod to its node."""
+    if holds_our_gate(pod):
+        return [Nominate(pod, node), Ungate(pod)]
+    # A scheduler that tried too early removes the nomination.
+    return [] if pod.status.nominated_node_name == node else [Nominate(pod, node)]
+
+
+def settling_left(seen: Observation, views: tuple[SlotView, ...], handover: HandoverSettings) -> float:
+    """Return the seconds until the next settling time of a hand-over ends."""
+    moving = [
+        (view.successor, view.renewal) if view.renewal is not None else (view.owner, view.assignment)
+        for view in views
+        if view.slot.state is SlotState.HANDING_OVER or view.renewal is not None
+    ]
+    ages = [
+        seen.running_ages.get(pod.metadata.uid, 0.0) if has_started(pod) else _guard_age(seen, given.node)
+        for pod, given in moving
+        if pod is not None and given is not None
+    ]
+    left = [handover.settle_seconds - age for age in ages]
+    return min((seconds for seconds in left if seconds > 0), default=_RECHECK_SECONDS)
+
+
+def _guard_age(seen: Observation, node: str) -> float:
+    guard = seen.guards.get(node)
+    return guard.age_seconds if guard else 0.0
+
+
+# --- renewal ---------------------------------------------------------------------------------------------------------
+# The API server lets no one put `activeDeadlineSeconds` off: a placeholder of an extended Reservation hands its place
+# to the next one in time. Where the Reservation was shortened, the deadline is brought forward.
+
+
+def renew(
+    seen: Observation, view: SlotView, now: datetime, handover: HandoverSettings, *, margin_seconds: int
+) -> list[Action]:
+    """Return what keeps a held slot for as long as its Reservation says.
+
+    One placeholder hands its place to the next as it would to an owner, so that no pod gets between them.
+    """
+    if view.renewal is not None and view.successor is not None:
+        if has_started(view.successor):
+            settled = seen.running_ages.get(view.successor.metadata.uid, 0.0) >= handover.settle_seconds
+            return [CompleteHandover(view.successor)] if settled else []
+        return hand_over(seen, view, now, handover, to=view.successor, note=view.renewal)
+    if view.successor is not None or view.placeholder is None:
+        return drop_successor(view)
+    seconds = _seconds_too_long(seen.reservation, view.placeholder, margin_seconds)
+    if seconds is not None:
+        return [ShortenPlaceholder(view.placeholder, seconds)]
+    left = _seconds_to_renewal(seen.reservation, view.placeholder, now, margin_seconds)
+    if left is None or left > 0:
+        return []
+    deadline = _deadline_from(now, handover)
+    note = Assignment(task=view.slot.task, index=view.slot.index, node=view.slot.node, deadline=deadline)
+    return [RenewPlaceholder(view.task, view.placeholder, note)]
+
+
+def drop_successor(view: SlotView) -> list[Action]:
+    """Return the deletion of a successor that is not needed."""
+    gone = view.successor is None or view.successor.is_terminating
+    return [] if gone or view.successor is None else [DeletePlaceholder(view.successor)]
+
+
+def renewals_left(seen: Observation, views: tuple[SlotView, ...], now: datetime, *, margin_seconds: int) -> list[float]:
+    """Return the seconds until each placeholder that ends too early is renewed."""
+    held = [view for view in views if view.slot.state is SlotState.HELD and view.renewal is None]
+    times = [
+        _seconds_to_renewal(seen.reservation, view.placeholder, now, margin_seconds)
+        for view in held
+        if view.placeholder
+    ]
+    return [seconds for seconds in times if seconds is not None]
+
+
+def _seconds_to_renewal(reservation: Reservation, placeholder: Pod, now: datetime, margin_seconds: int) -> float | None:
+    """Return in how many seconds to renew a placeholder, None where it outlives its Reservation."""
+    ends, wanted = _ends_at(placeholder), _wanted_end(reservation, margin_seconds)
+    if ends is None or (wanted is not None and ends >= wanted - timedelta(seconds=margin_seconds / 2)):
+        return None
+    return (ends - now).total_seconds() - _RENEWAL_MARGINS * margin_seconds
+
+
+def _seconds_too_long(reservation: Reservation, placeholder: Pod, margin_seconds: int) -> int | None:
+    """Return the earlier deadline of a placeholder that would far outlive its Reservation."""
+    wanted, started = _wanted_end(reservation, margin_seconds), placeholder.status.start_time
+    if wanted is None or started is None:
+        return None
+    ends = _ends_at(placeholder)
+    if ends is not None and ends <= wanted + timedelta(seconds=margin_seconds):
+        return None
+    return max(1, int((wanted - parse_timestamp(started)).total_seconds()))
+
+
+def _ends_at(placeholder: Pod) -> datetime | None:
+    """Return when the kubelet ends a placeholder, None for never or not running."""
+    length, started = placeholder.spec.active_deadline_seconds, placeholder.status.start_time
+    return None if length is None or started is None else parse_timestamp(started) + timedelta(seconds=length)
+
+
+def _wanted_end(reservation: Reservation, margin_seconds: int) -> datetime | None:
+    """Return a margin after the Reservation's end, None for never."""
+    expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+    try:
+        return None if expiry is None else expiry + timedelta(seconds=margin_seconds)
+    except OverflowError:
+        return None

@@ -198,12 +198,12 @@ def _placeholder_spec(
         "schedulerName": scheduler_of(reservation, spec),
         "tolerations": [
             *(msgspec.to_builtins(t) for t in spec.tolerations if t.key not in {HANDOVER_TAINT, ROOM_TAINT}),
-            *room_tolerations(reservation, task.reservation_node_names),
+            *room_tolerations(reservation, task.node_names),
         ],
     }
     if spec.node_selector:
         result["nodeSelector"] = dict(spec.node_selector)
-    terms = _node_terms(spec, task.reservation_node_names)
+    terms = _node_terms(spec, task.node_names)
     if barred_nodes is not None:
         terms = _barring(terms, barred_nodes)
     if terms:

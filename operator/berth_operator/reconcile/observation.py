@@ -356,6 +356,22 @@ class Observation:
         return access.why_closed(placeholder.spec.tolerations) if access is not None else ""
 
 
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """One slot as observed, with the pods that make it so."""
+
+    slot: Slot
+    task: ReservationTask
+    placeholder: Pod | None = None
+    owner: Pod | None = None
+    assignment: Assignment | None = None
+    failure: ReservationReason | None = None
+    """Set where the loss of this slot ends the whole Reservation."""
+    successor: Pod | None = None
+    renewal: Assignment | None = None
+    """Set while the successor is handed the place of the placeholder, which is held by the guard meanwhile."""
+
+
 def holds_our_gate(pod: Pod) -> bool:
     """Tell whether our scheduling gate is on the pod."""
     return any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates)

@@ -1,6 +1,6 @@
-"""Owns what is true of each slot: its state, node, placeholder and owner, derived from what is observed.
+"""The state of each slot, derived from an observation: its node, placeholder and owner.
 
-It does not say what to do about it: `decisions.reconcile` does.
+The second half names the nodes to survey: where room may still appear, or where another pod may have taken a place.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,12 @@ from typing import Final
 import msgspec
 
 from berth_core.objects import Pod
-from berth_core.reservations import ObjectReference, ReservationReason, ReservationTask, Slot, SlotState
-from berth_operator.reconcile.handover import HandoverStage, is_given_up, stage_of
+from berth_core.reservations import ReservationReason, ReservationTask, Slot, SlotState
+from berth_operator.reconcile.handover import SLOW_SECONDS, has_timed_out, may_be_bound, view_handover
 from berth_operator.reconcile.observation import (
     Assignment,
     Observation,
+    SlotView,
     assigned_owners,
     has_started,
     is_on_its_way,
@@ -24,27 +25,14 @@ from berth_operator.settings import HandoverSettings
 
 _PREEMPTED_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
-SLOW_SECONDS: Final = 5.0
-"""After this long an owner that is not bound may have lost its place."""
-
-_FRESH_SECONDS: Final = 3.0
-"""How old a look at a node may be that ends a hand-over; younger than `SLOW_SECONDS`, so that it was made during it."""
-
 
 @dataclass(frozen=True, slots=True)
-class SlotView:
-    """One slot as observed, with the pods that make it so."""
+class _Place:
+    """A slot's task and index, and what the status said of it."""
 
-    slot: Slot
     task: ReservationTask
-    placeholder: Pod | None = None
-    owner: Pod | None = None
-    assignment: Assignment | None = None
-    failure: ReservationReason | None = None
-    """Set where the loss of this slot ends the whole Reservation."""
-    successor: Pod | None = None
-    renewal: Assignment | None = None
-    """Set while the successor is handed the place of the placeholder, which is held by the guard meanwhile."""
+    index: int
+    prior: Slot | None
 
 
 def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView, ...]:
@@ -58,17 +46,12 @@ def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView,
         for task in seen.reservation.spec.tasks
         for index in range(task.replicas)
     )
-    return _bear_losses(views, seen.reservation.spec.wanted)
-
-
-def _bear_losses(views: tuple[SlotView, ...], wanted: int) -> tuple[SlotView, ...]:
-    """Return the slots with those that were just lost to be held again, where enough others are left without them."""
     left = sum(view.slot.state is not SlotState.LOST for view in views)
-    return views if left < wanted else tuple(_bear_loss(view) for view in views)
+    return views if left < seen.reservation.spec.wanted else tuple(_tolerate_loss(view) for view in views)
 
 
-def _bear_loss(view: SlotView) -> SlotView:
-    """Return a slot that was just lost as one to be held again, or as lost for good where its owner had begun."""
+def _tolerate_loss(view: SlotView) -> SlotView:
+    """Return a lost slot as one to hold again; for good where its owner had begun."""
     if view.failure is None:
         return view
     if view.owner is not None:
@@ -77,44 +60,10 @@ def _bear_loss(view: SlotView) -> SlotView:
     return replace(view, slot=slot, failure=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A slot before it is looked at: which it is, and what the status said of it."""
-
-    task: ReservationTask
-    index: int
-    prior: Slot | None
-
-
-def _view_slot(
-    seen: Observation,
-    place: _Place,
-    given: tuple[Pod, Assignment] | None,
-    handover: HandoverSettings,
-) -> SlotView:
-    """Return one slot; what was taken or lost stays so, an owner on its way counts before a placeholder."""
-    task, prior = place.task, place.prior
-    placeholder = seen.placeholders.get((task.name, place.index))
-    if prior is not None and prior.state in {SlotState.TAKEN, SlotState.LOST}:
-        return SlotView(prior, task, placeholder, given[0] if given else None)
-    if given is not None and not _needs_no_slot(given[0], placeholder):
-        owner, assignment = given
-        slot, failure = _slot_in_handover(seen, owner, assignment, placeholder, handover)
-        if is_on_its_own(owner, placeholder) and slot.state is SlotState.HANDING_OVER:
-            slot = _unless_taken_by_another(seen, slot, owner, assignment)
-        return SlotView(slot, task, placeholder, owner, assignment, failure)
-    if seen.reservation.phase.terminal:
-        return SlotView(Slot(task=task.name, index=place.index, state=SlotState.RELEASED), task, placeholder)
-    return _view_placeholder(seen, place, placeholder)
-
-
 def _view_slot_and_successor(
-    seen: Observation,
-    place: _Place,
-    given: tuple[Pod, Assignment] | None,
-    handover: HandoverSettings,
+    seen: Observation, place: _Place, given: tuple[Pod, Assignment] | None, handover: HandoverSettings
 ) -> SlotView:
-    """Return one slot; it is held while one placeholder hands its place to another."""
+    """Return one slot; it is held while one placeholder hands its place to the next."""
     view = _view_slot(seen, place, given, handover)
     successor = seen.successors.get((place.task.name, place.index))
     if successor is None:
@@ -126,7 +75,7 @@ def _view_slot_and_successor(
         return view
     if is_closed(view):
         return view
-    if not has_started(successor) and is_given_up(seen, successor, note, view.placeholder, handover):
+    if not has_started(successor) and has_timed_out(seen, successor, note, view.placeholder, handover):
         return view
     holder = view.placeholder or successor
     slot = Slot(
@@ -139,66 +88,26 @@ def _view_slot_and_successor(
     return replace(view, slot=slot, renewal=note)
 
 
-def _slot_in_handover(
-    seen: Observation, owner: Pod, assignment: Assignment, placeholder: Pod | None, handover: HandoverSettings
-) -> tuple[Slot, ReservationReason | None]:
-    """Return a slot whose owner is on its way, and the failure that this is.
-
-    It is taken once the owner has run for the settling time, or has been bound for as long as a hand-over takes: a
-    bound pod has its place, however long its images take. It is lost where an owner that is not bound has had its time,
-    or the node is gone before.
-    """
-    slot = Slot(
-        task=assignment.task,
-        index=assignment.index,
-        state=SlotState.HANDING_OVER,
-        node=owner.spec.node_name or assignment.node,
-        owner=reference_to(owner),
-    )
-    given_up = is_given_up(seen, owner, assignment, placeholder, handover)
-    if has_started(owner):
-        settled = seen.running_ages.get(owner.metadata.uid, 0.0) >= handover.settle_seconds
-        return (_with(slot, SlotState.TAKEN, _landing(owner, assignment)) if settled else slot), None
-    if owner.spec.node_name:
-        starting = f"pod {owner.key} is bound to node {slot.node} and does not run yet"
-        return (_with(slot, SlotState.TAKEN, starting) if given_up else slot), None
-    if assignment.node in seen.missing_nodes:
-        text = f"node {assignment.node} is gone"
-        return _with(slot, SlotState.LOST, text, ReservationReason.NODE_LOST), ReservationReason.NODE_LOST
-    if given_up:
-        text = f"pod {owner.key} was not bound to node {assignment.node} in time"
-        return _with(slot, SlotState.LOST, text, ReservationReason.HANDOVER_TIMEOUT), None
-    return slot, None
+def _view_slot(
+    seen: Observation, place: _Place, given: tuple[Pod, Assignment] | None, handover: HandoverSettings
+) -> SlotView:
+    """Return one slot; an owner on its way counts before a placeholder."""
+    task, prior = place.task, place.prior
+    placeholder = seen.placeholders.get((task.name, place.index))
+    if prior is not None and prior.state in {SlotState.TAKEN, SlotState.LOST}:
+        return SlotView(prior, task, placeholder, given[0] if given else None)
+    if given is not None and not _needs_no_slot(given[0], placeholder):
+        owner, assignment = given
+        return view_handover(seen, task, owner, assignment, placeholder, handover)
+    if seen.reservation.phase.terminal:
+        return SlotView(Slot(task=task.name, index=place.index, state=SlotState.RELEASED), task, placeholder)
+    return _view_placeholder(seen, place, placeholder)
 
 
 def _needs_no_slot(owner: Pod, placeholder: Pod | None) -> bool:
-    """Tell whether an owner found a place by itself while its slot was still held: it had waited and was not gated."""
+    """Return whether an owner was bound while its slot was still held."""
+    # It had waited without our gate, and the scheduler found it another place.
     return bool(owner.spec.node_name) and placeholder is not None and not placeholder.is_terminating
-
-
-def is_on_its_own(owner: Pod | None, placeholder: Pod | None) -> bool:
-    """Tell whether an owner's place is free for it and it is for the scheduler to bind it."""
-    return owner is not None and stage_of(owner, placeholder) in {HandoverStage.UNTRIED, HandoverStage.TRIED}
-
-
-def _unless_taken_by_another(seen: Observation, slot: Slot, owner: Pod, given: Assignment) -> Slot:
-    """Return the slot as lost where a fresh look at its node shows that others have left its owner no room."""
-    survey = seen.surveys.get(given.node)
-    slow = seen.stage_ages.get(owner.metadata.uid, 0.0) >= SLOW_SECONDS
-    if survey is None or not slow or survey.age_seconds > _FRESH_SECONDS:
-        return slot
-    takers = survey.takers(owner)
-    own = (seen.reservation.metadata.uid, given.task, str(given.index))
-    if not takers or any(taker.holds == own for taker in takers):
-        return slot
-    text = f"pod {takers[0].key} took the place of pod {owner.key} on node {given.node}"
-    return _with(slot, SlotState.LOST, text, ReservationReason.PLACE_TAKEN)
-
-
-def _landing(owner: Pod, assignment: Assignment) -> str:
-    """Return what there is to say of an owner that runs: nothing where it is on the node of its slot."""
-    node = owner.spec.node_name
-    return "" if node == assignment.node else f"pod {owner.key} runs on node {node}, not on node {assignment.node}"
 
 
 def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None) -> SlotView:
@@ -215,8 +124,7 @@ def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None)
         return _lost(slot, task, placeholder, ReservationReason.PREEMPTED, text, node)
     if node in seen.missing_nodes:
         return _lost(slot, task, placeholder, ReservationReason.NODE_LOST, f"node {node} is gone", node)
-    allowed = not task.reservation_node_names or node in task.reservation_node_names
-    runs = placeholder.status.phase == "Running" and not placeholder.is_terminating and allowed
+    runs = placeholder.status.phase == "Running" and not placeholder.is_terminating and task.allows(node)
     closed = seen.why_closed(placeholder) if runs else ""
     held = runs and not closed
     described = Slot(
@@ -226,7 +134,7 @@ def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None)
         node=node,
         placeholder=placeholder.metadata.name,
         reason=ReservationReason.NODE_CLOSED.value if closed else "",
-        message=f"node {node} {closed}" if closed else "" if held else why_pending(placeholder),
+        message=f"node {node} {closed}" if closed else "" if held else _why_pending(placeholder),
     )
     return SlotView(described, task, placeholder)
 
@@ -245,62 +153,44 @@ def _lost(
     return SlotView(lost, task, placeholder, failure=reason)
 
 
-def _with(slot: Slot, state: SlotState, message: str = "", reason: str = "") -> Slot:
-    return msgspec.structs.replace(slot, state=state, message=message, reason=str(reason))
-
-
-def why_pending(placeholder: Pod) -> str:
-    """Return the scheduler's own words on a pending placeholder, "" where no scheduler has spoken."""
+def _why_pending(placeholder: Pod) -> str:
+    """Return the scheduler's message on a pending placeholder, "" where there is none."""
     if placeholder.is_terminating:
         return "the placeholder is terminating"
     return next((c.message for c in placeholder.status.conditions if c.type == "PodScheduled" and c.message), "")
 
 
 def is_refused(view: SlotView) -> bool:
-    """Tell whether a scheduler has said why it finds no place."""
+    """Return whether a scheduler has reported why it finds no place."""
     if view.placeholder is None or view.placeholder.is_terminating or view.placeholder.spec.node_name:
-        return False  # what is said of a placeholder on a node is no scheduler's word
+        return False  # a message on a placeholder that has a node is not the scheduler's
     return bool(view.slot.message)
 
 
 def is_closed(view: SlotView) -> bool:
-    """Tell whether a placeholder runs on a node that would not let in its owner."""
+    """Return whether a placeholder runs on a node that would refuse its owner."""
     return view.slot.state is SlotState.PENDING and view.slot.reason == ReservationReason.NODE_CLOSED
 
 
-def reference_to(pod: Pod) -> ObjectReference:
-    """Return a reference to a pod."""
-    return ObjectReference(
-        api_version="v1",
-        kind="Pod",
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        uid=pod.metadata.uid,
-    )
-
-
-# --- capacity --------------------------------------------------------------------------------------------------------
-# What is to be asked about nodes: whether room is still to come there, whether another pod took a place.
-#
-# It does not ask (`acting.performer`), nor say what an answer means (`decisions.surveys`).
+# --- nodes to survey -------------------------------------------------------------------------------------------------
 
 _MOST_NODES: Final = 4
-"""With more nodes to choose from, no node is chosen."""
+"""With more nodes to choose from, none is surveyed."""
 
 _BUSY_SECONDS: Final = 2.0
-"""How often a node is looked at on which something is about to change."""
+"""How often a node is surveyed on which something is about to change."""
 
 _QUIET_SECONDS: Final = 5.0
-"""How often it is looked at otherwise."""
+"""How often it is surveyed otherwise."""
 
 
 def node_to_come(seen: Observation, view: SlotView) -> str:
-    """Return the node on which a slot gets its room once the pods there that are terminating are gone; "" for none.
+    """Return the node where a slot gets room once terminating pods are gone.
 
-    Where a plan makes the room, its pods may not even be terminating yet.
+    "" where there is none. If a plan makes the room, its pods may not even be terminating yet.
     """
-    if seen.reservation.awaits_room and view.task.reservation_node_names:
-        return view.task.reservation_node_names[0]
+    if seen.reservation.awaits_room and view.task.node_names:
+        return view.task.node_names[0]
     for node in _chosen_nodes(view):
         survey = seen.surveys.get(node)
         if survey is not None and survey.will_have_room(view.task.template.spec):
@@ -308,30 +198,30 @@ def node_to_come(seen: Observation, view: SlotView) -> str:
     return ""
 
 
-def due_looks(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[str, None], float | None]:
-    """Return the nodes to look at now, in order, and in how many seconds the next look is due; None where none is."""
+def due_surveys(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[str, None], float | None]:
+    """Return the nodes to survey now, in order, and the seconds until the next survey."""
     due: dict[str, None] = {}
     later: list[float] = []
-    for node, seconds in _looks(seen, views):
+    for node, seconds in _surveys(seen, views):
         if seconds <= 0:
             due[node] = None
         later.append(seconds if seconds > 0 else _BUSY_SECONDS)
     return due, min(later, default=None)
 
 
-def _looks(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[str, float]]:
-    """Yield each node that matters to a slot, and in how many seconds it is to be looked at."""
+def _surveys(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[str, float]]:
+    """Yield each node that matters to a slot, and the seconds until its survey."""
     for view in views:
         for node in _chosen_nodes(view):
             yield node, _seconds_left(seen, node)
-        if view.owner is not None and view.assignment is not None and is_on_its_own(view.owner, view.placeholder):
+        if view.owner is not None and view.assignment is not None and may_be_bound(view.owner, view.placeholder):
             slow = SLOW_SECONDS - seen.stage_ages.get(view.owner.metadata.uid, 0.0)
             yield view.assignment.node, max(slow, _seconds_left(seen, view.assignment.node, is_urgent=True))
 
 
 def _chosen_nodes(view: SlotView) -> tuple[str, ...]:
-    """Return the few nodes that a placeholder is tied to for which the scheduler found no place."""
-    names = view.task.reservation_node_names
+    """Return the few nodes of a placeholder for which the scheduler found no place."""
+    names = view.task.node_names
     refused = view.slot.state is SlotState.PENDING and is_refused(view)
     return names if refused and len(names) <= _MOST_NODES else ()
 

@@ -28,8 +28,8 @@ from berth_core.reservations import (
 )
 from berth_core.resources import ResourceAmounts
 from berth_operator.reconcile.manifests import scheduler_of
-from berth_operator.reconcile.observation import Observation
-from berth_operator.reconcile.slots import SlotView, is_closed, is_refused, node_to_come
+from berth_operator.reconcile.observation import Observation, SlotView
+from berth_operator.reconcile.slots import is_closed, is_refused, node_to_come
 from berth_operator.reconcile.validation import refuse
 
 # --- condition reasons -----------------------------------------------------------------------------------------------
@@ -140,7 +140,6 @@ def _condition(
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
 _ON_OFFER = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
-OCCUPIED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,11 @@ def _terminal_state(reservation: Reservation) -> _State | None:
 
 def _is_available(seen: Observation, state: ReservationState, counts: Counter[SlotState]) -> bool:
     """Tell whether as many slots as wanted are held or taken; what is over holds nothing any more."""
-    occupied = sum(counts[s] for s in OCCUPIED) if not state.phase.terminal else counts[SlotState.TAKEN]
+    occupied = (
+        sum(counts[one] for one in SlotState if one.is_occupied)
+        if not state.phase.terminal
+        else counts[SlotState.TAKEN]
+    )
     return occupied >= seen.reservation.spec.wanted
 
 
@@ -239,7 +242,7 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
 
 def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     """Return the state of a Reservation that is neither complete, nor expired, nor hit by a loss."""
-    occupied = sum(view.slot.state in OCCUPIED for view in views)
+    occupied = sum(view.slot.state.is_occupied for view in views)
     lost = [view.slot for view in views if view.slot.state is SlotState.LOST]
     on_the_way = [view.slot for view in views if view.slot.state is SlotState.HANDING_OVER]
     settled = {SlotState.LOST, SlotState.TAKEN}

@@ -49,7 +49,7 @@ def refuse_size(reservation: Reservation) -> Verdict | None:
 
 
 def _why_too_large(path: str, task: ReservationTask) -> str:
-    terms, names = required_terms(task.template.spec), task.reservation_node_names
+    terms, names = required_terms(task.template.spec), task.node_names
     if len(terms) * len(names) > MOST_TERMS:
         return (
             f"{path}.reservationNodeNames has {len(names)} names and the template {len(terms)} nodeSelectorTerms, "
@@ -71,7 +71,7 @@ def _why_too_large(path: str, task: ReservationTask) -> str:
 
 def _constraint_bytes(task: ReservationTask) -> int:
     """Return about how long the constraints of one placeholder are as JSON."""
-    spec, names = task.template.spec, task.reservation_node_names
+    spec, names = task.template.spec, task.node_names
     terms = [len(msgspec.json.encode(term)) for term in required_terms(spec)]
     tied = len(names) * sum(terms) + max(1, len(terms)) * sum(len(name) + _PIN_BYTES for name in names)
     written = (spec.node_selector, spec.tolerations)

@@ -219,10 +219,9 @@ def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
     if placeholder is None or placeholder.status.phase != "Running" or placeholder.is_terminating:
         return False
     node = placeholder.spec.node_name
-    allowed = _task_of(facts.reservation, slot).reservation_node_names
     if node not in facts.nodes or slot.node not in {"", node}:
         return False
-    return (not allowed or node in allowed) and _lets_in(facts.nodes[node], placeholder)
+    return _task_of(facts.reservation, slot).allows(node) and _lets_in(facts.nodes[node], placeholder)
 
 
 def _lets_in(node: Node, placeholder: Pod) -> bool:

@@ -57,7 +57,7 @@ def _stand_ins(live: Iterable[Reservation], placeholders: set[str], placed: set[
 def _promised_node(task: ReservationTask, slot: Slot | None) -> str:
     if slot is not None and slot.node:
         return slot.node
-    names = set(task.reservation_node_names)
+    names = set(task.node_names)
     return names.pop() if len(names) == 1 else ""
 
 
