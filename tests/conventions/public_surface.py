@@ -32,14 +32,8 @@ from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS
 from berth_kube.client import KubeClient
 from berth_operator.reconcile.actions import Action, label_of
 from berth_operator.reconcile.status import (
-    EXPIRES,
-    HELD_FOR_EVER,
-    NEVER_EXPIRES,
-    NOT_PROBED,
-    OVER,
-    PROBE_GATED,
-    PROBE_NOT_GATED,
     TEMPLATE_DIFFERS,
+    ConditionReason,
 )
 from conventions.command_documents import documents
 from conventions.source_walk import PACKAGES, Source, sources
@@ -324,8 +318,7 @@ def _reasons() -> Iterator[str]:
         found = [values for values in enumerations if members <= set(values)]
         values = found[0] if len(found) == 1 else (f"{len(found)} enumerations have {sorted(members)}",)
         yield from _section(title, sorted(value or '""' for value in values))
-    conditions = (EXPIRES, HELD_FOR_EVER, NEVER_EXPIRES, NOT_PROBED, OVER, PROBE_GATED, PROBE_NOT_GATED)
-    yield from _section("reasons of a Reservation's conditions", sorted(conditions))
+    yield from _section("reasons of a Reservation's conditions", sorted(ConditionReason))
     yield from _section("events on a pod of the operator's", [TEMPLATE_DIFFERS])
     yield from _section("conditions of a policy", sorted((SCHEDULED, VALID)))
     yield from _section("actions of the operator (label action)", sorted(label_of(one) for one in get_args(Action)))

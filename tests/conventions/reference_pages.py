@@ -35,6 +35,7 @@ from berth_descheduler.telemetry import EventReason, PodEventReason, PolicyEvent
 from berth_operator import telemetry as operator_logs
 from berth_operator.cli import main as operator
 from berth_operator.metrics import REGISTRY
+from berth_operator.reconcile.status import TEMPLATE_DIFFERS, ConditionReason
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.invariants.state import BOUND_SECONDS
 
@@ -199,6 +200,13 @@ def arguments(described: Mapping[str, str]) -> str:
     return table(["Argument", "Meaning"], [(code(name), said) for name, said in described.items()])
 
 
+_RESERVATION_EVENTS: Final = (
+    "A change of phase is an event on the Reservation, with the phase as its reason; for `Failed` it is a warning with "
+    f"the reason of the failure. `{ConditionReason.NEVER_EXPIRES}` warns once of a Reservation that never ends. "
+    f"`{TEMPLATE_DIFFERS}` on a pod says how it differs from every template of the Reservation whose owner it is."
+)
+
+
 def descheduler_page() -> str:
     """Return the descheduler's reference page."""
     registry = CollectorRegistry()
@@ -266,6 +274,8 @@ def operator_page() -> str:
             "Reasons of a Reservation": members(ReservationReason, "Reason"),
             "States of a slot": members(SlotState, "State"),
             "Conditions of a Reservation": members(ConditionType, "Condition"),
+            "Reasons of its conditions": members(ConditionReason, "Reason"),
+            "Events": _RESERVATION_EVENTS,
             "Findings of berth doctor": findings(),
             "Metrics": metrics(REGISTRY),
             "Log lines": logs(operator_logs),

@@ -104,6 +104,19 @@ def test_a_page_is_short_enough_to_be_read(page: Path) -> None:
     assert len(page.read_text(encoding="utf-8").split()) <= MOST_WORDS_OF.get(shown(page), MOST_WORDS)
 
 
+def test_the_page_on_architecture_names_the_packages_that_exist() -> None:
+    named = {
+        name for name in names((ROOT / "shared/docs/architecture.md").read_text(encoding="utf-8")) if "berth_" in name
+    }
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]).removesuffix(".__init__"): path.name == "__init__.py"
+        for path in tracked_files()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in {"descheduler", "operator", "shared"}
+    }
+    assert not named - set(modules)
+    assert not {name for name, is_package in modules.items() if is_package and "berth_sandbox." not in name} - named
+
+
 def test_the_reference_has_every_option_reason_and_finding() -> None:
     deschedulers, operators = (names(page.read_text(encoding="utf-8")) for page in (DESCHEDULER_PAGE, OPERATOR_PAGE))
     flags = {flag for name in deschedulers | operators for flag in re.findall(r"--[a-z-]+", name)}

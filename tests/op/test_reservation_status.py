@@ -21,7 +21,7 @@ from berth_core.reservations import (
 )
 from berth_operator.reconcile.observation import Observation, ProbeResult, Verdict
 from berth_operator.reconcile.slots import view_slots
-from berth_operator.reconcile.status import NEVER_EXPIRES, compute_status, describe_transition, warn_of_endless_hold
+from berth_operator.reconcile.status import ConditionReason, compute_status, describe_transition, warn_of_endless_hold
 from berth_operator.settings import OperatorSettings
 from builders import NOON, NOON_TEXT, object_owner, task
 from handover_builders import UNSCHEDULABLE, guard, note, observe, owner_pod, place, placeholder, reference, slot
@@ -445,7 +445,7 @@ BOUNDS = {
     "a length": Bounds(ttl="600s", want=("True", "Expires")),
     "a time": Bounds(expires=LATER_TEXT, want=("True", "Expires")),
     "for ever, as it was asked for": Bounds(ttl="0s", want=("False", "HeldForEver")),
-    "for ever, perhaps by accident": Bounds(want=("False", NEVER_EXPIRES), want_warning=True),
+    "for ever, perhaps by accident": Bounds(want=("False", ConditionReason.NEVER_EXPIRES), want_warning=True),
 }
 
 

@@ -63,7 +63,7 @@ from berth_operator.reconcile.actions import (
     label_of,
 )
 from berth_operator.reconcile.observation import Assignment, Verdict, holds_our_gate, is_at_same_step
-from berth_operator.reconcile.status import NEVER_EXPIRES, EventType, describe_transition, warn_of_endless_hold
+from berth_operator.reconcile.status import ConditionReason, EventType, describe_transition, warn_of_endless_hold
 from berth_operator.settings import OperatorSettings
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
@@ -137,7 +137,7 @@ class Performer:
         self._announce(reservation, status)
         warning = warn_of_endless_hold(reservation)
         if warning:
-            self._record(reservation, "Warning", NEVER_EXPIRES, warning)
+            self._record(reservation, "Warning", ConditionReason.NEVER_EXPIRES, warning)
 
     def _announce(self, reservation: Reservation, status: ReservationStatus) -> None:
         """Log and record a change of phase."""

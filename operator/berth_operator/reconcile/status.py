@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, Literal, TypeAlias, assert_never
 
 from berth_core.clock import format_timestamp, parse_timestamp
@@ -35,19 +36,28 @@ from berth_operator.reconcile.validation import refuse
 # --- condition reasons -----------------------------------------------------------------------------------------------
 # The reasons that the conditions of a Reservation, and events on pods, give where it is not that of its phase.
 
-OVER: Final = "Over"
-"""Of HandoverReady and Bounded: the Reservation has ended."""
-PROBE_GATED: Final = "ProbeGated"
-PROBE_NOT_GATED: Final = "ProbeNotGated"
-NOT_PROBED: Final = "NotProbed"
-"""Of HandoverReady: nothing is held yet, or the first probe has not ended."""
-NEVER_EXPIRES: Final = "NeverExpires"
-"""Of Bounded, and of the warning, where neither `ttl` nor `expires` ends a Reservation."""
-HELD_FOR_EVER: Final = "HeldForEver"
-"""Of Bounded where that is meant: `ttl` is 0s."""
-EXPIRES: Final = "Expires"
+
+class ConditionReason(StrEnum):
+    """Why a condition is true or false, where that is not the reason of the phase."""
+
+    OVER = "Over"
+    """HandoverReady, Bounded: the Reservation has ended."""
+    PROBE_GATED = "ProbeGated"
+    """HandoverReady is true: a dry-run pod came back gated."""
+    PROBE_NOT_GATED = "ProbeNotGated"
+    """HandoverReady is false: a dry-run pod did not come back gated; the message says what happened."""
+    NOT_PROBED = "NotProbed"
+    """HandoverReady is false: nothing is held yet, or the first probe has not ended."""
+    NEVER_EXPIRES = "NeverExpires"
+    """Bounded is false: the Reservation has neither `ttl` nor `expires`. Also the reason of one warning event."""
+    HELD_FOR_EVER = "HeldForEver"
+    """Bounded is false, as meant: `ttl` is 0s."""
+    EXPIRES = "Expires"
+    """Bounded is true: `ttl` or `expires` ends the Reservation."""
+
+
 TEMPLATE_DIFFERS: Final = "TemplateDiffers"
-"""Of the event on a pod that an owner entry names and no template fits."""
+"""Reason of the event on a pod that an owner entry names and no template fits."""
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------
@@ -77,7 +87,7 @@ def compute_conditions(
 def warn_of_endless_hold(reservation: Reservation) -> str:
     """Return what to tell about a Reservation that lacks both `ttl` and `expires`, "" where it has one, or was told."""
     prior = _prior(reservation, ConditionType.BOUNDED)
-    told_before = prior is not None and prior.reason == NEVER_EXPIRES
+    told_before = prior is not None and prior.reason == ConditionReason.NEVER_EXPIRES
     is_forgotten = reservation.spec.ttl is None and reservation.spec.expires is None
     return _bounds(reservation, reservation.phase)[1][1] if is_forgotten and not told_before else ""
 
@@ -85,18 +95,18 @@ def warn_of_endless_hold(reservation: Reservation) -> str:
 def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Told]:
     """Return whether the path is proven: this process's proof, else what an earlier one wrote."""
     if state.phase.terminal:
-        return False, (OVER, "the Reservation is over; no pod is gated for it any more")
+        return False, (ConditionReason.OVER, "the Reservation is over; no pod is gated for it any more")
     if state.reason == ReservationReason.NODE_CLOSED:
         return False, (state.reason, state.message)
     if seen.probe is not None:
         return seen.probe.gated, (
-            PROBE_GATED if seen.probe.gated else PROBE_NOT_GATED,
+            ConditionReason.PROBE_GATED if seen.probe.gated else ConditionReason.PROBE_NOT_GATED,
             seen.probe.message,
         )
     prior = _prior(seen.reservation, ConditionType.HANDOVER_READY)
     if prior is not None and prior.reason != ReservationReason.NODE_CLOSED:
         return prior.status == "True", (prior.reason, prior.message)
-    return False, (NOT_PROBED, "the hand-over path is proven once a slot is held")
+    return False, (ConditionReason.NOT_PROBED, "the hand-over path is proven once a slot is held")
 
 
 def _bounds(reservation: Reservation, phase: ReservationPhase) -> tuple[bool, _Told]:
@@ -104,17 +114,17 @@ def _bounds(reservation: Reservation, phase: ReservationPhase) -> tuple[bool, _T
     spec, created = reservation.spec, reservation.metadata.creation_timestamp
     if phase.terminal:
         is_bounded = expires_at(spec, parse_timestamp(created or "")) is not None
-        return is_bounded, (OVER, "the Reservation is over; no place is held any more")
+        return is_bounded, (ConditionReason.OVER, "the Reservation is over; no place is held any more")
     if spec.ttl is None and spec.expires is None:
         text = "neither ttl nor expires is set: places are held until all are taken or the Reservation is deleted"
-        return False, (NEVER_EXPIRES, text)
+        return False, (ConditionReason.NEVER_EXPIRES, text)
     expiry = expires_at(spec, parse_timestamp(created or ""))
     if expiry is None:
         return False, (
-            HELD_FOR_EVER,
+            ConditionReason.HELD_FOR_EVER,
             "ttl is 0s: places are held until all are taken or the Reservation is deleted",
         )
-    return True, (EXPIRES, f"what is still held is released at {format_timestamp(expiry)}")
+    return True, (ConditionReason.EXPIRES, f"what is still held is released at {format_timestamp(expiry)}")
 
 
 def _prior(reservation: Reservation, type_: ConditionType) -> Condition | None:
