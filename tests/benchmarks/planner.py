@@ -39,6 +39,7 @@ from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.highs import is_installed
 from berth_descheduler.planner.strategies.consolidate import Consolidate
 from berth_descheduler.planner.strategies.make_room import MakeRoom
+from planner_settings import planner_settings
 
 SIZES = (1_000, 5_000, 10_000)
 FIVE_SIZES = (625, 1_250, 2_500, 5_000, 10_000)
@@ -95,7 +96,7 @@ def plan_on(snapshot: Snapshot, settings: PlannerSettings) -> Planned:
 
 def consolidating(budget: int | None, *, exact: bool = True) -> PlannerSettings:
     """Return settings that free nodes."""
-    return PlannerSettings(
+    return planner_settings(
         args=DefragmentationArgs.parse({"strategy": "Consolidate"}),
         max_moves=budget,
         exact=exact,
@@ -106,7 +107,7 @@ def consolidating(budget: int | None, *, exact: bool = True) -> PlannerSettings:
 def making_room(budget: int | None, *, exact: bool = True, shapes: tuple[str, ...] = ()) -> PlannerSettings:
     """Return settings that make room."""
     args = DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": list(shapes)}})
-    return PlannerSettings(args=args, max_moves=budget, exact=exact, time_limit_seconds=None)
+    return planner_settings(args=args, max_moves=budget, exact=exact, time_limit_seconds=None)
 
 
 def beside_naive(found: Planned) -> str:

@@ -5,9 +5,10 @@ It does not own the program's own settings.
 
 from dataclasses import replace
 
-from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner import WaveLimits
 from berth_descheduler.planner.arguments import DefragmentationArgs, Thresholds
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
+from planner_settings import planner_settings
 
 PATIENT = MoveTimeouts(
     reserve_seconds=30,
@@ -25,7 +26,7 @@ SETTINGS = CycleSettings(
     lease_wait_seconds=0.3,
     approval_seconds=0.5,
 )
-PLANNER = PlannerSettings(args=DefragmentationArgs(whole_nodes=True), waves=WaveLimits(per_controller=5))
+PLANNER = planner_settings(args=DefragmentationArgs(whole_nodes=True), waves=WaveLimits(per_controller=5))
 SINGLE_PODS = replace(PLANNER, args=DefragmentationArgs(whole_nodes=False))
 
 
@@ -35,7 +36,7 @@ def impatient(*waits: str, settings: CycleSettings = SETTINGS, seconds: float = 
     return replace(settings, execution=replace(settings.execution, timeouts=timeouts))
 
 
-UNPROTECTED = PlannerSettings(
+UNPROTECTED = planner_settings(
     args=DefragmentationArgs(protection=Thresholds.of(cpu=100)), waves=WaveLimits(per_controller=5)
 )
 """What lets a plan fill its targets."""

@@ -12,6 +12,7 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_kube.resources import NODES, PODS, REPLICA_SETS
 from descheduler.fake_cluster import FakeCluster, Raw, node, pod, replica_set
+from planner_settings import planner_settings
 
 LARGE: Final = "large"
 
@@ -19,10 +20,10 @@ LARGE: Final = "large"
 def asking(**room: Any) -> PlannerSettings:  # noqa: ANN401 - the plugin's argument, of any form
     """Return how to plan for room, one move after the other."""
     args = DefragmentationArgs.parse({"strategy": "MakeRoom", "room": room or {"pods": [f"shop/{LARGE}"]}})
-    return PlannerSettings(args=args, waves=WaveLimits(per_wave=1))
+    return planner_settings(args=args, waves=WaveLimits(per_wave=1))
 
 
-BEGINS_NOTHING: Final = PlannerSettings(
+BEGINS_NOTHING: Final = planner_settings(
     args=DefragmentationArgs.parse({"strategy": "MakeRoom", "evictableNamespaces": {"exclude": ["shop"]}})
 )
 

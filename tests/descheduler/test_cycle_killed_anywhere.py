@@ -15,12 +15,13 @@ from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.migration.recovery import Fate, judge_plan, release_reservations
 from berth_descheduler.outcome import Unobserved
-from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner import WaveLimits
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from builders import NOON
 from descheduler.fake_cluster import FakeCluster, fragmented_cluster
+from planner_settings import planner_settings
 from waiting import soon
 
 REMOVE = "example.com/remove"
@@ -31,7 +32,7 @@ SETTINGS = CycleSettings(
     lease_wait_seconds=1,
     freed=FreedNodes(taint=True, annotations={REMOVE: "soon"}),
 )
-PLANNER = PlannerSettings(waves=WaveLimits(per_controller=1))
+PLANNER = planner_settings(waves=WaveLimits(per_controller=1))
 
 
 class Killed(BaseException):

@@ -40,6 +40,7 @@ from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
 from builders import NOON, bare_pod, node, owner, pod
 from descheduler.fake_cluster import call, failure, fragmented_cluster
+from planner_settings import planner_settings
 
 OCCASION = Occasion(NOON, "File snapshot.json")
 NASTY = "<script>alert(1)</script>"
@@ -47,7 +48,7 @@ ATTRIBUTE = '"\' onmouseover=alert(1) x="'
 
 
 def settings(**args: object) -> PlannerSettings:
-    return PlannerSettings(args=DefragmentationArgs.parse(args), waves=WaveLimits(per_controller=1, per_wave=2))
+    return planner_settings(args=DefragmentationArgs.parse(args), waves=WaveLimits(per_controller=1, per_wave=2))
 
 
 def small_snapshot(name: str = "web", node_name: str = "low") -> Snapshot:
@@ -79,7 +80,7 @@ def large_plan(nodes: int = 5_000) -> Plan:
         pod(f"p{i:04}", node=f"n{i:04}", cpu="8" if i % 2 else "1", memory=None, controller=owner(name=f"r{i}"))
         for i in range(0, nodes, 3)
     )
-    return plan(Snapshot(nodes=named, pods=used), PlannerSettings())
+    return plan(Snapshot(nodes=named, pods=used), planner_settings())
 
 
 Ending = tuple[MoveState, str, str]
@@ -139,7 +140,7 @@ def rows(element: Element) -> list[list[str]]:
 PAGES = {
     "a plan": lambda: plan_page(small_plan(), OCCASION),
     "a plan that makes room": lambda: plan_page(room_plan(), OCCASION),
-    "a plan without a node": lambda: plan_page(plan(Snapshot.empty(), PlannerSettings()), OCCASION),
+    "a plan without a node": lambda: plan_page(plan(Snapshot.empty(), planner_settings()), OCCASION),
     "a plan of thousands of nodes": lambda: plan_page(large_plan(), OCCASION),
     "a run that went well": lambda: run_page(
         finished(small_plan(), LANDED, LANDED, LANDED, freed=("low",)), small_plan(), OCCASION, settings=CycleSettings()

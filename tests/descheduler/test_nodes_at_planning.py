@@ -5,11 +5,12 @@ from dataclasses import replace
 from berth_core.migration_plans import NodeBefore, NodesBefore, Objective
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, PlannerSettings, plan
+from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, plan
 from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.planner.stranded_capacity import measure_nodes
 from berth_descheduler.report.node_map import MOST_NODES, lay_out, note_nodes, resource_of, still_lie_so
 from builders import bare_pod, node, owner, pod
+from planner_settings import planner_settings
 
 SNAPSHOT = Snapshot(
     nodes=(node("high", cpu="10", memory="8Gi"), node("low", cpu="10", memory="8Gi"), node("void", cpu="15890m")),
@@ -22,7 +23,7 @@ SNAPSHOT = Snapshot(
 
 
 def planned(snapshot: Snapshot = SNAPSHOT, **args: object) -> Plan:
-    return plan(snapshot, PlannerSettings(args=DefragmentationArgs.parse(args)))
+    return plan(snapshot, planner_settings(args=DefragmentationArgs.parse(args)))
 
 
 def of_many(count: int) -> Plan:

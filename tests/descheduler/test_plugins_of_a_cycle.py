@@ -17,7 +17,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.cycle import Cycle, Surroundings
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.framework.runtime import Enabled, PluginError, PluginSet
+from berth_descheduler.framework.runtime import Enabled, PluginError
 from berth_descheduler.migration.move_controller import evict
 from berth_descheduler.migration.validation import LastWord
 from berth_descheduler.outcome import Outcome, Unobserved, Verdict
@@ -31,6 +31,7 @@ from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, call, failure, fragmented_cluster, pod
+from planner_settings import plugin_set
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ class Naming:
 
 
 def guarded(say: Callable[[Pod, ClusterView], Sequence[str]]) -> PlannerSettings:
-    return replace(PLANNER, plugins=PluginSet(pre_eviction_filters=(Enabled("Guard", Guard(say)),)))
+    return replace(PLANNER, plugins=plugin_set(pre_eviction_filters=(Enabled("Guard", Guard(say)),)))
 
 
 def naming(*names: str) -> PlannerSettings:
-    plugins = PluginSet(deschedule=(Enabled("Naming", Naming(names)),), balance=Enabled("", NoBalance(("Naming",))))
+    plugins = plugin_set(deschedule=(Enabled("Naming", Naming(names)),), balance=Enabled("", NoBalance(("Naming",))))
     return replace(PLANNER, plugins=plugins)
 
 
@@ -100,7 +101,7 @@ def test_the_pod_is_asked_about_as_it_is_then() -> None:
     cluster = fragmented_cluster()
     evictor = DefaultEvictor.parse({"noEvictionPolicy": "Mandatory"})
     enabled = (Enabled("DefaultEvictor", evictor),)
-    planner = replace(PLANNER, plugins=PluginSet(filters=enabled, pre_eviction_filters=enabled))
+    planner = replace(PLANNER, plugins=plugin_set(filters=enabled, pre_eviction_filters=enabled))
 
     def annotate(verb: str, plural: str, _name: str) -> None:
         """Somebody asks for peace when the places are being reserved."""
@@ -190,7 +191,7 @@ def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
 
     cluster.land, cluster.before = leave, meet
     client: Any = cluster
-    word = LastWord(PluginSet(), Snapshot.empty, lambda namespace: read_gangs(client, namespace), SystemClock())
+    word = LastWord(plugin_set(), Snapshot.empty, lambda namespace: read_gangs(client, namespace), SystemClock())
     pulse: Any = Pulse()
     moves = [
         PlannedMove(namespace="shop", pod=name, pod_uid=f"uid-{name}", source=source, target="high-1")
@@ -230,7 +231,7 @@ def test_a_filter_that_fails_keeps_the_pod() -> None:
     assert messages == {"the plugin Guard failed: KeyError: 'team'"}
 
 
-@pytest.mark.parametrize("planner", [PLANNER, replace(PLANNER, plugins=PluginSet(pre_eviction_filters=()))])
+@pytest.mark.parametrize("planner", [PLANNER, replace(PLANNER, plugins=plugin_set(pre_eviction_filters=()))])
 def test_a_pod_is_read_once_for_its_place_and_once_for_the_last_word(planner: PlannerSettings) -> None:
     cluster = fragmented_cluster()
     run(cluster, planner)
@@ -296,7 +297,7 @@ def test_a_plan_for_single_pods_need_not_free_nodes() -> None:
 
 def test_a_plugin_that_fails_ends_the_run_before_anything_is_touched() -> None:
     cluster = fragmented_cluster()
-    broken = replace(PLANNER, plugins=PluginSet(deschedule=(Enabled("Bad", Unready()),)))
+    broken = replace(PLANNER, plugins=plugin_set(deschedule=(Enabled("Bad", Unready()),)))
 
     with pytest.raises(PluginError, match="the plugin Bad failed: OSError: no file"):
         run(cluster, broken)
@@ -328,26 +329,28 @@ def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
         reads.append(clock.monotonic())
         return Snapshot()
 
-    looking = PluginSet(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(len(view.snapshot.pods))])),))
+    looking = plugin_set(
+        pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(len(view.snapshot.pods))])),)
+    )
     word = LastWord(looking, read, no_gangs, clock)
     for seconds in (0, 10, 19, 2, 10):
         clock.sleep(seconds)
         assert [one.message for one in word.refusals(raw_pod())] == ["Guard: 0"]
     assert len(reads) == 2
 
-    LastWord(PluginSet(), read, no_gangs, clock).refusals(raw_pod())
+    LastWord(plugin_set(), read, no_gangs, clock).refusals(raw_pod())
     assert len(reads) == 2
 
 
 def test_a_pod_that_cannot_be_read_stays() -> None:
     odd = {**raw_pod(), "status": "Running"}
-    (refusal,) = LastWord(PluginSet(), Snapshot.empty, no_gangs, FakeClock()).refusals(odd)
+    (refusal,) = LastWord(plugin_set(), Snapshot.empty, no_gangs, FakeClock()).refusals(odd)
     assert refusal.reason is RefusalReason.PLUGIN_FAILED
 
 
 def test_an_argument_that_does_not_fit_the_cluster_any_more_keeps_the_pod() -> None:
     evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "gone"}})
-    plugins = PluginSet(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
+    plugins = plugin_set(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
     (refusal,) = LastWord(plugins, Snapshot.empty, no_gangs, FakeClock()).refusals(raw_pod())
     assert "priorityThreshold.name is 'gone'" in refusal.message
 
@@ -356,7 +359,7 @@ def test_a_cluster_that_cannot_be_read_is_no_answer() -> None:
     def unreadable() -> Snapshot:
         raise RetryableError("not now")
 
-    looking = PluginSet(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(view.snapshot)])),))
+    looking = plugin_set(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(view.snapshot)])),))
     with pytest.raises(RetryableError):
         LastWord(looking, unreadable, no_gangs, FakeClock()).refusals(raw_pod())
 

@@ -11,12 +11,12 @@ import yaml
 from berth_core.errors import InputError
 from berth_core.migration_plans import RunMode
 from berth_core.objects import LabelSelectorRequirement
-from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, decode_policy, read_policy
 from berth_descheduler.policy.schedule import CronSchedule, IntervalSchedule
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
 from builders import NOON
+from planner_settings import planner_settings
 
 FULL: Final = """
 apiVersion: berth.volcano.sh/v1alpha1
@@ -72,7 +72,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
 
 
 def read(raw: Mapping[str, Any]) -> PolicyRun:
-    defaults = RunDefaults(CycleSettings(namespace="berth", identity="me"), PlannerSettings(seed=7, exact=False))
+    defaults = RunDefaults(CycleSettings(namespace="berth", identity="me"), planner_settings(seed=7, exact=False))
     return read_policy(decode_policy(raw), defaults, installed_plugins())
 
 

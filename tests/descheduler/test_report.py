@@ -7,12 +7,13 @@ from rich.console import Console
 
 from berth_core.objects import Toleration
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import Plan, PlannerSettings, plan
+from berth_descheduler.planner import Plan, plan
 from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.report.documents import describe_plan, plan_to_json, summarise_plan
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.tables import output_console, print_plan
 from builders import node, owner, pod
+from planner_settings import planner_settings
 
 
 def planned(pods_on_low: int = 1, **args: object) -> Plan:
@@ -21,7 +22,7 @@ def planned(pods_on_low: int = 1, **args: object) -> Plan:
     ]
     nodes = (node("full", cpu="10"), node("high", cpu="10"), node("low", cpu="10"), node("void", cpu="10"))
     used = (pod("a", node="high", cpu="8", memory=None), pod("b", node="full", cpu="10", memory=None))
-    settings = PlannerSettings(args=DefragmentationArgs.parse(dict(args)))
+    settings = planner_settings(args=DefragmentationArgs.parse(dict(args)))
     return plan(Snapshot(nodes=nodes, pods=(*pods, *used)), settings)
 
 
@@ -42,7 +43,7 @@ def test_a_node_is_drawn_as_high_as_it_is_used() -> None:
 def test_many_nodes_are_drawn_in_lines() -> None:
     nodes = tuple(node(f"n{i:03}") for i in range(61))
 
-    made = plan(Snapshot(nodes=nodes), PlannerSettings())
+    made = plan(Snapshot(nodes=nodes), planner_settings())
 
     assert draw_nodes(made.before, "cpu").plain == "·" * 60 + "\n·"
 
@@ -51,7 +52,7 @@ def test_in_a_large_cluster_a_sign_stands_for_several_nodes() -> None:
     nodes = tuple(node(f"n{i:04}", cpu="10") for i in range(1201))
     used = pod("a", node="n0001", cpu="10", memory=None)
 
-    made = plan(Snapshot(nodes=nodes, pods=(used,)), PlannerSettings())
+    made = plan(Snapshot(nodes=nodes, pods=(used,)), planner_settings())
 
     assert draw_nodes(made.before, "cpu").plain.replace("\n", "") == "▅" + "·" * 600
     assert "(· is empty, 2 nodes to a sign)" in shown(made)
@@ -62,7 +63,7 @@ def test_nothing_is_wider_than_the_terminal_and_no_name_is_cut(width: int) -> No
     long_name = "node-" + "0123456789" * 9
     nodes = (node("full", cpu="10"), node(long_name, cpu="10"))
     used = (pod("a", node="full", cpu="5", memory=None), pod("b" * 63, node=long_name, cpu="1", memory=None))
-    settings = PlannerSettings(args=DefragmentationArgs.parse({"strategy": "consolidate"}))
+    settings = planner_settings(args=DefragmentationArgs.parse({"strategy": "consolidate"}))
 
     text = shown(plan(Snapshot(nodes=nodes, pods=used), settings), width)
 
@@ -77,7 +78,7 @@ def test_the_order_of_the_table_is_that_of_the_waves() -> None:
     base = pod("base", node="high", cpu="15", memory=None, controller=owner(name="base"))
     nodes = (node("high", cpu="20"), node("low", cpu="10"))
 
-    made = plan(Snapshot(nodes=nodes, pods=(*alike, other, base)), PlannerSettings())
+    made = plan(Snapshot(nodes=nodes, pods=(*alike, other, base)), planner_settings())
     text = shown(made)
 
     assert [move.wave for move in made.moves] == [1, 2, 1]
@@ -95,7 +96,7 @@ def test_people_are_told_what_a_plan_costs_frees_and_how_good_it_is() -> None:
 def test_people_are_told_what_room_is_made_and_how_much_less_is_lost() -> None:
     pods = [pod(f"p{i}", node=f"n{i}", cpu="4", memory=None, controller=owner(name=f"r{i}")) for i in range(2)]
     nodes = [node(f"n{i}", cpu="10") for i in range(2)]
-    settings = PlannerSettings(args=DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": ["cpu=7"]}}))
+    settings = planner_settings(args=DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": ["cpu=7"]}}))
 
     made = plan(Snapshot(nodes=tuple(nodes), pods=tuple(pods)), settings)
     text = shown(made)
@@ -108,7 +109,7 @@ def test_people_are_told_what_room_is_made_and_how_much_less_is_lost() -> None:
 def test_nothing_is_proven_where_nothing_waits_for_room() -> None:
     args = DefragmentationArgs.parse({"strategy": "MakeRoom"})
 
-    made = plan(Snapshot(nodes=(node("n"),)), PlannerSettings(args=args))
+    made = plan(Snapshot(nodes=(node("n"),)), planner_settings(args=args))
     text = shown(made)
 
     assert summarise_plan(made) == "Nothing waits for room."
@@ -121,7 +122,7 @@ def test_people_are_told_which_waiting_pods_no_taint_keeps_off_the_room() -> Non
     everything = (Toleration(operator="Exists"),)
     rival = pod("rival", node="", phase="Pending", ready=False, cpu="7", memory=None, tolerations=everything)
     nodes = tuple(node(f"n{i}", cpu="10") for i in range(2))
-    settings = PlannerSettings(args=DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": ["cpu=7"]}}))
+    settings = planner_settings(args=DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": ["cpu=7"]}}))
 
     made = plan(Snapshot(nodes=nodes, pods=(*pods, rival)), settings)
 
@@ -131,7 +132,7 @@ def test_people_are_told_which_waiting_pods_no_taint_keeps_off_the_room() -> Non
 
 def test_a_limit_on_moves_is_named_where_it_leaves_nothing() -> None:
     whole = DefragmentationArgs(whole_nodes=True)
-    made = plan(Snapshot(nodes=(node("n"),)), PlannerSettings(args=whole, max_moves=0))
+    made = plan(Snapshot(nodes=(node("n"),)), planner_settings(args=whole, max_moves=0))
 
     assert summarise_plan(made) == "Nothing to move: none of the 1 nodes can be emptied by these rules within 0 moves."
 
@@ -161,7 +162,7 @@ def test_a_plan_that_moves_single_pods_says_so() -> None:
     used = pod("a", node="high", cpu="16", memory=None, controller=owner(name="a"))
     nodes = (node("high", cpu="20"), node("low", cpu="20"))
 
-    made = plan(Snapshot(nodes=nodes, pods=(*low, used)), PlannerSettings())
+    made = plan(Snapshot(nodes=nodes, pods=(*low, used)), planner_settings())
 
     assert (
         summarise_plan(made) == "1 move in 1 wave take single pods off 1 node and free 0 of 2 nodes; 0 are empty then."
@@ -200,7 +201,7 @@ def test_the_json_ends_in_a_newline_and_holds_the_settings() -> None:
 
 
 def test_an_empty_cluster_can_be_shown() -> None:
-    made = plan(Snapshot.empty(), PlannerSettings())
+    made = plan(Snapshot.empty(), planner_settings())
 
     assert describe_plan(made)["before"] == {"nodes": 0, "empty_nodes": 0, "pods": 0, "resources": {}}
     assert "Nothing to move" in shown(made)

@@ -13,7 +13,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.migration.manifests import build_plan
 from berth_descheduler.migration.move_facts import earlier_moves
 from berth_descheduler.outcome import PlanOutcome
-from berth_descheduler.planner import PlannerSettings, WaveLimits, revalidate
+from berth_descheduler.planner import WaveLimits, revalidate
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State, Step
@@ -25,6 +25,7 @@ from descheduler.fake_cluster import FakeCluster, Raw, fragmented_cluster
 from descheduler.test_cycle import run
 from descheduler.test_cycle_killed_anywhere import Killed, MortalProcess
 from descheduler.test_cycle_killed_anywhere import run as run_mortal
+from planner_settings import planner_settings
 
 WEB = ObjectReference(api_version="apps/v1", kind="ReplicaSet", namespace="shop", name="web", uid="uid-web")
 
@@ -144,7 +145,7 @@ def test_a_second_move_that_starts_where_the_first_does_not_end_falls() -> None:
 
 def test_the_two_are_never_in_one_wave() -> None:
     snapshot = Snapshot(nodes=(node("a"), node("b"), node("c")), pods=(at("p", "a"),))
-    problem = Problem.from_snapshot(snapshot, PlannerSettings(waves=WaveLimits(per_controller=9)))
+    problem = Problem.from_snapshot(snapshot, planner_settings(waves=WaveLimits(per_controller=9)))
     a, b, c = NodeIndex(0), NodeIndex(1), NodeIndex(2)
     state = State(problem.cluster, [a, b])
     steps = [Step(PodIndex(0), a, b), Step(PodIndex(0), b, c)]

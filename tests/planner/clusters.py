@@ -29,6 +29,7 @@ from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits
 from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.planner.simulation.cluster import Cluster
 from berth_descheduler.planner.simulation.state import State
+from planner_settings import planner_settings
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
@@ -111,7 +112,7 @@ def settings(
         "defragmentThresholds": {resource: defragment},
         "protectionThresholds": {resource: protection},
     }
-    return PlannerSettings(
+    return planner_settings(
         args=DefragmentationArgs.parse({"wholeNodes": True, **thresholds, **args}),
         max_moves=max_moves,
         waves=WaveLimits(per_controller=per_controller, per_wave=per_wave),
@@ -133,7 +134,7 @@ def consolidating(
     raw = {"strategy": "Consolidate", "protectionThresholds": {"cpu": protection}, **args}
     if protection != 100:
         raw |= {"defragmentThresholds": {"cpu": 50}, "lowThresholds": {"cpu": 50}}
-    return PlannerSettings(
+    return planner_settings(
         args=DefragmentationArgs.parse(raw),
         max_moves=max_moves,
         waves=WaveLimits(per_controller=per_controller, per_wave=per_wave),
@@ -153,7 +154,7 @@ def making_room(
     **args: Any,
 ) -> PlannerSettings:
     raw = {"strategy": "MakeRoom", "room": {"shapes": list(shapes), "pods": list(pods)}, **args}
-    return PlannerSettings(
+    return planner_settings(
         args=DefragmentationArgs.parse(raw),
         max_moves=max_moves,
         waves=WaveLimits(per_controller=per_controller),

@@ -12,12 +12,13 @@ from berth_core.objects import Node, Taint, Toleration, is_control_plane_node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from berth_descheduler.report.documents import summarise_plan
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters
+from planner_settings import planner_settings, plugin_set
 from properties import holds_for
 
 LABEL = {CONTROL_PLANE_KEYS[0]: ""}
@@ -39,7 +40,7 @@ WAYS = {
     "consolidate": consolidating(exact=False),
     "consolidate by the solver": consolidating(exact=True),
     "make room": making_room(shapes=("cpu=8",)),
-    "a plugin": PlannerSettings(plugins=PluginSet(deschedule=(Enabled("WantsAway", WantsAway()),))),
+    "a plugin": planner_settings(plugins=plugin_set(deschedule=(Enabled("WantsAway", WantsAway()),))),
 }
 every_way = pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
 

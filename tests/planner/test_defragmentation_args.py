@@ -7,10 +7,11 @@ import pytest
 
 from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import PlannerSettings, WaveLimits, plan
+from berth_descheduler.planner import WaveLimits, plan
 from berth_descheduler.planner.arguments import DefragmentationArgs, StrategyName
 from builders import namespace, node, pod
 from planner.clusters import settings
+from planner_settings import planner_settings
 
 UNKNOWN_FIELD = (
     "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, "
@@ -195,7 +196,7 @@ def test_limits_that_allow_nothing_are_refused() -> None:
     with pytest.raises(InputError, match="per_controller is 0; expected a whole number from 1 on"):
         WaveLimits(per_controller=0)
     with pytest.raises(InputError, match="maxMoves is -1; expected a whole number from 0 on"):
-        PlannerSettings(max_moves=-1)
+        planner_settings(max_moves=-1)
 
 
 def test_a_namespace_that_nobody_has_heard_of_is_refused() -> None:

@@ -19,6 +19,7 @@ from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import apart, api_items, consolidating, making_room, moves_of, selector, settings, term
 from planner.random_clusters import clusters, in_another_order, tight_clusters
 from planner.replay import filled_above, forbidden_moves, replay_steps, replay_waves
+from planner_settings import planner_settings
 from properties import holds_for
 
 HOUR_AGO = "2026-11-21T11:00:00Z"
@@ -26,7 +27,7 @@ HOUR_AGO = "2026-11-21T11:00:00Z"
 
 def at_noon(how: PlannerSettings) -> PlannerSettings:
     """The same settings with a time to count the cool-down from."""
-    return PlannerSettings(args=how.args, max_moves=how.max_moves, waves=how.waves, exact=how.exact, now=NOON)
+    return planner_settings(args=how.args, max_moves=how.max_moves, waves=how.waves, exact=how.exact, now=NOON)
 
 
 by_thresholds = st.builds(

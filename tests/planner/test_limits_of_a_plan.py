@@ -15,6 +15,7 @@ from berth_descheduler.planner import PlannerSettings, plan
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters
+from planner_settings import planner_settings
 from properties import holds_for
 
 STRATEGIES = {
@@ -141,4 +142,4 @@ def test_no_plan_exceeds_its_limits_and_nodes_are_emptied_whole(
 @pytest.mark.parametrize("name", ["max_moves_per_node", "max_moves_per_namespace"])
 def test_a_limit_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="maxMovesPerN"):
-        PlannerSettings(**{name: 0})  # type: ignore[arg-type]
+        planner_settings(**{name: 0})  # type: ignore[arg-type]

@@ -16,9 +16,10 @@ from berth_descheduler.planner.arguments import DefragmentationArgs, EvictableNa
 from builders import NOON, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters, tight_clusters
+from planner_settings import planner_settings
 from properties import holds_for
 
-LOOSE = PlannerSettings(
+LOOSE = planner_settings(
     args=DefragmentationArgs(protection=Thresholds.of(cpu=100), cool_down=timedelta(hours=1)),
     waves=WaveLimits(per_controller=100, per_wave=100),
     now=NOON,

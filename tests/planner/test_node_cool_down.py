@@ -11,10 +11,11 @@ from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
+from planner_settings import planner_settings, plugin_set
 
 HALF_AN_HOUR_AGO = {LAST_MOVED_ANNOTATION: "2026-11-21T11:30:00Z"}
 
@@ -32,7 +33,7 @@ WAYS = {
     "single pods": settings(low=60, defragment=60, protection=100, wholeNodes=False),
     "consolidate": consolidating(),
     "make room": making_room(shapes=("cpu=8",)),
-    "a plugin": PlannerSettings(plugins=PluginSet(deschedule=(Enabled("WantsAway", WantsAway()),))),
+    "a plugin": planner_settings(plugins=plugin_set(deschedule=(Enabled("WantsAway", WantsAway()),))),
 }
 
 

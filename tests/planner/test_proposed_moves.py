@@ -10,7 +10,7 @@ from berth_core.objects import Node, Pod, Taint, Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
-from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
@@ -18,6 +18,7 @@ from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
 from builders import NOON, bare_pod, container, disruption_budget, node, owner, pod
 from planner.clusters import ZONE, apart, selector, term
 from planner.proposed_moves import ProposedNode, ProposedPod, Rules, Triplet, proposed_moves
+from planner_settings import planner_settings, plugin_set
 
 CLUSTERS = 1_000
 GPU = "example.com/gpu"
@@ -170,8 +171,8 @@ def settings_of(scene: Scene) -> PlannerSettings:
     }
     chosen = {"matchExpressions": [{"key": "app", "operator": "In", "values": list(scene.chosen_apps)}]}
     evictor = Enabled("DefaultEvictor", DefaultEvictor(DefaultEvictorArgs.parse({"labelSelector": chosen})))
-    plugins = PluginSet(filters=(evictor,), pre_eviction_filters=(evictor,))
-    return PlannerSettings(args=DefragmentationArgs.parse(args), plugins=plugins, now=NOON)
+    plugins = plugin_set(filters=(evictor,), pre_eviction_filters=(evictor,))
+    return planner_settings(args=DefragmentationArgs.parse(args), plugins=plugins, now=NOON)
 
 
 def moves_of(snapshot: Snapshot, settings: PlannerSettings) -> list[Triplet]:

@@ -8,9 +8,10 @@ import pytest
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import PlannerSettings, revalidate
+from berth_descheduler.planner import revalidate
 from berth_descheduler.planner.arguments import DefragmentationArgs, Thresholds
 from builders import bare_pod, disruption_budget, node, owner, pod
+from planner_settings import planner_settings
 
 WEB = {"app": "web"}
 
@@ -86,7 +87,7 @@ TABLE = {
 def test_a_move_that_does_not_hold_falls_with_those_of_its_source(case: Case) -> None:
     snapshot = Snapshot(nodes=case.nodes, pods=case.pods, **case.more)
 
-    found = revalidate(snapshot, [move("a"), move("b")])
+    found = revalidate(snapshot, [move("a"), move("b")], planner_settings())
 
     assert {index: invalid.reason for index, invalid in found.items()} == case.want
     assert all(invalid.message for invalid in found.values())
@@ -98,7 +99,7 @@ def test_moves_of_other_sources_do_not_fall_and_room_that_falls_free_is_used() -
         pods=(at("a", cpu="2"), bare_pod("late", node="low"), at("c", "low2", cpu="2")),
     )
 
-    unprotected = PlannerSettings(args=DefragmentationArgs(protection=Thresholds.of(cpu=100)))
+    unprotected = planner_settings(args=DefragmentationArgs(protection=Thresholds.of(cpu=100)))
     found = revalidate(snapshot, [move("a"), move("c", "low2")], unprotected)
 
     assert set(found) == {0}
@@ -107,5 +108,5 @@ def test_moves_of_other_sources_do_not_fall_and_room_that_falls_free_is_used() -
 def test_a_source_that_is_not_to_be_emptied_may_keep_pods() -> None:
     snapshot = Snapshot(nodes=(node("low"), node("high")), pods=(at("a"), bare_pod("late", node="low")))
 
-    assert set(revalidate(snapshot, [move("a")])) == {0}
-    assert set(revalidate(snapshot, [move("a")], emptied=("elsewhere",))) == set()
+    assert set(revalidate(snapshot, [move("a")], planner_settings())) == {0}
+    assert set(revalidate(snapshot, [move("a")], planner_settings(), emptied=("elsewhere",))) == set()

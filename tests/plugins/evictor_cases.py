@@ -19,6 +19,7 @@ from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner.evictability import Movable
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from builders import NOON, claim, pod
+from planner_settings import plugin_set
 
 AN_HOUR_AGO = format_timestamp(NOON - timedelta(hours=1))
 
@@ -37,7 +38,7 @@ def stored(name: str, storage_class: str) -> PersistentVolumeClaim:
 
 def only(evictor: DefaultEvictor) -> PluginSet:
     """A set whose only filter is an evictor."""
-    return PluginSet(filters=(Enabled("DefaultEvictor", evictor),))
+    return plugin_set(filters=(Enabled("DefaultEvictor", evictor),))
 
 
 def reasons(

@@ -10,12 +10,12 @@ from berth_core.objects import Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.planner.evictability import Movable
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from builders import NOON, disruption_budget, namespace, node, owner, priority_class
 from planner.clusters import claimed
+from planner_settings import planner_settings
 from plugins.evictor_cases import only, reasons, running, stored
 from properties import holds_for
 
@@ -181,7 +181,7 @@ def test_the_last_word_is_the_first_word_while_nothing_changes(asked: Pod, args:
 def test_the_planner_keeps_a_pod_for_every_reason_of_berth_and_of_the_evictor(asked: Pod, args: dict[str, Any]) -> None:
     snapshot = around(asked)
     evictor = only(DefaultEvictor.parse(args))
-    problem = Problem.from_snapshot(snapshot, PlannerSettings(plugins=evictor, now=NOON))
+    problem = Problem.from_snapshot(snapshot, planner_settings(plugins=evictor, now=NOON))
 
     refusal = problem.pod_refusals.get(problem.cluster.pod_numbers[asked.metadata.namespace, "asked"])
 

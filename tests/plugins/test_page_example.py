@@ -11,10 +11,11 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
 from berth_descheduler.policy.profiles import read_profile
 from builders import namespace, pod
+from planner_settings import plugin_set
 
 PAGE = (Path(__file__).parents[2] / "descheduler" / "docs" / "plugins.md").read_text(encoding="utf-8")
 
@@ -32,7 +33,7 @@ def test_the_example_of_the_page_keeps_the_pods_of_a_release() -> None:
     plugin = registry.make("ReleaseFreeze", {})
     cluster = Snapshot(namespaces=(namespace("shop", labels={"example.com/release": "7"}), namespace("bank")))
     enabled: Any = (Enabled("ReleaseFreeze", plugin),)
-    plugins = PluginSet(filters=enabled, pre_eviction_filters=enabled)
+    plugins = plugin_set(filters=enabled, pre_eviction_filters=enabled)
     for refusing in (plugins.refusing, plugins.refusing_eviction):
         ask = refusing(ClusterView.of(cluster))
         kept = Refusal(Reason.REFUSED_BY_PLUGIN, "ReleaseFreeze: a release is running")

@@ -13,6 +13,7 @@ from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.runtime import Enabled, PluginError, PluginSet
 from builders import pod
+from planner_settings import plugin_set
 
 VIEW = ClusterView.of(Snapshot())
 ASKED = pod("web-0", node="node-a")
@@ -55,7 +56,7 @@ class Naming:
 
 
 def filters(**plugins: Any) -> PluginSet:  # noqa: ANN401 - wrong things, too
-    return PluginSet(filters=tuple(Enabled(name, plugin) for name, plugin in plugins.items()))
+    return plugin_set(filters=tuple(Enabled(name, plugin) for name, plugin in plugins.items()))
 
 
 def test_every_reason_of_every_filter_counts_in_their_order() -> None:
@@ -103,7 +104,7 @@ def test_what_is_to_be_tried_again_is_no_answer() -> None:
 def test_each_pod_is_named_once_by_who_names_it_first() -> None:
     one, other = Candidate("default", "a", "old"), Candidate("default", "b", "slow")
     again = Candidate("default", "a", "noisy")
-    asked = PluginSet(
+    asked = plugin_set(
         deschedule=(Enabled("First", Naming(lambda: [one])), Enabled("Second", Naming(lambda: iter([again, other]))))
     )
 
@@ -125,5 +126,5 @@ def raising() -> Iterable[Candidate]:
 )
 def test_half_of_what_a_plugin_names_is_not_moved(named: Callable[[], Iterable[Any]], want: str) -> None:
     with pytest.raises(PluginError) as raised:
-        PluginSet(deschedule=(Enabled("Bad", Naming(named)),)).candidates(VIEW)
+        plugin_set(deschedule=(Enabled("Bad", Naming(named)),)).candidates(VIEW)
     assert str(raised.value) == want

@@ -11,11 +11,11 @@ from berth_core.migration_plans import Objective
 from berth_core.objects import Pod
 from berth_core.selectors import format_selector
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
-from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.balance import NoBalance, balance_of
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.registry import OWN_PLUGINS, PluginRegistry
 from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
+from planner_settings import planner_settings
 
 
 class Naming:
@@ -108,13 +108,13 @@ def test_single_pods_alone_may_be_what_a_profile_is_for() -> None:
     assert names(found.plugins.deschedule) == ["Naming"]
     assert found.plugins.balance is not None
     assert found.plugins.balance.plugin == NoBalance(("Naming",))
-    objective = balance_of(PlannerSettings(plugins=found.plugins)).objective
+    objective = balance_of(planner_settings(plugins=found.plugins)).objective
     assert (objective.plugin, objective.strategy) == ("Naming", "SinglePods")
 
 
 def test_another_balance_plugin_takes_the_place_of_ours() -> None:
     found = read({"plugins": enabled(balance=["Tidying"])})
-    assert balance_of(PlannerSettings(plugins=found.plugins, args=found.args)).objective.strategy == "Tidy"
+    assert balance_of(planner_settings(plugins=found.plugins, args=found.args)).objective.strategy == "Tidy"
 
 
 def test_a_plugin_that_is_enabled_twice_is_one_object() -> None:

@@ -13,6 +13,7 @@ from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_core.objects import Pod
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, measure_cluster, plan
 from berth_descheduler.planner.arguments import DefragmentationArgs, StrategyName
+from berth_descheduler.plugins.default_evictor import default_plugins
 from berth_descheduler.report.summary import counted_by, judge
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient, connect
@@ -27,7 +28,10 @@ _WAVES: Final = WaveLimits(per_controller=4, per_wave=40)
 """More at once than where strangers' services run: each wave takes about as long as its slowest move."""
 
 PLANNER_SETTINGS: Final = PlannerSettings(
-    args=DefragmentationArgs.parse({"strategy": _STRATEGY.value}), max_moves=None, waves=_WAVES
+    args=DefragmentationArgs.parse({"strategy": _STRATEGY.value}),
+    max_moves=None,
+    plugins=default_plugins(),
+    waves=_WAVES,
 )
 """What the demo plans with."""
 

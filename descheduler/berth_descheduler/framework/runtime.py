@@ -1,6 +1,6 @@
 """Owns the plugins that one plan is made with, and how they are asked: one that fails keeps pods where they are.
 
-It does not own which they are: that is a profile's (`profiles`), or the default here.
+It does not own which they are: that is a profile's (`profiles`), or the default (`default_evictor`).
 
 What plugins of others say is foreign: a filter that raises, or says something that is no reason, refuses the pod; a
 deschedule plugin that does ends the planning with an error that names it. Nothing goes on with half an answer. Raised
@@ -10,7 +10,7 @@ as they are: what is to be tried again (`RetryableError`: the cluster could not 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from berth_core.errors import InputError, PermanentError, RetryableError
 from berth_core.objects import LabelSelector, Pod
@@ -25,7 +25,6 @@ from berth_descheduler.framework.interfaces import (
     PreEvictionFilterPlugin,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
 
 P = TypeVar("P", covariant=True)  # noqa: PLC0105 - one letter says enough
 
@@ -45,30 +44,21 @@ class Enabled(Generic[P]):
     plugin: P
 
 
-_DEFAULT_EVICTOR: Final = DefaultEvictor()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSet:
     """The plugins of one plan, each kind in the order in which they are asked."""
+
+    filters: tuple[Enabled[FilterPlugin], ...]
+
+    pre_eviction_filters: tuple[Enabled[PreEvictionFilterPlugin], ...]
 
     deschedule: tuple[Enabled[DeschedulePlugin], ...] = ()
 
     balance: Enabled[BalancePlugin] | None = None
     """None: `Defragmentation`, with the arguments of the planner's settings."""
 
-    filters: tuple[Enabled[FilterPlugin], ...] = (Enabled(EVICTOR_NAME, _DEFAULT_EVICTOR),)
-
-    pre_eviction_filters: tuple[Enabled[PreEvictionFilterPlugin], ...] = (Enabled(EVICTOR_NAME, _DEFAULT_EVICTOR),)
-
     node_selector: LabelSelector | None = None
     """Only these nodes give and take pods, whatever else the planner's settings select; None: all."""
-
-    @property
-    def label_selectors(self) -> tuple[LabelSelector, ...]:
-        """Return the selectors of the pods that may be moved: a pod has to satisfy all of them."""
-        evictors = (one.plugin for one in self.filters if isinstance(one.plugin, DefaultEvictor))
-        return tuple(one.args.label_selector for one in evictors if one.args.label_selector is not None)
 
     def refusing(self, view: ClusterView) -> Refusing:
         """Return what asks all filters; raises `InputError` where their arguments do not fit the cluster."""

@@ -25,7 +25,7 @@ from berth_descheduler.planner.arguments import (
     DefragmentationArgs,
     StrategyName,
 )
-from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
+from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor, default_plugins
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
 
 # --- option errors ---------------------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def _room(options: dict[str, Any]) -> dict[str, Any]:
 def _plugins(label_selector: str | None) -> PluginSet:
     """Return the plugins, of which the evictor keeps pods that a selector does not select; raises `InputError`."""
     if label_selector is None:
-        return PluginSet()
+        return default_plugins()
     try:
         selector = parse_selector(label_selector)
     except InputError as error:

@@ -55,7 +55,7 @@ class Invalid:
 def revalidate(
     snapshot: Snapshot,
     moves: Sequence[PlannedMove],
-    settings: PlannerSettings | None = None,
+    settings: PlannerSettings,
     *,
     emptied: Sequence[str] | None = None,
     begun: Sequence[PlannedMove] = (),
@@ -70,7 +70,7 @@ def revalidate(
     holds something else that has to leave. `emptied` names the sources that are to be emptied (None: all sources); a
     source that is not among them may keep pods.
     """
-    problem = Problem.to_review(snapshot, settings or PlannerSettings())
+    problem = Problem.to_review(snapshot, settings)
     return _Review(problem, moves, emptied, begun).run()
 
 

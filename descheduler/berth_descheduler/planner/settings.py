@@ -57,7 +57,7 @@ class PlannerSettings:
     max_grace: timedelta = LONGEST_GRACE
     """Pods with a longer grace period are not moved: the source would have to wait for it."""
 
-    plugins: PluginSet = field(default_factory=PluginSet)
+    plugins: PluginSet = field(kw_only=True)
     """What names single pods, what chooses moves for the cluster as a whole, and what keeps pods where they are."""
 
     node_selector: LabelSelector | None = None

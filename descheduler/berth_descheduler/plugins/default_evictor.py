@@ -14,10 +14,11 @@ from typing import Any, Final
 from berth_core.clock import parse_timestamp
 from berth_core.errors import InputError
 from berth_core.names import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION
-from berth_core.objects import OwnerReference, Pod
+from berth_core.objects import LabelSelector, OwnerReference, Pod
 from berth_core.selectors import matches_labels
 from berth_descheduler.framework.interfaces import ClusterView, PodFilter
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner.arguments import EvictableNamespaces
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
@@ -53,6 +54,18 @@ class DefaultEvictor:
     def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
         """Return the same: labels, annotations, ages and the namespace may have changed since the plan was made."""
         return self.filter(view)
+
+
+def default_plugins() -> PluginSet:
+    """Return the plugins of a plan that no policy describes: this one, in both places."""
+    evictor = Enabled(EVICTOR_NAME, DefaultEvictor())
+    return PluginSet(filters=(evictor,), pre_eviction_filters=(evictor,))
+
+
+def label_selectors(plugins: PluginSet) -> tuple[LabelSelector, ...]:
+    """Return the selectors of the pods that may be moved: a pod has to satisfy all of them."""
+    evictors = (one.plugin for one in plugins.filters if isinstance(one.plugin, DefaultEvictor))
+    return tuple(one.args.label_selector for one in evictors if one.args.label_selector is not None)
 
 
 def _scope_checks(args: DefaultEvictorArgs, view: ClusterView) -> Iterator[_Check]:

@@ -22,6 +22,7 @@ from berth_core.objects import LabelSelector
 from berth_core.policies import API_VERSION, KIND, DeschedulerPolicy, DeschedulerPolicySpec, FreedTaint, Limits, Profile
 from berth_core.selectors import parse_selector
 from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.plugins.default_evictor import default_plugins
 from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
 from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
 from berth_descheduler.policy.schedule import Schedule, read_schedule
@@ -61,7 +62,7 @@ class RunDefaults:
     """What a policy says nothing about: where Berth is, how long steps may take, how planning is limited."""
 
     cycle: CycleSettings = field(default_factory=CycleSettings)
-    planner: PlannerSettings = field(default_factory=PlannerSettings)
+    planner: PlannerSettings = field(default_factory=lambda: PlannerSettings(plugins=default_plugins()))
 
 
 @dataclass(frozen=True, slots=True)

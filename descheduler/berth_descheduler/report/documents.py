@@ -20,6 +20,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, PlannerSettings
 from berth_descheduler.planner.arguments import PLUGIN_NAME, StrategyName
 from berth_descheduler.plugins.balance import SINGLE_PODS
+from berth_descheduler.plugins.default_evictor import label_selectors
 from berth_descheduler.report.summary import (
     describe_cost,
     describe_missing,
@@ -146,7 +147,7 @@ def _describe_plugins(settings: PlannerSettings) -> dict[str, Any]:
     balance = PLUGIN_NAME if plugins.balance is None else plugins.balance.name
     return {
         "nodeSelector": ",".join(format_selector(one) for one in selectors),
-        "labelSelector": ",".join(format_selector(one) for one in plugins.label_selectors),
+        "labelSelector": ",".join(format_selector(one) for one in label_selectors(plugins)),
         "plugins": {
             PluginKind.DESCHEDULE.value: [one.name for one in plugins.deschedule],
             PluginKind.BALANCE.value: [balance] if balance else [],
