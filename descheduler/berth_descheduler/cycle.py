@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from berth_core.clock import Clock
+from berth_core.clock import Clock, ClockDeadline
 from berth_core.errors import InputError, PermanentError
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.snapshot import Snapshot
@@ -35,7 +35,7 @@ from berth_descheduler.migration.validation import (
     why_others_come_first,
 )
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
-from berth_descheduler.planner import ClockDeadline, Plan, PlannerSettings, plan
+from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.policy.terms import Terms, TermsOf, judged_by_itself
 from berth_descheduler.report.documents import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings

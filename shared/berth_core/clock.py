@@ -1,10 +1,8 @@
-"""Owns time: the clock that everything which waits is given, and the API's way of writing a time.
-
-It does not own lengths of time as people write them: those are in `berth_core.clock`.
-"""
+"""Time: the clock that everything which waits is given, deadlines, and how the API writes times and durations."""
 
 import re
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
@@ -57,6 +55,45 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait; a time in the past is no wait."""
         time.sleep(max(0.0, seconds))
+
+
+class Deadline(Protocol):
+    """How much time something may still take."""
+
+    def remaining_seconds(self) -> float | None:
+        """Return the seconds that are left, not below 0; None if there is no limit."""
+        ...
+
+
+class NoDeadline:
+    """No limit."""
+
+    def remaining_seconds(self) -> None:
+        """Return None."""
+        return
+
+
+@dataclass
+class ClockDeadline:
+    """A limit counted from when it was made."""
+
+    clock: Clock
+    seconds: float | None
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to count."""
+        self._started = self.clock.monotonic()
+
+    def remaining_seconds(self) -> float | None:
+        """Return the seconds that are left; None if there is no limit."""
+        return None if self.seconds is None else max(0.0, self._started + self.seconds - self.clock.monotonic())
+
+
+def is_over(deadline: Deadline) -> bool:
+    """Return whether the time is used up."""
+    left = deadline.remaining_seconds()
+    return left is not None and left <= 0
 
 
 @lru_cache(maxsize=8192)

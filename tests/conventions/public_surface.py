@@ -36,6 +36,7 @@ from berth_operator.reconcile.status import (
     ConditionReason,
 )
 from conventions.command_documents import documents
+from conventions.plugin_framework import framework
 from conventions.source_walk import PACKAGES, Source, sources
 from conventions.tracked import ROOT
 from descheduler.rest_desk import populated, quick
@@ -92,6 +93,7 @@ def surface() -> dict[Path, str]:
         "chart": _chart,
         "commands": _commands,
         "documents": documents,
+        "framework": framework,
         "logs": _logs,
         "metrics": _metrics,
         "names": _names,

@@ -1,16 +1,14 @@
 """The plugin that the page on plugins shows as an example, taken from the page, used as it says."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import ClusterView
-from berth_descheduler.framework.refusals import Refusal
-from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.framework import ClusterView, Refusal
+from berth_descheduler.framework import RefusalReason as Reason
 from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
 from berth_descheduler.policy.profiles import read_profile
@@ -20,11 +18,16 @@ from planner_settings import plugin_set
 PAGE = (Path(__file__).parents[2] / "descheduler" / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 
+def page_code() -> str:
+    """The page's example."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    return str(code)
+
+
 def example() -> Any:  # noqa: ANN401 - a class that the page defines
     """The class of the page's example."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    names: dict[str, Any] = {"dataclass": dataclass}
-    exec(code, names)  # noqa: S102 - our own page
+    names: dict[str, Any] = {"__name__": __name__}
+    exec(page_code(), names)  # noqa: S102 - our own page
     return names["ReleaseFreeze"]
 
 

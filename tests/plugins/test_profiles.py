@@ -46,7 +46,7 @@ class Tidying:
     def parse(cls, _args: Mapping[str, Any]) -> "Tidying":
         return cls()
 
-    def strategy(self, _settings: Any, _deadline: Any) -> Any:  # noqa: ANN401 - not asked here
+    def strategy(self, _deadline: Any) -> Any:  # noqa: ANN401 - not asked here
         raise NotImplementedError
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from berth_core.clock import SystemClock
+from berth_core.clock import ClockDeadline, SystemClock
 from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind, parse_kinds
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options, naming_options, planner_options
 from berth_descheduler.options.policy import naming_what_was_typed, policy_option, settings_to_plan
-from berth_descheduler.planner import ClockDeadline, plan, why_pods_stay
+from berth_descheduler.planner import plan, why_pods_stay
 from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
 from berth_descheduler.report.capacity import describe_capacity, render_capacity
 from berth_descheduler.report.documents import describe_plan

@@ -1,6 +1,4 @@
-"""Owns what a plugin has to offer: one small protocol per place where a policy can enable it, and what it is shown.
-
-It does not own how plugins are found (`registry`), asked (`plugin_set`) or put together (`profiles`).
+"""What a plugin offers, one small protocol per place where a policy enables it, and what it is shown.
 
 A plugin's class has `parse(args) -> plugin`, a class method that raises `InputError` naming the argument that is wrong.
 One plugin may offer several of the protocols. Plugins decide and say why; they touch nothing: what they name goes
@@ -12,16 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from berth_core.clock import Deadline
 from berth_core.migration_plans import Objective
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import Refusal
 
-if TYPE_CHECKING:  # the planner imports this module
-    from berth_descheduler.planner.problem import Strategy
-    from berth_descheduler.planner.settings import Deadline, PlannerSettings
+StrategyT_co = TypeVar("StrategyT_co", covariant=True)
+"""What the planner asks for moves (`Strategy`); it is the planner's own, so that nothing here depends on it."""
 
 
 class PluginKind(StrEnum):
@@ -82,11 +80,11 @@ class DeschedulePlugin(Protocol):
 
 
 @runtime_checkable
-class BalancePlugin(Protocol):
+class BalancePlugin(Protocol[StrategyT_co]):
     """Chooses moves for the cluster as a whole; a profile has one at most."""
 
-    def strategy(self, settings: "PlannerSettings", deadline: "Deadline") -> "Strategy":
-        """Return what proposes the moves of one planning; raises `InputError` where the settings do not allow that."""
+    def strategy(self, deadline: Deadline) -> StrategyT_co:
+        """Return what proposes the moves; raises `InputError` where it needs what is not installed."""
         ...
 
     @property
@@ -111,10 +109,6 @@ class PreEvictionFilterPlugin(Protocol):
     def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
         """Return what says why pods are not to be evicted now; it is asked about the pod as it is then."""
         ...
-
-
-class EvictorPlugin(FilterPlugin, PreEvictionFilterPlugin, Protocol):
-    """Both filters in one, as `DefaultEvictor` is."""
 
 
 class PluginType(Protocol):

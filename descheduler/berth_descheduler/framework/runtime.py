@@ -10,7 +10,7 @@ as they are: what is to be tried again (`RetryableError`: the cluster could not 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from berth_core.errors import InputError, PermanentError, RetryableError
 from berth_core.objects import LabelSelector, Pod
@@ -54,7 +54,7 @@ class PluginSet:
 
     deschedule: tuple[Enabled[DeschedulePlugin], ...] = ()
 
-    balance: Enabled[BalancePlugin] | None = None
+    balance: Enabled[BalancePlugin[Any]] | None = None
     """None: `Defragmentation`, with the arguments of the planner's settings."""
 
     node_selector: LabelSelector | None = None

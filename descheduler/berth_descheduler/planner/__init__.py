@@ -4,10 +4,9 @@ from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.planning import Plan, measure_cluster, plan, why_pods_stay
 from berth_descheduler.planner.problem import Quality, RoomMade
 from berth_descheduler.planner.revalidation import Invalid, revalidate
-from berth_descheduler.planner.settings import ClockDeadline, PlannerSettings, WaveLimits
+from berth_descheduler.planner.settings import PlannerSettings, WaveLimits
 
 __all__ = [
-    "ClockDeadline",
     "Fragmentation",
     "Invalid",
     "NodeUsage",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from berth_core.clock import Deadline, NoDeadline
 from berth_core.migration_plans import MoveReason, Objective, PlannedMove, Predicted, Room
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
@@ -17,7 +18,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
 from berth_descheduler.planner.problem import Problem, Proposal, Quality, RoomMade, Strategy
-from berth_descheduler.planner.settings import Deadline, NoDeadline, PlannerSettings
+from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import odd_requests
 from berth_descheduler.planner.simulation.state import State, Step
@@ -203,7 +204,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     Raises `InputError` that names what is wrong with the snapshot or the settings.
     """
     balance = balance_of(settings)
-    strategy = balance.strategy(settings, deadline or NoDeadline())
+    strategy = balance.strategy(deadline or NoDeadline())
     named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept, named))

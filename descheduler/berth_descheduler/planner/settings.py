@@ -6,9 +6,9 @@ It does not own how the moves are carried out: those settings are the executor's
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from berth_core.clock import Clock, format_duration
+from berth_core.clock import format_duration
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import LabelSelector
@@ -112,48 +112,3 @@ class PlannerSettings:
     def node_selectors(self) -> tuple[LabelSelector, ...]:
         """Return the selectors of the nodes that give and take pods: a node has to satisfy all of them."""
         return tuple(one for one in (self.node_selector, self.plugins.node_selector) if one is not None)
-
-
-# --- deadlines -------------------------------------------------------------------------------------------------------
-# The time that a planning may take, as a question that is asked now and then.
-#
-# It does not read a clock of its own: it is given one. By default there is no limit: a plan depends on its input only.
-
-
-class Deadline(Protocol):
-    """Tells how much time is left."""
-
-    def remaining_seconds(self) -> float | None:
-        """Return the seconds that are left, not below 0; None if there is no limit."""
-        ...
-
-
-class NoDeadline:
-    """No limit."""
-
-    def remaining_seconds(self) -> None:
-        """Return None."""
-        return
-
-
-@dataclass
-class ClockDeadline:
-    """A limit counted from when it was made."""
-
-    clock: Clock
-    seconds: float | None
-    _started: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin to count."""
-        self._started = self.clock.monotonic()
-
-    def remaining_seconds(self) -> float | None:
-        """Return the seconds that are left; None if there is no limit."""
-        return None if self.seconds is None else max(0.0, self._started + self.seconds - self.clock.monotonic())
-
-
-def is_over(deadline: Deadline) -> bool:
-    """Tell whether the time is used up."""
-    left = deadline.remaining_seconds()
-    return left is not None and left <= 0

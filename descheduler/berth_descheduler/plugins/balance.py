@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Final, assert_never
 
+from berth_core.clock import Deadline
 from berth_core.errors import InputError
 from berth_core.migration_plans import Objective
 from berth_core.objects import Pod
@@ -15,7 +16,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import BalancePlugin
 from berth_descheduler.planner.arguments import PLUGIN_NAME, DefragmentationArgs, StrategyName
 from berth_descheduler.planner.problem import Problem, Proposal, Strategy
-from berth_descheduler.planner.settings import Deadline, PlannerSettings
+from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.strategies.threshold import Threshold
@@ -79,7 +80,7 @@ class Defragmentation:
         """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         return cls(DefragmentationArgs.parse(args))
 
-    def strategy(self, _settings: PlannerSettings, deadline: Deadline) -> Strategy:
+    def strategy(self, deadline: Deadline) -> Strategy:
         """Return the strategy; raises `InputError` where it needs what is not installed."""
         return make_strategy(self.args, deadline)
 
@@ -96,7 +97,7 @@ class NoBalance:
     plugins: tuple[str, ...] = ()
     """The deschedule plugins that are enabled beside it."""
 
-    def strategy(self, _settings: PlannerSettings, _deadline: Deadline) -> Strategy:
+    def strategy(self, _deadline: Deadline) -> Strategy:
         """Return the strategy that leaves everything as it is."""
         return LeaveAsIs()
 
@@ -106,7 +107,7 @@ class NoBalance:
         return Objective(plugin=", ".join(self.plugins), strategy=SINGLE_PODS)
 
 
-def balance_of(settings: PlannerSettings) -> BalancePlugin:
+def balance_of(settings: PlannerSettings) -> BalancePlugin[Strategy]:
     """Return what chooses a plan's moves for the cluster as a whole."""
     enabled = settings.plugins.balance
     return Defragmentation(settings.args) if enabled is None else enabled.plugin

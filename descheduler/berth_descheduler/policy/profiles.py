@@ -169,7 +169,7 @@ def _deschedules(plugin: object) -> TypeGuard[DeschedulePlugin]:
     return isinstance(plugin, DeschedulePlugin)
 
 
-def _balances(plugin: object) -> TypeGuard[BalancePlugin]:
+def _balances(plugin: object) -> TypeGuard[BalancePlugin[Any]]:
     return isinstance(plugin, BalancePlugin)
 
 
@@ -182,8 +182,8 @@ def _has_the_last_word(plugin: object) -> TypeGuard[PreEvictionFilterPlugin]:
 
 
 def _as_settings(
-    balances: Sequence[Enabled[BalancePlugin]], deschedule: tuple[str, ...]
-) -> tuple[Enabled[BalancePlugin] | None, DefragmentationArgs]:
+    balances: Sequence[Enabled[BalancePlugin[Any]]], deschedule: tuple[str, ...]
+) -> tuple[Enabled[BalancePlugin[Any]] | None, DefragmentationArgs]:
     """Return the balance plugin as the planner's settings have it: `Defragmentation` by its arguments alone."""
     if not balances:
         return Enabled("", NoBalance(deschedule)), DefragmentationArgs()

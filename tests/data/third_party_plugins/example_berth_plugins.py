@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from berth_core.errors import InputError
-from berth_core.objects import Pod
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
+from berth_descheduler.framework import Candidate, ClusterView, InputError, Pod, PodFilter
 
 KERNEL_LABEL = "example.com/kernel"
 RELEASE_LABEL = "example.com/release"

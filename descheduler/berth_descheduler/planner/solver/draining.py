@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
+from berth_core.clock import Deadline, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.problem import Problem, Sources
-from berth_descheduler.planner.settings import Deadline, is_over
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import PriceBound, bound_by_prices, fewest_moves, holds

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from berth_descheduler.planner.settings import Deadline, is_over
+from berth_core.clock import Deadline, is_over
 from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.solver.draining import Candidates, Draining, DrainLimits
 from berth_descheduler.planner.solver.filling import MOVE, Filled

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from berth_descheduler.planner.settings import Deadline
+from berth_core.clock import Deadline
 from berth_descheduler.planner.solver.highs import Found, Program, Verdict
 from berth_descheduler.planner.solver.model import Columns, Ints, Mask
 

@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
+from berth_core.clock import Deadline, NoDeadline
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.disruption_cost import Disruption
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, find_seekers, gang_of
 from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, find_sources
 from berth_descheduler.planner.room_request import RoomRequest
-from berth_descheduler.planner.settings import Deadline, NoDeadline
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import most_that_fit
