@@ -6,6 +6,7 @@ It owns none of the parts.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import structlog
@@ -14,18 +15,21 @@ from berth_core.clock import Clock
 from berth_core.errors import BerthError
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Pod
+from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient
-from berth_kube.resources import LEASES, PRIORITY_CLASSES
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import LEASES, PRIORITY_CLASSES, RESERVATIONS
 from berth_kube.retries import await_rights
 from berth_operator import telemetry
 from berth_operator.cache.cache import Cache
+from berth_operator.cache.reservations import read_reservation
 from berth_operator.controller import Engine
 from berth_operator.executor.webhook_registration import WebhookScope
 from berth_operator.health import HealthServer
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook.admission import Admission
 from berth_operator.webhook.certificates import CertificateKeeper
-from berth_operator.webhook.server import WebhookServer
+from berth_operator.webhook.server import READ_ANEW_SECONDS, WebhookServer
 from berth_operator.workqueue import SCOPE_KEY, WorkQueue
 
 # --- loop threads ----------------------------------------------------------------------------------------------------
@@ -79,7 +83,7 @@ class Program:
         self._queue = WorkQueue()
         self._cache = Cache(self._queue.add)
         self._keeper = CertificateKeeper(client, settings)
-        admission = Admission(self._cache, let_go=self._hear_let_go)
+        admission = Admission(self._cache, let_go=self._hear_let_go, read_anew=self._read_anew)
         self._webhook = WebhookServer(admission, self._keeper, settings)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for what kopf hears
         scope = WebhookScope(
@@ -133,6 +137,13 @@ class Program:
 
     def _hear_let_go(self, pod: Pod) -> None:
         self._engine.hear_let_go(pod)
+
+    def _read_anew(self, reservation: Reservation) -> None:
+        """Take in a Reservation as the API server holds it now; one that is gone is heard of by the watch."""
+        name, namespace = reservation.metadata.name, reservation.metadata.namespace
+        with suppress(NotFoundError):
+            body = self._client.within(READ_ANEW_SECONDS).get(RESERVATIONS, name, namespace=namespace)
+            self._cache.put_reservation(read_reservation(body))
 
     def _why_not_ready(self) -> tuple[str, ...]:
         """Return why pods may not be sent here for admission, empty where they may."""

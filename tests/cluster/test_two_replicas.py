@@ -13,19 +13,22 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from berth_core.labels import PROBE_LABEL, VERSION_ANNOTATION
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
 from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
+from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.ports import LOOPBACK
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
-from replicas import Replicas, running_replicas
+from replicas import Replica, Replicas, running_replicas
 from reservation_stage import Stage, is_gated
 from waiting import eventually
 
@@ -217,6 +220,49 @@ def test_a_replica_that_was_asked_to_stop_gates_for_places_that_its_successor_ho
 
 
 @pytest.mark.deep
+class Deaf(NoFaults):
+    """Lets no list or watch of Reservations through."""
+
+    def decide(self, call: Call) -> Fault:
+        unheard = call.method == "GET" and call.path.endswith("/reservations")
+        return Fault(FaultKind.STALL, seconds=DRAIN_SECONDS) if unheard else super().decide(call)
+
+
+def test_a_replica_gates_for_a_place_of_which_it_has_not_heard_yet_that_it_is_held(
+    sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path: Path
+) -> None:
+    with FaultProxy(sandbox.service_account_kubeconfig("berth-operator")) as proxy:
+        through = proxy.write_kubeconfig(tmp_path / "through-the-proxy.yaml")
+        follower = replicas.start_one(f"--kubeconfig={through}")
+        stage.create_pod("in-the-way", app="other", nodeName=stage.nodes[0])
+        stage.reserve(nodes=[stage.nodes[0]])
+        eventually("the follower has heard of the Reservation", lambda: knows(follower, stage), seconds=60)
+        proxy.plan = Deaf()
+        proxy.cut_watches()
+
+        stage.client.delete(PODS, "in-the-way", namespace=stage.namespace, grace_seconds=0)
+        stage.wait_until_proven()
+        config = registration(stage.client)
+        answer = review_directly(config, follower.webhook_port, owner_body(stage), stage.namespace)
+        follower.kill()
+
+    assert "patch" in answer
+
+
+def knows(replica: Replica, stage: Stage) -> bool:
+    """Tell whether a replica gates a probe for the Reservation of the stage as it is stored now."""
+    metadata = stage.read().metadata
+    if not stage.client.list(MUTATING_WEBHOOKS).items:
+        return False
+    probe = owner_body(stage)
+    probe["metadata"] |= {
+        "labels": {PROBE_LABEL: metadata.uid},
+        "annotations": {VERSION_ANNOTATION: metadata.resource_version},
+    }
+    answer = review_directly(registration(stage.client), replica.webhook_port, probe, stage.namespace)
+    return "patch" in answer
+
+
 def test_every_creation_is_gated_while_certificates_and_their_authority_are_renewed(
     sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -169,6 +169,76 @@ def test_a_pod_without_labels_can_be_gated_for_its_controller() -> None:
     assert after.metadata.labels == {RESERVATION_LABEL: PLACE_UID}
 
 
+# --- what another replica may hold by now
+
+PENDING = place(slot(SlotState.PENDING), phase=ReservationPhase.PENDING)
+OWNER = pod(labels=WEB)
+UNSURE = {
+    "no slot is held yet": (PENDING, OWNER, True),
+    "nobody has looked at the Reservation yet": (place(), OWNER, True),
+    "the slot is on its way to another": (place(slot(SlotState.HANDING_OVER)), OWNER, True),
+    "a slot is held": (HELD, OWNER, False),
+    "the slots are taken and lost": (
+        place(slot(SlotState.TAKEN, 0), slot(SlotState.LOST, 1), replicas=2),
+        OWNER,
+        False,
+    ),
+    "the Reservation is over": (place(slot(SlotState.RELEASED), phase=DONE), OWNER, False),
+    "the slot is too small": (PENDING, pod(labels=WEB, cpu="64"), False),
+    "the pod is a stranger": (PENDING, pod(labels={"app": "db"}, controller=None), False),
+}
+
+
+@pytest.mark.parametrize(("reservation", "one", "want"), UNSURE.values(), ids=UNSURE.keys())
+def test_a_replica_that_does_not_write_the_status_is_unsure_where(
+    reservation: Reservation,
+    one: Pod,
+    want: bool,  # noqa: FBT001 - what the case wants
+) -> None:
+    cache = Cache(lambda _key: None)
+    cache.put_reservation(reservation)
+    reader = Admission(cache, read_anew=cache.put_reservation)
+    assert bool(ask(reader, one).unsure) is want
+    cache.put_written(PLACE_UID, reservation.status, cache.reign)
+    assert ask(reader, one).unsure == (), "who wrote the status knows it"
+
+
+def newer(state: Reservation) -> Reservation:
+    return msgspec.structs.replace(state, metadata=msgspec.structs.replace(state.metadata, resource_version="2"))
+
+
+def test_a_replica_that_hears_of_a_held_slot_just_after_its_search_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(lambda _key: None)
+    cache.put_reservation(PENDING)
+    search = Openings.find
+
+    def search_and_hear(*args: Any, **rest: Any) -> Reservation | None:  # noqa: ANN401 - passes on what it takes
+        found = search(*args, **rest)
+        cache.put_reservation(newer(HELD))
+        return found
+
+    monkeypatch.setattr(Openings, "find", search_and_hear)
+    reader = Admission(cache, read_anew=cache.put_reservation)
+    assert ask(reader, OWNER).unsure
+    assert reader.answer(read_review(review(as_api(OWNER))), is_last=True).reservation == PLACE_UID
+
+
+def test_a_pod_is_gated_for_a_slot_that_was_read_to_be_held_and_let_go_only_at_last() -> None:
+    cache = Cache(lambda _key: None)
+    cache.put_reservation(PENDING)
+    stored: list[Reservation] = []
+    let_go: list[Pod] = []
+    reader = Admission(cache, let_go=let_go.append, read_anew=lambda _: cache.put_reservation(stored[-1]))
+    asked = read_review(review(as_api(OWNER)))
+    answers: list[str] = []
+    for state in (PENDING, newer(HELD)):
+        stored.append(state)
+        reader.look_again(reader.answer(asked))
+        answers.append(reader.answer(asked, is_last=True).reservation)
+    assert answers == ["", PLACE_UID]
+    assert len(let_go) == 1
+
+
 # --- several pods
 
 

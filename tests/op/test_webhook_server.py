@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +15,8 @@ from cryptography import x509
 
 from berth_core.errors import InputError
 from berth_core.names import WEBHOOK_SECRET
-from berth_kube.errors import AlreadyExistsError
+from berth_core.reservations import ReservationPhase, SlotState
+from berth_kube.errors import AlreadyExistsError, ServerError
 from berth_kube.resources import SECRETS
 from berth_operator.cache.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
@@ -24,6 +26,7 @@ from berth_operator.webhook.certificates import CertificateKeeper
 from berth_operator.webhook.server import WebhookServer
 from builders import NOON
 from fake_api import FakeApi, error
+from handover_builders import place, slot
 from webhook_calls import OWNER, SETTINGS, post, review, running_server, trusting
 
 PATIENT_SECONDS = 600.0
@@ -95,6 +98,52 @@ async def test_a_review_that_breaks_the_admission_lets_the_pod_be() -> None:
         answers = [await post(server, keeper, OWNER) for _ in range(2)]
     assert [status for status, _ in answers] == [200, 200]
     assert [msgspec.json.decode(body)["response"] for _, body in answers] == [{"uid": "review-1", "allowed": True}] * 2
+
+
+def admission_that_has_not_heard(read_anew: Callable[[Cache], None]) -> Admission:
+    """Return one that knows of a place that it is not held."""
+    cache = Cache(lambda _key: None)
+    cache.put_reservation(place(slot(SlotState.PENDING), phase=ReservationPhase.PENDING))
+    return Admission(cache, read_anew=lambda _: read_anew(cache))
+
+
+def hear(cache: Cache) -> None:
+    held = place(slot(SlotState.HELD))
+    metadata = msgspec.structs.replace(held.metadata, resource_version="2")
+    cache.put_reservation(msgspec.structs.replace(held, metadata=metadata))
+
+
+def refuse(_: Cache) -> None:
+    raise error(ServerError, "not now")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("read_anew", "gated"), [(hear, True), (refuse, False)])
+async def test_what_another_replica_may_hold_is_read_before_a_pod_is_let_be(
+    read_anew: Callable[[Cache], None],
+    gated: bool,  # noqa: FBT001 - what the case wants
+) -> None:
+    async with running_server(admission_that_has_not_heard(read_anew)) as (server, keeper):
+        status, body = await post(server, keeper, OWNER)
+    response = msgspec.json.decode(body)["response"]
+    assert (status, response["allowed"], "patch" in response) == (200, True, gated)
+
+
+@pytest.mark.asyncio
+async def test_a_pod_is_let_be_where_the_api_server_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth_operator.webhook.server.READ_ANEW_SECONDS", 0.1)
+    ended = threading.Event()
+    waiting = admission_that_has_not_heard(lambda _: wait_for(ended))
+    try:
+        async with running_server(waiting) as (server, keeper):
+            status, body = await post(server, keeper, OWNER)
+    finally:
+        ended.set()
+    assert (status, msgspec.json.decode(body)["response"]) == (200, {"uid": "review-1", "allowed": True})
+
+
+def wait_for(ended: threading.Event) -> None:
+    assert ended.wait(PATIENT_SECONDS)
 
 
 @pytest.mark.asyncio

@@ -170,8 +170,8 @@ class Replicas:
         self._stack = stack
         self.all: list[Replica] = []
 
-    def start_one(self) -> Replica:
-        replica = Replica(self._sandbox, self._folder, self._balancer, *self._options)
+    def start_one(self, *options: str) -> Replica:
+        replica = Replica(self._sandbox, self._folder, self._balancer, *self._options, *options)
         self._stack.enter_context(replica)
         self._balancer.add(replica)
         self.all.append(replica)

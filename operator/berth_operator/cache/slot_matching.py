@@ -5,6 +5,7 @@ It does not give the slot: `decisions.reconcile` does.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, Slot, SlotState
@@ -18,6 +19,10 @@ def _was_for_its_name(slot: Slot, pod: Pod) -> bool:
         return False
     earlier, meta = slot.owner, pod.metadata
     return (earlier.namespace, earlier.name) == (meta.namespace, meta.name) and earlier.uid != meta.uid
+
+
+_MAY_BE_HELD: Final = frozenset({SlotState.PENDING, SlotState.HELD, SlotState.HANDING_OVER})
+"""HELD as well: a search may have ended just before this replica heard of it."""
 
 
 def _no_promises(_uid: str) -> Iterable[Pod]:
@@ -43,6 +48,24 @@ class Openings:
             if one.metadata.uid != besides and self.has_slot_for(one, pod, is_over=is_over):
                 return one
         return None
+
+    def unsure(self, pod: Pod, *, is_over: Callable[[], bool]) -> list[Reservation]:
+        """Return the live Reservations that may hold a slot for the pod by now, the oldest first.
+
+        Only who writes a status knows it as soon as others do; a replica that does not lead hears of it a moment later.
+        """
+        found = self._cache.candidates(pod)
+        return [one for one in found if not is_over() and self._may_hold_by_now(one, pod)]
+
+    def _may_hold_by_now(self, reservation: Reservation, pod: Pod) -> bool:
+        """Tell whether the status is another replica's, and has a slot for the pod that is not given away for good."""
+        if self._cache.is_own(reservation.metadata.uid):
+            return False
+        slots = self._cache.told_status(reservation).slots
+        changing = Counter(slot.task for slot in slots if slot.state in _MAY_BE_HELD)
+        if not slots:
+            changing = Counter({task.name: task.replicas for task in reservation.spec.tasks})
+        return bool(changing) and choose_task(reservation, pod, changing) is not None
 
     def has_slot_for(self, reservation: Reservation, pod: Pod, *, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Tell whether a slot that the pod may take is held, and left over by those that were gated before it.

@@ -20,6 +20,7 @@ from aiohttp.web_protocol import RequestHandler
 from berth_core.errors import InputError
 from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.objects import Pod
+from berth_core.reservations import Reservation
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.slot_matching import Openings
 from berth_operator.reconcile.manifests import handover_gate
@@ -167,6 +168,8 @@ class ConnectionLimit:
 
 _PROMISE_SECONDS: Final = 3.0
 """How long a pod that was gated but not heard of yet counts against the free slots."""
+_MOST_READ: Final = 16
+"""Of the Reservations that one answer is unsure of; the oldest come first, as they do for slots."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -197,6 +200,8 @@ class Answer:
     """Namespace and name of the pod that was gated or not looked at, for the log."""
     is_out_of_time: bool = False
     """Whether the search was ended before every Reservation was compared, so that the pod is let be."""
+    unsure: tuple[Reservation, ...] = ()
+    """What has to be read anew before the pod is let be."""
 
     @property
     def verdict(self) -> str:
@@ -233,11 +238,20 @@ class Admission:
     """Answers reviews from what the operator has heard; thread-safe."""
 
     def __init__(
-        self, cache: Cache, search_time: SearchTime | None = None, let_go: Callable[[Pod], None] = lambda _: None
+        self,
+        cache: Cache,
+        search_time: SearchTime | None = None,
+        *,
+        let_go: Callable[[Pod], None] = lambda _: None,
+        read_anew: Callable[[Reservation], None] | None = None,
     ) -> None:
-        """`let_go` hears of pods that no place was found for, though a Reservation of theirs may hold one."""
+        """`let_go` hears of pods that no place was found for, though a Reservation of theirs may hold one.
+
+        `read_anew` takes in a Reservation as the API server holds it now; without it what was heard is the last word.
+        """
         self._cache = cache
         self._let_go = let_go
+        self._read_anew = read_anew
         self._lock = threading.Lock()
         self._promises: dict[str, list[_Promise]] = {}
         self._promised = 0
@@ -247,8 +261,11 @@ class Admission:
         self._search_time = search_time or SearchTime()
         cache.on_new_owner(self._keep_promise)
 
-    def answer(self, review: AdmissionReview) -> Answer:
-        """Return the answer: allowed always, patched where the pod is to wait for its slot."""
+    def answer(self, review: AdmissionReview, *, is_last: bool = False) -> Answer:
+        """Return the answer: allowed always, patched where the pod is to wait for its slot.
+
+        One that is `unsure` is asked for once more as the last, after `look_again`.
+        """
         request = review.request
         pod = _read_pod(request)
         if pod is None or request.operation != "CREATE" or pod.spec.node_name:
@@ -259,14 +276,20 @@ class Admission:
             return _gate(request.uid, pod, probed) if known else allow(request.uid)
         if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
             return allow(request.uid)
-        return self._gate_if_owner(request, pod)
+        return self._gate_if_owner(request, pod, is_last=is_last or self._read_anew is None)
+
+    def look_again(self, answer: Answer) -> None:
+        """Read anew what an answer is unsure of, which may take a while; raises what the API server says instead."""
+        for reservation in answer.unsure[:_MOST_READ]:
+            if self._read_anew is not None:
+                self._read_anew(reservation)
 
     def _knows(self, uid: str, version: str) -> bool:
         """Tell whether this replica has heard of a Reservation in that version, and it is live."""
         reservation = self._cache.reservation(uid)
         return reservation is not None and reservation.is_live and self._cache.knows_reservation(uid, version)
 
-    def _gate_if_owner(self, request: AdmissionRequest, pod: Pod) -> Answer:
+    def _gate_if_owner(self, request: AdmissionRequest, pod: Pod, *, is_last: bool) -> Answer:
         """Search without a lock, in the time of the pod's own namespace, and promise what was found."""
         begun, is_over = self._search_time.busy_seconds(), self._search_time.begin(pod.metadata.namespace)
         try:
@@ -274,9 +297,10 @@ class Admission:
                 promised = self._promised
                 reservation = self._openings.find(pod, is_over=is_over)
                 if reservation is None:
-                    if not request.dry_run:
+                    unsure = () if is_last else tuple(self._openings.unsure(pod, is_over=is_over))
+                    if not (request.dry_run or unsure):
                         self._let_go(pod)
-                    return _let_be(request.uid, pod, is_out_of_time=is_over())
+                    return _let_be(request.uid, pod, is_out_of_time=is_over(), unsure=unsure)
                 with self._lock:
                     if request.dry_run:
                         break
@@ -338,9 +362,9 @@ def allow(uid: str) -> Answer:
     return Answer(_response(uid))
 
 
-def _let_be(uid: str, pod: Pod, *, is_out_of_time: bool) -> Answer:
+def _let_be(uid: str, pod: Pod, *, is_out_of_time: bool, unsure: tuple[Reservation, ...]) -> Answer:
     """Return the answer that lets a pod be for which no slot was found."""
-    return Answer(_response(uid), pod=_name_of(pod), is_out_of_time=is_out_of_time)
+    return Answer(_response(uid), pod=_name_of(pod), is_out_of_time=is_out_of_time, unsure=unsure)
 
 
 def _name_of(pod: Pod) -> str:

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from berth_core.errors import InputError
+from berth_core.errors import BerthError, InputError
 from berth_operator import metrics, telemetry
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook.admission import (
@@ -35,6 +35,8 @@ from berth_operator.webhook.certificates import CertificateKeeper
 
 _PATH_PREFIX: Final = "/handover/"
 _STOP_SECONDS: Final = 2.0
+READ_ANEW_SECONDS: Final = 2.0
+"""A part of the time that the API server waits for an answer."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -135,7 +137,7 @@ class WebhookServer:
             response = web.Response(status=refusal.status, text=refusal.text)
             response.force_close()
             return response
-        answer = self._answer(review)
+        answer = await self._answer(review)
         metrics.WEBHOOK_SECONDS.observe(time.perf_counter() - started)
         response = web.Response(body=msgspec.json.encode(answer.body), content_type="application/json")
         if self._draining:
@@ -156,10 +158,13 @@ class WebhookServer:
         except InputError as error:
             raise BodyRefusedError(400, str(error)) from error
 
-    def _answer(self, review: AdmissionReview) -> Answer:
+    async def _answer(self, review: AdmissionReview) -> Answer:
         """Return the answer to a review; one that cannot be found lets the pod be, whatever went wrong."""
         try:
             answer = self._admission.answer(review)
+            if answer.unsure:
+                await self._look_again(answer)
+                answer = self._admission.answer(review, is_last=True)
         except Exception:  # noqa: BLE001 - logged; the pod is let be, whatever went wrong
             metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
             _LOG.exception(telemetry.WEBHOOK_FAILED)
@@ -173,3 +178,12 @@ class WebhookServer:
                 **{telemetry.KEY_POD: answer.pod, telemetry.KEY_UID: answer.reservation},
             )
         return answer
+
+    async def _look_again(self, answer: Answer) -> None:
+        """Have read anew what an answer is unsure of, beside other reviews; without an answer in time go on."""
+        try:
+            async with asyncio.timeout(READ_ANEW_SECONDS):
+                await asyncio.to_thread(self._admission.look_again, answer)
+        except (BerthError, TimeoutError) as error:
+            told = {telemetry.KEY_ACTION: "read anew", telemetry.KEY_POD: answer.pod, telemetry.KEY_ERROR: str(error)}
+            _LOG.warning(telemetry.ACTION_FAILED, **told)
