@@ -24,12 +24,10 @@ from berth_kube.resources import DESCHEDULER_POLICIES
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
-from descheduling_stage import LEASE_SECONDS, Scene, cluster, scene, serving_operator
+from descheduling_stage import LEASE_SECONDS, Scene
 from monitoring_expressions import asked_series
 from service_processes import OperatorProcess, script
 from waiting import eventually
-
-__all__ = ["cluster", "scene", "serving_operator"]
 
 pytestmark = pytest.mark.cluster
 

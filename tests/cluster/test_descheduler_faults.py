@@ -24,10 +24,8 @@ from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from descheduling_stage import Run, Scene, cluster, scene, serving_operator
+from descheduling_stage import Run, Scene
 from service_processes import OperatorProcess, running_operator
-
-__all__ = ["cluster", "scene", "serving_operator"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 

@@ -14,10 +14,8 @@ from berth_kube.resources import CRDS, DAEMON_SETS, EVENTS, MIGRATION_PLANS, NOD
 from berth_sandbox.invariants import Invariant
 from churn import Churn, soak
 from cluster_objects import is_gone, pod_template
-from descheduling_stage import Scene, cluster, scene, serving_operator
+from descheduling_stage import Scene
 from waiting import eventually
-
-__all__ = ["cluster", "scene", "serving_operator"]
 
 pytestmark = pytest.mark.cluster
 

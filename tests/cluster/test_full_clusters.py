@@ -4,8 +4,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,15 +12,16 @@ import pytest
 from benchmarks.instances import Recipe, lay_out
 from berth_core.labels import DRAINING_TAINT, PREFIX
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
-from berth_kube.client import KubeClient, connect
-from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
+from berth_kube.client import KubeClient
+from berth_kube.errors import AlreadyExistsError
+from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import make_namespace, overbooked_nodes
 from placed_pods import PlacedPod, count_ready, place_pods
-from service_processes import running_operator, script
+from reservation_stage import delete_all, delete_if_there
+from service_processes import OperatorProcess, script
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
@@ -31,14 +31,31 @@ TRIPLES = 2
 FULL = 7
 
 
-@contextmanager
-def cluster(nodes: int, placed: Sequence[PlacedPod]) -> Iterator[tuple[Sandbox, KubeClient]]:
-    with Sandbox.start(SandboxSettings(nodes=nodes), progress=print) as sandbox:
-        refuse_other_contexts(sandbox.context)
-        with connect(kubeconfig=str(sandbox.kubeconfig)) as client:
-            make_namespace(client, NAMESPACE)
-            place_pods(client, NAMESPACE, placed)
-            yield sandbox, client
+@pytest.fixture
+def client(cluster: Sandbox, serving_operator: OperatorProcess) -> Iterator[KubeClient]:
+    """Yield a client of a cluster without nodes; what the test makes is taken away afterwards."""
+    assert serving_operator.exit_code is None
+    with cluster.connect() as admin:
+        with suppress(AlreadyExistsError):
+            make_namespace(admin, NAMESPACE)
+        try:
+            yield admin
+        finally:
+            clear(admin)
+
+
+def clear(client: KubeClient) -> None:
+    for resource in (REPLICA_SETS, RESERVATIONS, PODS):
+        delete_all(client, resource, NAMESPACE)
+    delete_all(client, PODS, DEFAULT_NAMESPACE)
+    eventually("all pods are gone", lambda: not client.list(PODS).items, seconds=120)
+    for resource in (MIGRATION_PLANS, NODES):
+        for one in client.list(resource).items:
+            delete_if_there(client, resource, one["metadata"]["name"])
+
+
+def fill(cluster: Sandbox, client: KubeClient, nodes: int, placed: Sequence[PlacedPod]) -> None:
+    place_pods(client, NAMESPACE, placed, cluster.add_nodes(nodes, prefix="full-"))
 
 
 def tight_pods() -> list[PlacedPod]:
@@ -115,45 +132,49 @@ def assert_room_is_made_before_it_is_used(plan: MigrationPlan, kept: set[str]) -
             assert max(later) > aside.wave
 
 
-def test_where_a_pod_has_to_move_aside_it_does_so_first_and_its_node_is_not_closed(tmp_path: Path) -> None:
+def test_where_a_pod_has_to_move_aside_it_does_so_first_and_its_node_is_not_closed(
+    cluster: Sandbox, client: KubeClient
+) -> None:
     placed = tight_pods()
-    with cluster(FULL + 3 * TRIPLES, placed) as (sandbox, client), running_operator(sandbox, tmp_path):
-        with watched_taints(client) as drained:
-            found = run_berth(sandbox, "--strategy=consolidate")
+    fill(cluster, client, FULL + 3 * TRIPLES, placed)
+    with watched_taints(client) as drained:
+        found = run_berth(cluster, "--strategy=consolidate")
 
-        plan = the_plan(client)
-        kept = {move.source for move in plan.spec.moves} - set(found["freed_nodes"])
-        assert len(found["freed_nodes"]) == TRIPLES
-        assert len(kept) == TRIPLES
-        assert drained == set(found["freed_nodes"])
-        assert_room_is_made_before_it_is_used(plan, kept)
-        assert_all_landed(client, len(placed))
+    plan = the_plan(client)
+    kept = {move.source for move in plan.spec.moves} - set(found["freed_nodes"])
+    assert len(found["freed_nodes"]) == TRIPLES
+    assert len(kept) == TRIPLES
+    assert drained == set(found["freed_nodes"])
+    assert_room_is_made_before_it_is_used(plan, kept)
+    assert_all_landed(client, len(placed))
 
 
-def test_a_plan_for_a_cluster_that_is_nine_tenths_full_is_carried_out_to_the_last_move(tmp_path: Path) -> None:
+def test_a_plan_for_a_cluster_that_is_nine_tenths_full_is_carried_out_to_the_last_move(
+    cluster: Sandbox, client: KubeClient
+) -> None:
     recipe = Recipe(nodes=20, requested=0.93, seed=2)
     placed = generated_pods(recipe)
-    with cluster(recipe.nodes, placed) as (sandbox, client), running_operator(sandbox, tmp_path):
-        found = run_berth(sandbox, "--strategy=consolidate", "--per-controller=3")
+    fill(cluster, client, recipe.nodes, placed)
+    found = run_berth(cluster, "--strategy=consolidate", "--per-controller=3")
 
-        plan = the_plan(client)
-        assert plan.spec.predicted is not None
-        assert found["freed_nodes"] == list(plan.spec.predicted.freed_nodes)
-        assert {move.source for move in plan.spec.moves} > set(found["freed_nodes"])
-        assert_all_landed(client, len(placed))
+    plan = the_plan(client)
+    assert plan.spec.predicted is not None
+    assert found["freed_nodes"] == list(plan.spec.predicted.freed_nodes)
+    assert {move.source for move in plan.spec.moves} > set(found["freed_nodes"])
+    assert_all_landed(client, len(placed))
 
 
-def test_room_is_made_for_a_pod_that_waits_and_it_gets_it(tmp_path: Path) -> None:
+def test_room_is_made_for_a_pod_that_waits_and_it_gets_it(cluster: Sandbox, client: KubeClient) -> None:
     placed = tight_pods()
-    with cluster(FULL + 3 * TRIPLES, placed) as (sandbox, client), running_operator(sandbox, tmp_path):
-        place_waiting_pod(client, cpu="12")
-        found = run_berth(sandbox, "--strategy=make-room", f"--pod={NAMESPACE}/waiting")
+    fill(cluster, client, FULL + 3 * TRIPLES, placed)
+    place_waiting_pod(client, cpu="12")
+    found = run_berth(cluster, "--strategy=make-room", f"--pod={NAMESPACE}/waiting")
 
-        assert found["landed_on_target"] == found["moves"] > 0
-        assert "Room for shop/waiting: taken by waiting on node-" in found["sentence"]
-        assert_all_landed(client, len(placed) + 1)
-        waiting = client.get(PODS, "waiting", namespace=NAMESPACE, type=Pod)
-        assert waiting.spec.node_name
+    assert found["landed_on_target"] == found["moves"] > 0
+    assert "Room for shop/waiting: taken by waiting on full-" in found["sentence"]
+    assert_all_landed(client, len(placed) + 1)
+    waiting = client.get(PODS, "waiting", namespace=NAMESPACE, type=Pod)
+    assert waiting.spec.node_name
 
 
 def place_waiting_pod(client: KubeClient, *, cpu: str) -> None:

@@ -13,14 +13,12 @@ from berth_core.objects import Node, Pod
 from berth_descheduler.planner.simulation.cluster import Cluster
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.snapshots import read_live_snapshot
-from berth_kube.client import KubeClient, connect
+from berth_kube.client import KubeClient
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, PRIORITY_CLASSES
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from generated_clusters import RUNTIME_CLASSES, draw_cluster, priority_classes, runtime_class
 from live_clusters import LiveCluster, live_cluster
-from service_processes import running_operator, script
+from service_processes import OperatorProcess, script
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
@@ -47,15 +45,15 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with Sandbox.start(SandboxSettings(), progress=print) as sandbox:
-        refuse_other_contexts(sandbox.context)
-        with connect(kubeconfig=str(sandbox.kubeconfig)) as client:
-            client.create(RUNTIME_CLASSES, runtime_class())
-            for body in priority_classes():
-                client.create(PRIORITY_CLASSES, body)
-            with running_operator(sandbox, tmp_path_factory.mktemp("operator")):
-                yield Scene(sandbox, client)
+def ground(cluster: Sandbox, serving_operator: OperatorProcess) -> Iterator[Scene]:
+    assert serving_operator.exit_code is None
+    classes = [(RUNTIME_CLASSES, runtime_class()), *((PRIORITY_CLASSES, body) for body in priority_classes())]
+    with cluster.connect() as client:
+        for resource, body in classes:
+            client.create(resource, body)
+        yield Scene(cluster, client)
+        for resource, body in classes:
+            client.delete(resource, body["metadata"]["name"])
 
 
 def strategies(seed: int, client: KubeClient) -> tuple[tuple[str, ...], ...]:
@@ -157,6 +155,6 @@ def carry_out(scene: Scene, seed: int) -> bool:
 
 @pytest.mark.parametrize("seed", list(dict.fromkeys((*FOUND_SOMETHING, *range(SEEDS))))[:SEEDS])
 @pytest.mark.timeout(900)
-def test_every_move_lands_where_it_was_planned_whatever_constrains_the_pods(scene: Scene, seed: int) -> None:
+def test_every_move_lands_where_it_was_planned_whatever_constrains_the_pods(ground: Scene, seed: int) -> None:
     drawn_until_there_is_a_plan = (seed, seed + 100, seed + 200)
-    assert any(carry_out(scene, number) for number in drawn_until_there_is_a_plan)
+    assert any(carry_out(ground, number) for number in drawn_until_there_is_a_plan)

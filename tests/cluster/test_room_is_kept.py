@@ -26,14 +26,12 @@ from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PODS, RESE
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, pods, require_rest
 from reservation_stage import delete_all, delete_if_there
-from service_processes import OperatorProcess, running_operator, script
+from service_processes import script
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("room_operator")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("serving_operator")]
 
 ROOMS: Final = int(os.environ.get("BERTH_TEST_ROOMS", "8"))
 HUNGRY_PER_ROOM: Final = 3
@@ -159,33 +157,20 @@ class World:
             delete_if_there(self.client, NODES, name)
 
 
-@pytest.fixture(scope="module")
-def ground() -> Iterator[Sandbox]:
-    with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as sandbox:
-        refuse_other_contexts(sandbox.context)
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def room_operator(ground: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    with running_operator(ground, tmp_path_factory.mktemp("operator")) as process:
-        yield process
-
-
 WorldMaker = Callable[[int], World]
 
 
 @pytest.fixture
-def world(ground: Sandbox, tmp_path: Path) -> Iterator[WorldMaker]:
+def world(cluster: Sandbox, tmp_path: Path) -> Iterator[WorldMaker]:
     """Yield what makes a world with so many nodes of each sort; it is cleared away at the end."""
     made: list[World] = []
-    with ground.connect() as client:
+    with cluster.connect() as client:
 
         def make(size: int) -> World:
             namespace = make_namespace(client, f"world-{time.monotonic_ns():x}")
             shape = NodeShape(cpu=WHOLE, memory="16Gi")
-            names = {kind: ground.add_nodes(size, shape, prefix=f"{kind}-") for kind in ("open", "firm")}
-            one = World(ground, client, namespace, tmp_path, names["open"], names["firm"])
+            names = {kind: cluster.add_nodes(size, shape, prefix=f"{kind}-") for kind in ("open", "firm")}
+            one = World(cluster, client, namespace, tmp_path, names["open"], names["firm"])
             made.append(one)
             fragment(one)
             return one

@@ -242,17 +242,17 @@ def _apart(name: str) -> dict[str, Any]:
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster() -> Iterator[Sandbox]:
-    """Yield a control plane for the scenes of a module."""
-    with Sandbox.start(SandboxSettings(), progress=print) as sandbox:
+    """Yield a control plane with both schedulers on which one test after the other has nodes and pods of its own."""
+    with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as sandbox:
         refuse_other_contexts(sandbox.context)
         yield sandbox
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def serving_operator(cluster: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """Yield an operator that runs beside the scenes of a module."""
+    """Yield an operator that runs beside the tests of that control plane."""
     with running_operator(cluster, tmp_path_factory.mktemp("operator")) as process:
         yield process
 

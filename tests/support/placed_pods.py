@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from berth_core.objects import Node, Pod
+from berth_core.objects import Pod
 from berth_kube.client import KubeClient
-from berth_kube.resources import NODES, PODS, REPLICA_SETS
+from berth_kube.resources import PODS, REPLICA_SETS
 from cluster_objects import pod_template
 from waiting import eventually
 
@@ -28,17 +28,15 @@ class PlacedPod:
     memory: str = "128Mi"
 
 
-def place_pods(client: KubeClient, namespace: str, placed: Sequence[PlacedPod]) -> tuple[str, ...]:
-    """Create pods on their nodes, let a ReplicaSet per app adopt its own, and return the names of the nodes."""
-    names = tuple(node.metadata.name for node in client.list(NODES, type=Node).items)
-    _each(client, namespace, [_build_pod(index, one, names[one.node]) for index, one in enumerate(placed)])
+def place_pods(client: KubeClient, namespace: str, placed: Sequence[PlacedPod], nodes: Sequence[str]) -> None:
+    """Create pods on their nodes and let a ReplicaSet per app adopt its own."""
+    _each(client, namespace, [_build_pod(index, one, nodes[one.node]) for index, one in enumerate(placed)])
     eventually("every pod is Ready", lambda: count_ready(client, namespace) == len(placed), seconds=120)
     replicas = Counter(one.app for one in placed if one.app)
     templates = {one.app: one for one in placed if one.app}
     for app, count in replicas.items():
         client.create(REPLICA_SETS, _build_replica_set(templates[app], count), namespace=namespace)
     eventually("every pod is adopted", lambda: _adopted(client, namespace) == sum(replicas.values()), seconds=120)
-    return names
 
 
 def count_ready(client: KubeClient, namespace: str) -> int:
