@@ -8,7 +8,7 @@ import pytest
 
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Pod
+from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.resources import (
     CRDS,
@@ -89,6 +89,7 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
             metrics = {name: read_page(values[name]["healthPort"], "/metrics") for name in services}
             (plan,) = client.list(MIGRATION_PLANS).items
             delete_all_live(client)
+            eventually("freed nodes carry no mark", lambda: not marked_nodes(client), seconds=90)
         logs = "\n".join(process.tail() for process in services.values())
         assert [move["state"] for move in plan["status"]["moves"]] == [MoveState.LANDED], logs
         assert len({pod.spec.node_name for pod in running(client, namespace)}) == 1
@@ -99,6 +100,11 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
     eventually("nothing of Berth is left", lambda: not of_berth(existing(client) - before), seconds=90)
     asked = {series for text in EXPRESSIONS.values() for series, _ in SELECTOR.findall(text)}
     assert not asked - measured("\n".join(metrics.values()))
+
+
+def marked_nodes(client: KubeClient) -> list[str]:
+    nodes = client.list(NODES, type=Node).items
+    return [node.metadata.name for node in nodes if any(taint.key.startswith("berth") for taint in node.spec.taints)]
 
 
 def measured(page: str) -> set[str]:

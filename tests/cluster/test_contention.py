@@ -27,27 +27,28 @@ from waiting import eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1200)]
 
 SLOTS = 100
-HUNGRY_PER_SLOT = 5
+HUNGRY = {"default-scheduler": 3 * SLOTS, "second-scheduler": 2 * SLOTS}
+"""How many pods of each scheduler wait for a node: five for each slot."""
+
 WHOLE_NODE = "4"
 
 
-@pytest.mark.parametrize("hungry_scheduler", ["default-scheduler", "second-scheduler"])
-def test_every_slot_goes_to_its_owner_under_contention(tmp_path: Path, hungry_scheduler: str) -> None:
+def test_every_slot_goes_to_its_owner_under_contention(tmp_path: Path) -> None:
     settings = SandboxSettings(nodes=SLOTS, node_cpu=WHOLE_NODE, node_memory="16Gi", second_scheduler=True)
     with Sandbox.start(settings, progress=print) as sandbox:
         refuse_other_contexts(sandbox.context)
         with connect(kubeconfig=str(sandbox.kubeconfig)) as client, running_operator(sandbox, tmp_path):
             namespace = make_namespace(client, "contention")
             hold_every_node(client, namespace)
-            hungry = build_deployment(
-                "hungry", replicas=SLOTS * HUNGRY_PER_SLOT, cpu=WHOLE_NODE, schedulerName=hungry_scheduler
-            )
-            client.create(DEPLOYMENTS, hungry, namespace=namespace)
+            for scheduler, replicas in HUNGRY.items():
+                body = build_deployment(f"of-{scheduler}", replicas=replicas, cpu=WHOLE_NODE, schedulerName=scheduler)
+                body["spec"]["template"]["metadata"]["labels"]["hungry"] = "yes"
+                client.create(DEPLOYMENTS, body, namespace=namespace)
             eventually(
                 "all hungry pods were found unschedulable",
                 lambda: (
-                    sum(p.condition("PodScheduled") == "False" for p in pods(client, namespace, app="hungry"))
-                    == SLOTS * HUNGRY_PER_SLOT
+                    sum(p.condition("PodScheduled") == "False" for p in pods(client, namespace, hungry="yes"))
+                    == sum(HUNGRY.values())
                 ),
                 seconds=240,
             )
@@ -63,7 +64,7 @@ def test_every_slot_goes_to_its_owner_under_contention(tmp_path: Path, hungry_sc
             assert [r.phase for r in reservations(client, namespace)] == [ReservationPhase.SUCCEEDED] * SLOTS
             owners = pods(client, namespace, app="owner")
             assert len({pod.spec.node_name for pod in owners if pod.status.phase == "Running"}) == SLOTS
-            assert [p.key for p in pods(client, namespace, app="hungry") if p.spec.node_name] == []
+            assert [p.key for p in pods(client, namespace, hungry="yes") if p.spec.node_name] == []
             assert overbooked_nodes(client) == []
             require_rest(client, Invariant.POD_PENDING, Invariant.WORKLOAD_SHORT)  # the hungry ones wait
 

@@ -16,7 +16,6 @@ from typing import Final
 
 import pytest
 
-from berth_core.errors import BerthError
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy
@@ -24,8 +23,8 @@ from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from descheduling_stage import Run, Scene
-from service_processes import OperatorProcess, running_operator
+from descheduling_stage import Scene
+from service_processes import running_operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
@@ -37,6 +36,7 @@ PEACE_SECONDS: Final = 120.0
 RUN_SECONDS: Final = 300.0
 """A run that is disturbed takes its time."""
 PATIENCE: Final = ("--reserve-timeout=20s", "--land-timeout=20s", "--ready-timeout=20s", "--pending-wait=5s")
+HASTE: Final = ("--reserve-timeout=5s", "--land-timeout=5s", "--ready-timeout=5s", "--pending-wait=5s")
 
 
 # --- calls that fail --------------------------------------------------------------------------------------------------
@@ -68,17 +68,19 @@ class Some:
 
 
 DISTURBANCES: Final = {
-    "calls are refused (429, 500, 503, 409)": lambda: Some(
+    "calls are refused, lost or late": lambda: Some(
         {
             FaultKind.TOO_MANY: 0,
             FaultKind.SERVER_ERROR: 0,
             FaultKind.UNAVAILABLE: 0,
             FaultKind.CONFLICT: 0,
+            FaultKind.RESET: 0,
+            FaultKind.LOST_ANSWER: 0,
+            FaultKind.STALL: 1.0,
+            FaultKind.DELAY: 1.0,
         },
-        share=0.25,
+        share=0.2,
     ),
-    "connections are reset, before and after": lambda: Some({FaultKind.RESET: 0, FaultKind.LOST_ANSWER: 0}, share=0.15),
-    "calls stall and come late": lambda: Some({FaultKind.STALL: 1.5, FaultKind.DELAY: 1.0}, share=0.1),
     "watches are cut and forget their place": lambda: Some(
         {FaultKind.CUT: 1.0, FaultKind.GONE: 0, FaultKind.RESET: 0}, share=0.7, watches=True
     ),
@@ -99,23 +101,13 @@ def test_a_run_whose_calls_are_disturbed_harms_nobody_when(
     end_what_was_begun(scene)
 
 
-def end_what_was_begun(scene: Scene, *, pods: int | None = None) -> None:
+def end_what_was_begun(scene: Scene) -> None:
     """Make a run that nothing disturbs, and require that nothing is left of any."""
     scene.run(*PATIENCE)
-    scene.require_peace(pods=pods, within_seconds=PEACE_SECONDS)
+    scene.require_peace(within_seconds=PEACE_SECONDS)
 
 
 # --- others go away ---------------------------------------------------------------------------------------------------
-
-
-def test_a_killed_operator_only_delays_a_run(scene: Scene, serving_operator: OperatorProcess) -> None:
-    run = scene.start(*PATIENCE)
-    scene.wait_for("a pod is evicted", scene.has_evicted)
-    serving_operator.kill()
-    time.sleep(2)
-    serving_operator.start()
-    run.wait(RUN_SECONDS)
-    end_what_was_begun(scene)
 
 
 @dataclass(frozen=True)
@@ -211,7 +203,7 @@ TROUBLES: Final[dict[str, Callable[[Scene, str], None]]] = {
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_a_run_goes_on_with_the_rest_when_a_target(scene: Scene, trouble: Callable[[Scene, str], None]) -> None:
-    run = scene.start(*PATIENCE)
+    run = scene.start(*HASTE)
     scene.wait_for("places are reserved", scene.has_begun)
     target = scene.plans()[0].spec.moves[-1].target
     trouble(scene, target)
@@ -219,26 +211,3 @@ def test_a_run_goes_on_with_the_rest_when_a_target(scene: Scene, trouble: Callab
     assert all(state.terminal for state in scene.states())
     scene.cordon(*scene.high, closed=False)
     end_what_was_begun(scene)
-
-
-# --- hungry pods ------------------------------------------------------------------------------------------------------
-
-
-def test_hungry_pods_in_the_middle_of_a_run_get_their_room(scene: Scene) -> None:
-    run = scene.start(*PATIENCE)
-    scene.wait_for("a pod is evicted", scene.has_evicted)
-    scene.deploy("hungry", replicas=4, cpu="2", wait=False)
-    ended(run)
-    scene.wait_for("the hungry pods run", lambda: runs(scene, "hungry", 4))
-    end_what_was_begun(scene, pods=10)
-
-
-def ended(run: Run) -> None:
-    run.wait(RUN_SECONDS)
-    assert run.exit_code in {0, 1}
-
-
-def runs(scene: Scene, name: str, count: int) -> bool:
-    with suppress(BerthError):
-        return sum(pod.is_ready for pod in scene.pods(label_selector=f"app={name}")) == count
-    return False

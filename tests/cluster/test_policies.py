@@ -16,13 +16,11 @@ from berth_core.names import LEADER_LEASE
 from berth_core.objects import Node
 from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler.migration import plans
-from berth_kube.client import KubeClient, connect
+from berth_kube.client import KubeClient
 from berth_kube.errors import InvalidObjectError
 from berth_kube.leases import Lease
-from berth_kube.resources import CRDS, DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS, NODES
+from berth_kube.resources import CRDS, DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS, NODES, PODS
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import told_reasons
 from policy_scenes import (
     HIGH,
@@ -35,44 +33,54 @@ from policy_scenes import (
     read_plan,
     read_policy,
 )
-from service_processes import running_operator
+from service_processes import OperatorProcess
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-POOLS: Final = ("shown", "approve", "abort", "delete", "crash", "beside")
 TAKEOVER_SECONDS: Final = 30
 ONE_BY_ONE: Final = {"maxMovesPerWave": 1}
 """Limits that leave a test time to step in between the first move and the last."""
 
 
+Pools = Callable[[str], Pool]
+
+
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sandbox, KubeClient]]:
-    """Yield a cluster with a pool of nodes for each test that moves pods and one for the others, and an operator."""
-    settings = SandboxSettings(nodes=len(POOLS) * (HIGH + LOW))
-    with Sandbox.start(settings, progress=print) as sandbox:
-        refuse_other_contexts(sandbox.context)
-        with connect(kubeconfig=str(sandbox.kubeconfig)) as client:
-            nodes = client.list(NODES, type=Node).items
-            pools = [Pool(client, name) for name in POOLS]
-            for index, pool in enumerate(pools):
-                pool.label(nodes[index * (HIGH + LOW) : (index + 1) * (HIGH + LOW)])
-            for pool in pools:
-                pool.fill()
-            for pool in pools:
-                pool.settle()
-            with running_operator(sandbox, tmp_path_factory.mktemp("operator")):
-                yield sandbox, client
+def pools(cluster: Sandbox, serving_operator: OperatorProcess) -> Iterator[Pools]:
+    """Yield what makes a pool of nodes with its pods, the first time that a test of the module asks for it."""
+    assert serving_operator.exit_code is None
+    with cluster.connect() as client:
+        made: dict[str, Pool] = {}
+
+        def pool(name: str) -> Pool:
+            if name not in made:
+                made[name] = Pool(client, name)
+                names = cluster.add_nodes(HIGH + LOW, prefix=f"{name}-")
+                made[name].label(tuple(client.get(NODES, node, type=Node) for node in names))
+                made[name].fill()
+                made[name].settle()
+            return made[name]
+
+        try:
+            yield pool
+        finally:
+            for one in made.values():
+                one.clear()
+            eventually("all pods are gone", lambda: not client.list(PODS).items, seconds=120)
+            for node in client.list(NODES).items:
+                client.delete(NODES, node["metadata"]["name"])
 
 
 @pytest.fixture
-def client(ground: tuple[Sandbox, KubeClient]) -> Iterator[KubeClient]:
+def client(cluster: Sandbox, serving_operator: OperatorProcess) -> Iterator[KubeClient]:
     """Yield a client; policies and plans of the test are gone after it."""
-    _, client = ground
-    yield client
-    for resource in (DESCHEDULER_POLICIES, MIGRATION_PLANS):
-        for one in client.list(resource).items:
-            client.delete(resource, one["metadata"]["name"])
+    assert serving_operator.exit_code is None
+    with cluster.connect() as admin:
+        yield admin
+        for resource in (DESCHEDULER_POLICIES, MIGRATION_PLANS):
+            for one in admin.list(resource).items:
+                admin.delete(resource, one["metadata"]["name"])
 
 
 @contextmanager
@@ -86,9 +94,9 @@ def serving(sandbox: Sandbox, folder: Path, *options: str) -> Iterator[Deschedul
 
 
 @pytest.fixture
-def service(ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path) -> Iterator[DeschedulerReplica]:
+def service(cluster: Sandbox, client: KubeClient, tmp_path: Path) -> Iterator[DeschedulerReplica]:
     del client  # what the service leaves is cleared away after it
-    with serving(ground[0], tmp_path, "--lease-seconds=3") as replica:
+    with serving(cluster, tmp_path, "--lease-seconds=3") as replica:
         replica.wait_until_leading(replica.health_port)
         yield replica
 
@@ -118,7 +126,7 @@ def wait_until_told(client: KubeClient, policy: str, reason: str) -> None:
     def told() -> bool:
         return reason in told_reasons(client, policy, namespace="default")
 
-    eventually(f"an event of {policy} tells {reason}", told, seconds=15)
+    eventually(f"an event of {policy} tells {reason}", told, seconds=60)
 
 
 def far_hour() -> int:
@@ -127,7 +135,8 @@ def far_hour() -> int:
 
 
 @pytest.mark.usefixtures("service")
-def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: KubeClient) -> None:
+def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: KubeClient, pools: Pools) -> None:
+    pools("shown")
     nightly_line = f"0 {far_hour()} * * *"
     apply(client, "often", "shown", trigger={"interval": "20s"}, plansKept=2, limits={"podCoolDown": "0s"})
     apply(client, "nightly", "shown", trigger={"cron": nightly_line, "timeZone": "Europe/Berlin"})
@@ -135,7 +144,7 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
     wrong["spec"]["profiles"][0]["plugins"]["balance"]["enabled"] = ["LowNodeUtilization"]
     client.create(DESCHEDULER_POLICIES, wrong)
 
-    eventually("the interval has run", lambda: read_policy(client, "often").status.last_verdict, seconds=30)
+    eventually("the interval has run", lambda: read_policy(client, "often").status.last_verdict, seconds=120)
     often = read_policy(client, "often")
     assert (often.status.last_verdict, often.status.last_plan) == (
         "Planned",
@@ -154,13 +163,13 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
         "nodes that the policy is not about are left alone"
     )
 
-    eventually("the other is seen", lambda: read_policy(client, "nightly").condition(SCHEDULED), seconds=15)
+    eventually("the other is seen", lambda: read_policy(client, "nightly").condition(SCHEDULED), seconds=60)
     nightly = read_policy(client, "nightly")
     assert condition_of(nightly, SCHEDULED)["message"] == f"cron {nightly_line} in Europe/Berlin"
     assert nightly.status.next_run_time is not None
     assert (nightly.status.last_run_time, plans_of(client, "nightly")) == (None, ())
 
-    eventually("the bad one is told", lambda: read_policy(client, "wrong").condition(VALID), seconds=15)
+    eventually("the bad one is told", lambda: read_policy(client, "wrong").condition(VALID), seconds=60)
     told = condition_of(read_policy(client, "wrong"), VALID)
     assert (told["status"], told["reason"]) == ("False", "InvalidField")
     assert "spec.profiles[0].plugins.balance.enabled[0] is 'LowNodeUtilization'" in told["message"]
@@ -168,32 +177,33 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
 
     mended = build_policy("wrong", "shown", trigger={"interval": "1h"})["spec"]
     client.merge_patch(DESCHEDULER_POLICIES, "wrong", {"spec": mended})
-    eventually("mended, it runs at once", lambda: read_policy(client, "wrong").status.last_verdict, seconds=30)
+    eventually("mended, it runs at once", lambda: read_policy(client, "wrong").status.last_verdict, seconds=120)
     mended_is_told = lambda: condition_of(read_policy(client, "wrong"), VALID)["status"] == "True"  # noqa: E731
-    eventually("it is told", mended_is_told, seconds=15)
+    eventually("it is told", mended_is_told, seconds=60)
 
     first = often.status.last_scheduled_time
     eventually("it runs again", lambda: read_policy(client, "often").status.last_scheduled_time != first, seconds=60)
     client.merge_patch(DESCHEDULER_POLICIES, "often", {"spec": {"suspend": True}})
-    eventually("no more runs are due", lambda: read_policy(client, "often").status.next_run_time is None, seconds=15)
+    eventually("no more runs are due", lambda: read_policy(client, "often").status.next_run_time is None, seconds=60)
     asked = [ask(client, "often") for _ in range(2)]
     for name in asked:
-        reaches(client, name, PlanPhase.PROPOSED, seconds=30)
+        reaches(client, name, PlanPhase.PROPOSED, seconds=120)
     kept = set(asked)
-    eventually("older plans go", lambda: {p.metadata.name for p in plans_of(client, "often")} == kept, seconds=20)
+    eventually("older plans go", lambda: {p.metadata.name for p in plans_of(client, "often")} == kept, seconds=80)
 
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("service")
-def test_what_was_missed_is_made_up_for_once(client: KubeClient) -> None:
+def test_what_was_missed_is_made_up_for_once(client: KubeClient, pools: Pools) -> None:
+    pools("shown")
     hour = far_hour()
     apply(client, "missed", "shown", trigger={"cron": f"0 {hour} * * *"})
-    eventually("it is seen", lambda: read_policy(client, "missed").condition(SCHEDULED), seconds=15)
-    eventually("it has run", lambda: has_run_since_it_was_antedated(client, "missed"), seconds=30, pause_seconds=0.5)
+    eventually("it is seen", lambda: read_policy(client, "missed").condition(SCHEDULED), seconds=60)
+    eventually("it has run", lambda: has_run_since_it_was_antedated(client, "missed"), seconds=120, pause_seconds=0.5)
     status = read_policy(client, "missed").status
     assert status.last_scheduled_time is not None
     assert status.last_scheduled_time.endswith(f"T{hour:02}:00:00Z")
-    eventually("the next is ahead", lambda: is_ahead(client, "missed"), seconds=15)
+    eventually("the next is ahead", lambda: is_ahead(client, "missed"), seconds=60)
     assert len(plans_of(client, "missed")) == 1
 
 
@@ -213,16 +223,16 @@ def is_ahead(client: KubeClient, policy: str) -> bool:
 
 
 @pytest.mark.usefixtures("service")
-def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(client: KubeClient) -> None:
-    pool = Pool(client, "approve")
+def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(client: KubeClient, pools: Pools) -> None:
+    pool = pools("approve")
     apply(client, "careful", "approve", mode="Approve")
     apply(client, "hasty", "approve", mode="Approve", approval={"timeout": "2s"})
     name = ask(client, "careful")
-    plan = reaches(client, name, PlanPhase.PROPOSED, seconds=30)
+    plan = reaches(client, name, PlanPhase.PROPOSED, seconds=120)
     assert len(plan.spec.moves) == len(pool.movers())
     assert plan.spec.requested_by == "ada"
 
-    forgotten = reaches(client, ask(client, "hasty"), PlanPhase.ABORTED, seconds=30)
+    forgotten = reaches(client, ask(client, "hasty"), PlanPhase.ABORTED, seconds=120)
     assert forgotten.status.message == "aborted: it was not approved in time"
     assert not pool.is_emptied()
 
@@ -231,14 +241,14 @@ def test_a_plan_is_carried_out_once_it_is_approved_and_others_run_meanwhile(clie
     assert landed(done) == len(done.spec.moves)
     pool.require_rest()
     assert pool.is_emptied()
-    eventually("it is told", lambda: read_policy(client, "careful").status.last_verdict == "CarriedOut", seconds=15)
+    eventually("it is told", lambda: read_policy(client, "careful").status.last_verdict == "CarriedOut", seconds=60)
     wait_until_told(client, "careful", "RunEnded")
 
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("service")
-def test_a_plan_that_is_aborted_in_the_middle_comes_to_a_safe_end(client: KubeClient) -> None:
-    pool = Pool(client, "abort")
+def test_a_plan_that_is_aborted_in_the_middle_comes_to_a_safe_end(client: KubeClient, pools: Pools) -> None:
+    pool = pools("abort")
     apply(client, "auto", "abort", mode="Auto", limits=ONE_BY_ONE)
     name = ask(client, "auto")
     eventually("the first pod has landed", some_landed(client, name), seconds=60, pause_seconds=0.02)
@@ -246,43 +256,42 @@ def test_a_plan_that_is_aborted_in_the_middle_comes_to_a_safe_end(client: KubeCl
     done = reaches(client, name, PlanPhase.ABORTED)
     pool.require_rest()
     assert not [move for move in done.status.moves if not move.state.terminal]
-    eventually("the policy tells it", lambda: read_policy(client, "auto").status.last_verdict, seconds=15)
+    eventually("the policy tells it", lambda: read_policy(client, "auto").status.last_verdict, seconds=60)
 
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("service")
-def test_a_plan_that_is_deleted_in_the_middle_leaves_nothing_behind(client: KubeClient) -> None:
-    pool = Pool(client, "delete")
+def test_a_plan_that_is_deleted_in_the_middle_leaves_nothing_behind(client: KubeClient, pools: Pools) -> None:
+    pool = pools("delete")
     apply(client, "auto", "delete", mode="Auto", limits=ONE_BY_ONE)
     name = ask(client, "auto")
     eventually("the first pod has landed", some_landed(client, name), seconds=60, pause_seconds=0.02)
     client.delete(MIGRATION_PLANS, name)
     pool.require_rest()
-    eventually("the policy tells it", lambda: read_policy(client, "auto").status.last_verdict, seconds=30)
+    eventually("the policy tells it", lambda: read_policy(client, "auto").status.last_verdict, seconds=120)
 
 
 @pytest.mark.usefixtures("service")
 def test_a_request_that_comes_to_nothing_says_so(client: KubeClient) -> None:
     apply(client, "auto", "nowhere", mode="Auto")
-    done = reaches(client, ask(client, "auto"), PlanPhase.SUCCEEDED, seconds=30)
+    done = reaches(client, ask(client, "auto"), PlanPhase.SUCCEEDED, seconds=120)
     assert (done.spec.moves, done.spec.predicted is not None) == ((), True)
     assert done.status.message
     name = ask(client, "auto")
     client.delete(DESCHEDULER_POLICIES, "auto")
-    reaches(client, name, PlanPhase.SUCCEEDED, PlanPhase.ABORTED, seconds=30)
+    reaches(client, name, PlanPhase.SUCCEEDED, PlanPhase.ABORTED, seconds=120)
 
 
 @pytest.mark.deep
 def test_the_other_replica_adopts_what_a_killed_leader_was_at(
-    ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path
+    cluster: Sandbox, client: KubeClient, pools: Pools, tmp_path: Path
 ) -> None:
-    sandbox, _ = ground
-    pool = Pool(client, "crash")
+    pool = pools("crash")
     apply(client, "auto", "crash", mode="Auto", trigger={"interval": "1h"})
-    with serving(sandbox, tmp_path) as first:
+    with serving(cluster, tmp_path) as first:
         first.wait_until_leading(first.health_port)
-        with serving(sandbox, tmp_path) as second:
-            eventually("it has begun", lambda: plans_of(client, "auto"), seconds=30)
+        with serving(cluster, tmp_path) as second:
+            eventually("it has begun", lambda: plans_of(client, "auto"), seconds=120)
             (plan,) = plans_of(client, "auto")
             name = plan.metadata.name
             eventually("the first pod has landed", some_landed(client, name), seconds=60, pause_seconds=0.02)
@@ -293,7 +302,7 @@ def test_the_other_replica_adopts_what_a_killed_leader_was_at(
             assert landed(done) == len(done.spec.moves)
             pool.require_rest()
             assert pool.is_emptied()
-            eventually("it is noted", lambda: read_policy(client, "auto").status.last_scheduled_time, seconds=30)
+            eventually("it is noted", lambda: read_policy(client, "auto").status.last_scheduled_time, seconds=120)
             second.require_running()
             assert len(plans_of(client, "auto")) == 1, "the run is not made twice"
 
@@ -332,7 +341,7 @@ def hand_made(name: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - field
 
 @pytest.mark.deep
 def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_whose_nodes_rest(
-    ground: tuple[Sandbox, KubeClient], client: KubeClient, tmp_path: Path
+    cluster: Sandbox, client: KubeClient, pools: Pools, tmp_path: Path
 ) -> None:
     long_name, far = 64 * "x", "9999-12-31T23:59:59-23:59"
     shape = {"name": "cpu=1", "requests": {"cpu": "1"}}
@@ -342,6 +351,7 @@ def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_w
         hand_made("a-late", approveBefore=far, moves=[{**astray, "namespace": "beside"}]),
         hand_made("a-stray", moves=[astray], rooms=[{**shape, "namespace": "a/b", "slots": [{"node": "../x"}]}]),
     ]
+    pools("beside")
     apply(client, "beside", "beside", limits={"maxMovesPerController": 5, "podCoolDown": "0s", "nodeCoolDown": "1h"})
     name = MIGRATION_PLANS.plural + "." + MIGRATION_PLANS.group
     checked = client.get(CRDS, name)["spec"]["versions"]
@@ -351,7 +361,7 @@ def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_w
     client.merge_patch(CRDS, name, {"spec": {"versions": checked}})
     body = hand_made("y" * 64)
     eventually("the CRD checks again", lambda: not is_created(client, body, dry_run=True), seconds=60)
-    with serving(ground[0], tmp_path, "--lease-seconds=3") as replica:
+    with serving(cluster, tmp_path, "--lease-seconds=3") as replica:
         replica.wait_until_leading(replica.health_port)
         good = ask(client, "beside", RunMode.AUTO)
         reaches(client, good, PlanPhase.SUCCEEDED, seconds=120)
@@ -363,9 +373,9 @@ def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_w
     over = {"metadata": {"annotations": {COOLING_UNTIL_ANNOTATION: "2020-01-01T00:00:00Z"}}}
     for node in used:
         client.merge_patch(NODES, node, over)
-    with serving(ground[0], tmp_path, "--lease-seconds=3"):  # sweeps at its start, and then every half a minute
+    with serving(cluster, tmp_path, "--lease-seconds=3"):  # sweeps at its start, and then every half a minute
         eventually("nodes that have rested say so", lambda: not cooling(client), seconds=120)
     stray = read_plan(client, "a-stray").status
     assert [(move.state, move.reason) for move in stray.moves] == [(MoveState.SKIPPED, MoveReason.INVALID_NAME)]
     assert [room.state for room in stray.rooms] == [RoomState.FAILED]
-    assert Pool(client, "beside").is_emptied()
+    assert pools("beside").is_emptied()

@@ -1,8 +1,6 @@
 """The HTTP interface of real services: real tokens, real rights, real plans, two replicas, and whatever is asked."""
 
 import json
-import os
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -367,37 +365,6 @@ def test_a_run_that_is_asked_for_is_carried_to_its_end_by_a_service_of_policies(
     assert ended in {"Proposed", "Succeeded"}
     shown = interface.ask("GET", "/v1/policies").json()["items"]
     assert POLICY in [one["name"] for one in shown]
-
-
-# --- whatever is asked ------------------------------------------------------------------------------------------------
-
-
-def fuzz(interface: Interface, folder: Path, *, seconds: int) -> "subprocess.CompletedProcess[str]":
-    """Let schemathesis ask whatever comes to its mind for so long."""
-    command = [
-        *(script("schemathesis"), "run", f"{interface.urls[0]}/openapi.json"),
-        *("--tls-verify", str(interface.authority)),
-        *("--header", f"Authorization: Bearer {interface.tokens['runner']}"),
-        *("--checks", "all", "--phases", "examples,coverage,fuzzing", "--max-examples", "3"),
-        *("--seed", "6", "--rate-limit", "18/s", "--max-time", str(seconds), "--warnings", "off"),
-        *("--generation-database", "none"),
-    ]
-    plain = {name: value for name, value in os.environ.items() if "PROXY" not in name.upper()}
-    limit = seconds + 120
-    return subprocess.run(command, cwd=folder, env=plain, capture_output=True, text=True, timeout=limit, check=False)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(600)
-def test_a_fuzzer_finds_nothing(interface: Interface, tmp_path: Path) -> None:
-    make_plan(interface.client, "rest-over")
-    write_status(interface.client, "rest-over", PlanPhase.SUCCEEDED, "Landed")
-    found = fuzz(interface, tmp_path, seconds=40)
-    if found.returncode == 0 and EVERY_OPERATION not in found.stdout:  # a slow machine has not come to all of them
-        found = fuzz(interface, tmp_path, seconds=200)
-    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-1000:]
-    assert EVERY_OPERATION in found.stdout
-    assert [one.exit_code for one in interface.replicas] == [None, None]
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("serving_operator")]
 
-ROOMS: Final = int(os.environ.get("BERTH_TEST_ROOMS", "8"))
-HUNGRY_PER_ROOM: Final = 3
+ROOMS: Final = int(os.environ.get("BERTH_TEST_ROOMS", "4"))
+HUNGRY_PER_ROOM: Final = 2
 WHOLE, HALF, MORE_THAN_HALF = "4", "2", "3"
 DEFAULT, SECOND = "default-scheduler", "second-scheduler"
 MOVERS: Final = 4
@@ -225,17 +225,17 @@ def moved_before_all_waited(world: World, process: "subprocess.Popen[bytes]") ->
     return early
 
 
-@pytest.mark.parametrize("scheduler", [DEFAULT, SECOND])
-def test_every_room_goes_to_the_pod_that_it_was_made_for(world: WorldMaker, scheduler: str) -> None:
+def test_every_room_goes_to_the_pod_that_it_was_made_for(world: WorldMaker) -> None:
     here = world(ROOMS)
-    here.starve(scheduler, ROOMS)
+    for scheduler in (DEFAULT, SECOND):
+        here.starve(scheduler, ROOMS)
     names = here.wait_in_vain(ROOMS)
 
     began = time.monotonic()
     with here.making_room(*here.named(names)) as process:
         early = moved_before_all_waited(here, process)
     took = time.monotonic() - began
-    print(f"{ROOMS} rooms, hungry pods on {scheduler}: {took:.1f} s; {here.plan.status.message}")  # noqa: T201
+    print(f"{ROOMS} rooms, hungry pods on both schedulers: {took:.1f} s; {here.plan.status.message}")  # noqa: T201
 
     assert process.returncode == 0
     assert not early
@@ -256,22 +256,13 @@ def in_state(world: World, *states: RoomState) -> bool:
     return plan is not None and any(room.state in states for room in plan.status.rooms)
 
 
-POINTS: Final[dict[str, Callable[[World], bool]]] = {
-    "its rooms wait": lambda world: in_state(world, RoomState.WAITING, RoomState.HELD, RoomState.TAKEN),
-    "a pod was evicted": evicted,
-    "a room is held": lambda world: in_state(world, RoomState.HELD, RoomState.TAKEN),
-}
-"""Each is reached also where a look comes too late to see it last: a room is held for a moment only."""
-
-
 @pytest.mark.deep
-@pytest.mark.parametrize("reached", POINTS.values(), ids=POINTS)
-def test_a_killed_descheduler_is_taken_over_from_when(world: WorldMaker, reached: Callable[[World], bool]) -> None:
+def test_a_killed_descheduler_is_taken_over_from_when_a_pod_was_evicted(world: WorldMaker) -> None:
     here = world(2)
     here.starve(DEFAULT, 1)
     names = here.wait_in_vain(2)
     with here.making_room(*here.named(names), "--lease-seconds=5") as process:
-        eventually("the run came so far", lambda: reached(here), seconds=120, pause_seconds=0.02)
+        eventually("the run came so far", lambda: evicted(here), seconds=120, pause_seconds=0.02)
         process.kill()
         process.wait(10)
 

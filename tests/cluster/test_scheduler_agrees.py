@@ -53,7 +53,7 @@ NODES_OF_A_CLUSTER = 14
 WORKLOADS = 18
 DENSITIES = (1.0, 0.4)
 """How full of constraints pods are, seed by seed: with fewer each decides more often."""
-SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "8"))
+SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "4"))
 """How many clusters are compared; some 480 pairs and six seconds each."""
 RESTRICTED_POD = {"securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}}
 RESTRICTED_CONTAINER = {"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}

@@ -83,6 +83,11 @@ class Pool:
         wanted -= HIGH
         eventually(f"{self.name}: the filler is gone", lambda: self._are_all_ready(wanted), seconds=60)
 
+    def clear(self) -> None:
+        """Take the workloads away."""
+        for body in self.client.list(DEPLOYMENTS, namespace=self.name).items:
+            self.client.delete(DEPLOYMENTS, body["metadata"]["name"], namespace=self.name, propagation="Background")
+
     def pods(self) -> tuple[Pod, ...]:
         return self.client.list(PODS, namespace=self.name, type=Pod).items
 
