@@ -141,7 +141,7 @@ PAGES = {
     "a plan": lambda: plan_page(small_plan(), OCCASION),
     "a plan that makes room": lambda: plan_page(room_plan(), OCCASION),
     "a plan without a node": lambda: plan_page(plan(Snapshot.empty(), planner_settings()), OCCASION),
-    "a plan of thousands of nodes": lambda: plan_page(large_plan(), OCCASION),
+    "a plan of many nodes": lambda: plan_page(large_plan(500), OCCASION),
     "a run that went well": lambda: run_page(
         finished(small_plan(), LANDED, LANDED, LANDED, freed=("low",)), small_plan(), OCCASION, settings=CycleSettings()
     ),

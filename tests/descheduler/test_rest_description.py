@@ -34,7 +34,6 @@ PATHS = (
     "GET /v1/fragmentation",
     "GET /v1/policies",
 )
-EXAMPLES = 40
 PAGE = ROOT / "descheduler" / "docs" / "rest.md"
 
 
@@ -49,16 +48,19 @@ def described() -> Iterator[BaseSchema]:
     application.end_streams()
 
 
+@pytest.mark.parametrize("examples", [15, pytest.param(100, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
 @pytest.mark.parametrize("asked", PATHS)
-def test_whatever_is_asked_is_answered_as_described(described: BaseSchema, asked: str, mode: GenerationMode) -> None:
+def test_whatever_is_asked_is_answered_as_described(
+    described: BaseSchema, asked: str, mode: GenerationMode, examples: int
+) -> None:
     method, path = asked.split(" ")
     operation = described[path][method.lower()]
     cases = operation.as_strategy(generation_mode=mode)
 
     @seed(6)
     @settings(
-        max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=examples, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=cases)
