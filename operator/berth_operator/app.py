@@ -5,7 +5,7 @@ It owns none of the parts.
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from berth_kube.resources import LEASES, PRIORITY_CLASSES, RESERVATIONS
 from berth_kube.retries import await_rights
 from berth_operator import telemetry
 from berth_operator.cache.cache import Cache
+from berth_operator.cache.informers import hear_reservation
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.controller import Engine
 from berth_operator.executor.webhook_registration import WebhookScope
@@ -101,12 +102,16 @@ class Program:
             why_not_ready=self._why_not_ready,
             leading=lambda: self._engine.leading,
         )
-        self._renewal: asyncio.Task[None] | None = None
+        self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
+        self._stopping = threading.Event()
+        self.has_started = False
         self.failure: BerthError | None = None
         """Why the start failed, for whoever ends the process."""
 
     async def start(self) -> None:
-        """Start everything, in this order: health port, certificate, webhook, picture of the cluster, workers."""
+        """Start everything, once, in this order: health port, certificate, webhook, picture of the cluster, workers."""
+        if self.has_started:
+            return
         try:
             await self._start_parts()
         except BerthError as error:
@@ -120,7 +125,8 @@ class Program:
         self._webhook_loop.start()
         await self._webhook_loop.run(self._webhook.start())
         await asyncio.to_thread(self._engine.start)
-        self._renewal = asyncio.create_task(self._renew_certificates())
+        self._renewal.start()
+        self.has_started = True
         _LOG.info(
             telemetry.STARTED,
             **{
@@ -134,6 +140,18 @@ class Program:
 
     def _list_priorities(self) -> None:
         self._client.list(PRIORITY_CLASSES)
+
+    def hear_reservation(self, event_type: str | None, body: Mapping[str, Any]) -> None:
+        """Take in a version of a Reservation, or that it is gone; what has to be done about it is queued."""
+        hear_reservation(self._cache, event_type, body)
+
+    def begin_reservation(self, uid: str) -> None:
+        """Forget that reconciles of a Reservation failed: it is new to this process, or asks for something else."""
+        self._engine.forget_failures(uid)
+
+    def note_listed(self) -> None:
+        """Take note that kopf has listed all Reservations and hears of changes from now on."""
+        self._engine.note_listed()
 
     def _hear_let_go(self, pod: Pod) -> None:
         self._engine.hear_let_go(pod)
@@ -159,8 +177,7 @@ class Program:
 
     async def stop(self) -> None:
         """Stop everything."""
-        if self._renewal is not None:
-            self._renewal.cancel()
+        self._stopping.set()
         await asyncio.to_thread(self._engine.stop)
         if self._webhook_loop.is_alive:
             await self._webhook_loop.run(self._webhook.stop())
@@ -169,12 +186,11 @@ class Program:
         self._client.close()
         _LOG.info(telemetry.STOPPED)
 
-    async def _renew_certificates(self) -> None:
+    def _renew_certificates(self) -> None:
         """Look at the shared certificate regularly; use and register what is new."""
-        while True:
-            await asyncio.sleep(self._keeper.check_seconds)
+        while not self._stopping.wait(self._keeper.check_seconds):
             try:
-                changed = await asyncio.to_thread(self._keeper.refresh, self._clock.now())
+                changed = self._keeper.refresh(self._clock.now())
             except Exception:  # noqa: BLE001 - logged; the certificate that is there still serves
                 _LOG.exception(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "renew certificate"})
                 continue

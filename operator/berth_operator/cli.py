@@ -19,7 +19,8 @@ from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.retries import RetryPolicy
 from berth_kube.transport import ConfigurationSource, find_source
 from berth_operator.app import Program
-from berth_operator.handlers import declare
+from berth_operator.handlers import declare_process, declare_reservations
+from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
 from berth_operator.quota.limits import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
 from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
 from berth_service.logs import configure_logs
@@ -242,12 +243,16 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     """Run until a signal or a fatal error ends kopf; raises the BerthError that kept it from starting."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
-    registry = kopf.OperatorRegistry()
     program = Program(client, settings, SystemClock())
-    stop_flag = asyncio.Event()
-    declare(registry, program, lambda: connection_info(source), stop_flag)
+    stream = ReservationStream(program.note_listed)
+    connection = Connection(lambda: connection_info(source), stream)
+
+    def declare(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event) -> None:
+        declare_process(registry, program, connection, stream, stop_flag)
+        declare_reservations(registry, program)
+
     try:
-        kopf.run(registry=registry, clusterwide=True, standalone=True, stop_flag=stop_flag)
+        asyncio.run(run_kopf(program, stream, declare))
     except Exception:
         if program.failure is None:
             raise

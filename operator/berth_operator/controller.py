@@ -104,6 +104,7 @@ _MOST_DOUBLINGS: Final = 10
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _LEASE_TRY_SECONDS: Final = 1.0
+_LIST_TRY_SECONDS: Final = 1.0
 _LATER_SECONDS: Final = 1.0
 """When to look again at what had to wait: a proof, a hand-over."""
 _LONGEST_GATED_WAIT_SECONDS: Final = 60.0
@@ -154,6 +155,8 @@ class Engine:
         self._freed: set[str] = set()
         """Uids of Reservations whose time is up and whose places were released, but whose status does not say so."""
         self._dropped = threading.Event()
+        self._hears_reservations = threading.Event()
+        self._listed_anew = threading.Event()
         self._led = False
         self._lease = self._build_lease()
         self._attended = AttendedTime(clock, lambda: self.leading)
@@ -198,6 +201,7 @@ class Engine:
     def start(self) -> None:
         """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
         self._lease.look()
+        self._list_reservations()
         for name, follow in self._watches.by_name().items():
             self._spawn(name, follow, self._watchers)
         self._watches.wait_for_lists(_SYNC_SECONDS)
@@ -213,6 +217,27 @@ class Engine:
         self._spawn("announcer", lambda: self._announcer.run(self._retired), self._actors)
         self._spawn("template refusals", lambda: self._refusals.run(self._retired), self._actors)
         self._started.set()
+
+    def _list_reservations(self) -> None:
+        """Take in all Reservations before kopf lists them, so that an operator without the right to them ends."""
+        deadline = time.monotonic() + _SYNC_SECONDS
+        while True:
+            try:
+                list_reservations(self._client, self._cache)
+            except RetryableError:
+                if time.monotonic() > deadline or self._stop.wait(_LIST_TRY_SECONDS):
+                    raise
+            else:
+                return
+
+    def note_listed(self) -> None:
+        """Take note that kopf has listed all Reservations; what was deleted before it did, it tells nobody."""
+        self._hears_reservations.set()
+        self._listed_anew.set()
+
+    def forget_failures(self, uid: str) -> None:
+        """Have the next failure of a Reservation tried again as soon as the first one."""
+        self._failures.pop(Key(KeyKind.RESERVATION, uid), None)
 
     def hear_let_go(self, pod: Pod) -> None:
         """Take note of a pod that the webhook let go although a Reservation may be for it."""
@@ -261,8 +286,16 @@ class Engine:
         ended = self._ended_threads()
         if ended:
             return f"what is to go on has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
-        if not self._started.is_set():
-            return f"the picture of the cluster is not complete: {', '.join(self._watches.missing())}"
+        missing = (
+            self._watches.missing()
+            if self._hears_reservations.is_set()
+            else (
+                "Reservations",
+                *self._watches.missing(),
+            )
+        )
+        if not self._started.is_set() or missing:
+            return f"the picture of the cluster is not complete: {', '.join(missing)}"
         return ""
 
     def _ended_threads(self) -> tuple[str, ...]:
@@ -298,6 +331,9 @@ class Engine:
             self._attended.seconds()
             if clock_watch.was_set():
                 self._dropped.set()
+            if self._listed_anew.is_set():
+                self._listed_anew.clear()
+                self._look_again()
             if not self._lease.held():
                 self._cache.begin_anew()
                 last_sweep = -math.inf

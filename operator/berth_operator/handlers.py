@@ -1,46 +1,34 @@
-"""Owns the declarations by which kopf calls the operator; their bodies are elsewhere.
+"""A kopf operator owns the life of each Reservation: its versions, its beginning, its changes and its end.
 
-kopf runs the process: its start, its credentials, its end. It is given no objects to watch (`picture.watches`)
-and writes nothing: no finalizer, no annotation, no status, no event.
+The handlers are declarations. What they call keeps the picture of the cluster, from which `decisions` derives the
+status, the places and the moment of expiry, and `engine` carries that out. kopf writes nothing to a Reservation.
 """
 
 import asyncio
-import itertools
 import signal
-from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import kopf
 
 from berth_core.errors import BerthError
+from berth_kube.resources import RESERVATIONS
 from berth_operator.app import Program
+from berth_operator.kopf_runtime import Connection, ReservationStream, configure
 
-_FIRST_WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0)
-_LATER_WAITS_SECONDS: Final = 5.0
-
-
-class EndlessWaits(Iterable[float]):
-    """How long kopf waits between its tries: for ever, as its own list would end and the process with it."""
-
-    def __iter__(self) -> Iterator[float]:
-        return itertools.chain(_FIRST_WAITS_SECONDS, itertools.repeat(_LATER_WAITS_SECONDS))
+RESERVATION: Final = (RESERVATIONS.group, RESERVATIONS.version, RESERVATIONS.plural)
 
 
-def configure(settings: kopf.OperatorSettings) -> None:
-    """Have kopf write nothing, and wait for an API server that is away or does not answer."""
-    settings.posting.enabled = False
-    settings.scanning.disabled = True
-    settings.networking.error_backoffs = EndlessWaits()
-    settings.networking.request_timeout = 30
-
-
-def declare(
+def declare_process(
     registry: kopf.OperatorRegistry,
     program: Program,
-    login: Callable[[], kopf.ConnectionInfo],
+    connection: Connection,
+    stream: ReservationStream,
     stop_flag: asyncio.Event,
 ) -> None:
-    """Register the handlers of a program; it sets the flag, at which kopf ends, once it has wound down."""
+    """Register how kopf starts the program and reaches the API server.
+
+    There is no `on.cleanup`: kopf also runs it when only its watch has failed and is begun anew.
+    """
 
     @kopf.on.startup(id="start", registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
@@ -49,15 +37,30 @@ def declare(
             await program.start()
         except BerthError as error:
             raise kopf.PermanentError(str(error)) from error
+        stream.expect_requests()
         hear_signal(program, stop_flag)
 
-    @kopf.on.cleanup(id="stop", registry=registry)
-    async def stop(**_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
-        await program.stop()
-
     @kopf.on.login(id="login", registry=registry)
-    def log_in(**_: Any) -> kopf.ConnectionInfo:  # noqa: ANN401 - kopf's keyword arguments
-        return login()
+    async def log_in(**_: Any) -> kopf.AiohttpSession:  # noqa: ANN401 - kopf's keyword arguments
+        return await connection.log_in()
+
+
+def declare_reservations(registry: kopf.OperatorRegistry, program: Program) -> None:
+    """Register what happens to a Reservation.
+
+    Its end comes with `on.event`: kopf calls `on.delete` only for objects that carry its finalizer, and with that none
+    could be deleted while the operator is down. The same holds for timers, so expiry is a delayed key of the queue.
+    """
+
+    @kopf.on.event(*RESERVATION, id="hear", registry=registry)
+    async def hear(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        program.hear_reservation(event["type"], event["object"])
+
+    @kopf.on.resume(*RESERVATION, id="resume", errors=kopf.ErrorsMode.IGNORED, registry=registry)
+    @kopf.on.create(*RESERVATION, id="create", errors=kopf.ErrorsMode.IGNORED, registry=registry)
+    @kopf.on.update(*RESERVATION, id="update", field="spec", errors=kopf.ErrorsMode.IGNORED, registry=registry)
+    async def begin(uid: str, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        program.begin_reservation(uid)
 
 
 def hear_signal(program: Program, stop_flag: asyncio.Event) -> None:

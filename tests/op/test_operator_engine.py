@@ -126,7 +126,7 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
         engine.start()
     soon(
         "every watch has ended",
-        lambda: "what is to go on has ended: Reservations, placeholders, owners" in engine.why_not_serving(),
+        lambda: "what is to go on has ended: placeholders, owners, nodes" in engine.why_not_serving(),
     )
     assert not engine.healthy
     assert "no right to watch" in engine.why_not_serving()
@@ -147,6 +147,41 @@ def test_a_replica_that_acts_no_more_believes_what_the_next_leader_writes() -> N
     assert believed is not None
     assert believed.status == held.status
     engine.stop()
+
+
+@pytest.mark.parametrize("passes_by_itself", [True, False])
+def test_the_first_list_of_reservations_is_tried_again_only_if_its_error_passes(*, passes_by_itself: bool) -> None:
+    api = FakeApi()
+    kind = ServerError if passes_by_itself else ForbiddenError
+    api.faults = {"list reservations ": error(kind, "not now")}
+    engine, _, _ = build_engine(api)
+    engine._stop.wait = lambda _seconds: api.faults.clear() or False  # type: ignore[method-assign,assignment,func-returns-value]
+    if passes_by_itself:
+        engine._list_reservations()
+        assert api.calls.count("list reservations ") == 2
+    else:
+        with pytest.raises(ForbiddenError, match="not now"):
+            engine._list_reservations()
+
+
+def test_a_replica_compares_what_it_knows_whenever_kopf_has_listed_whether_it_leads_or_not() -> None:
+    api = FakeApi()
+    engine, cache, _ = build_engine(api)
+    engine._lease.acquire = lambda **_: False  # type: ignore[method-assign]
+    engine._spawn("leader", engine._lead, engine._actors)
+    cache.put_reservation(place())
+    assert "Reservations" in engine.why_not_serving()
+    engine.note_listed()
+    soon("the one that is gone is forgotten", lambda: cache.reservation(PLACE_UID) is None)
+    assert "Reservations" not in engine.why_not_serving()
+    engine.stop()
+
+
+def test_a_beginning_or_a_changed_spec_is_tried_without_the_waits_of_earlier_failures() -> None:
+    engine, _, _ = build_engine(FakeApi())
+    engine._failures = {PLACE_KEY: 7, Key(KeyKind.RESERVATION, "another"): 3}
+    engine.forget_failures(PLACE_UID)
+    assert engine._failures == {Key(KeyKind.RESERVATION, "another"): 3}
 
 
 def test_the_start_waits_for_the_rights_that_an_api_server_has_not_read_yet() -> None:

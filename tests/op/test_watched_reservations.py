@@ -1,30 +1,15 @@
-"""What the watch of Reservations tells is taken in, and a version that is known already is not read again."""
+"""What kopf hears of Reservations is taken in, and a version that is known already is not read again."""
 
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from berth_core.reservations import API_VERSION, KIND, Reservation
-from berth_kube.client import KubeClient
-from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.informers import Watches
+from berth_operator.cache.informers import hear_reservation
 from berth_operator.cache.reservations import read_reservation
 from builders import as_api
-from fake_api import FakeApi
 from handover_builders import PLACE_UID, place
-
-
-class Told(FakeApi):
-    """An API server that tells what it is given, then nothing."""
-
-    def watch(self, *_: Any, **__: Any) -> Iterator[WatchItem[Any]]:  # noqa: ANN401 - takes what the client takes
-        yield from self.told
-
-    told: tuple[WatchItem[Any], ...] = ()
 
 
 def version(number: str, **rest: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a Reservation
@@ -32,14 +17,11 @@ def version(number: str, **rest: Any) -> dict[str, Any]:  # noqa: ANN401 - field
     return body | {"metadata": body["metadata"] | {"resourceVersion": number}}
 
 
-def follow(*told: WatchItem[Any]) -> tuple[Cache, Watches]:
-    api = Told()
-    api.told = told
-    client: KubeClient = api.as_client()
+def hear(*events: tuple[str | None, dict[str, Any]]) -> Cache:
     cache = Cache(lambda _key: None)
-    followed = Watches(client, cache, ClusterRules(), "berth-system", threading.Event())
-    followed.by_name()["Reservations"]()
-    return cache, followed
+    for event_type, body in events:
+        hear_reservation(cache, event_type, body)
+    return cache
 
 
 def known(cache: Cache) -> Reservation:
@@ -48,24 +30,25 @@ def known(cache: Cache) -> Reservation:
     return found
 
 
-def test_a_list_is_taken_in_and_counts_as_complete() -> None:
-    cache, followed = follow(Listed((version("5"),), "7"), Bookmark("8"))
-    assert known(cache).metadata.resource_version == "5"
-    assert "Reservations" not in followed.missing()
+def test_what_is_listed_added_and_modified_is_taken_in_and_the_end_too() -> None:
+    assert known(hear((None, version("5")))).metadata.resource_version == "5"
+    assert known(hear(("ADDED", version("5")))).metadata.resource_version == "5"
+    changed = ("MODIFIED", version("9", ttl="5m"))
+    assert known(hear((None, version("5")), changed)).spec.ttl == "5m"
+    assert hear((None, version("5")), changed, ("DELETED", version("10"))).reservation(PLACE_UID) is None
 
 
-def test_changes_are_taken_in_and_the_end_too() -> None:
-    changed = Changed(version("9", ttl="5m"), added=False)
-    assert known(follow(Listed((version("5"),), "7"), changed)[0]).spec.ttl == "5m"
-    cache, _ = follow(Listed((version("5"),), "7"), changed, Removed(version("10")))
-    assert cache.reservation(PLACE_UID) is None
+@pytest.mark.parametrize("late", [None, "ADDED", "MODIFIED"])
+def test_a_version_that_comes_late_is_not_believed(late: str | None) -> None:
+    assert known(hear(("MODIFIED", version("9", ttl="5m")), (late, version("5")))).spec.ttl == "5m"
+    gone = hear((None, version("9")), ("DELETED", version("10")), (late, version("5")))
+    assert gone.reservation(PLACE_UID) is None
 
 
-def test_a_template_that_cannot_be_read_does_not_end_the_watch() -> None:
+def test_a_template_that_cannot_be_read_does_not_end_the_hearing() -> None:
     odd = version("9")
     odd["spec"]["tasks"][0]["template"]["spec"]["containers"] = "many"
-    cache, _ = follow(Listed((), "7"), Changed(odd, added=True))
-    assert known(cache).spec.tasks == ()
+    assert known(hear(("ADDED", odd))).spec.tasks == ()
 
 
 def test_what_is_known_already_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,5 +59,5 @@ def test_what_is_known_already_is_not_read_again(monkeypatch: pytest.MonkeyPatch
         return read_reservation(body)
 
     monkeypatch.setattr("berth_operator.cache.informers.read_reservation", read_and_note)
-    follow(Listed((version("5"),), "7"), Changed(version("5"), added=False), Changed(version("8"), added=False))
+    hear((None, version("5")), ("MODIFIED", version("5")), ("MODIFIED", version("8")))
     assert read == ["5", "8"]

@@ -1,7 +1,7 @@
-"""Owns the watches from which the operator's picture of the cluster is made: Reservations, pods, nodes, rules.
+"""Owns the watches from which the operator's picture of the cluster is made: pods, nodes, rules; and what kopf hears.
 
-It does not own the threads that it runs in. Reservations are not watched through kopf: that took a task and a deep
-look for each version of each, nearly half of all that the operator did while thousands were on their way.
+It does not own the threads that it runs in. Only Reservations come through kopf: it takes a task and a deep look for
+each version of each object, and there are many more versions of pods and nodes.
 """
 
 import threading
@@ -12,7 +12,7 @@ from typing import Any, Final
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.objects import Pod, PriorityClass
 from berth_kube.client import KubeClient
-from berth_kube.resources import LIMIT_RANGES, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
+from berth_kube.resources import LIMIT_RANGES, NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
@@ -21,13 +21,21 @@ from berth_operator.cache.reservations import read_reservation
 from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota
 
-_RESERVATIONS: Final = "Reservations"
 _PLACEHOLDERS: Final = "placeholders"
 _OWNERS: Final = "owners"
 _NODES: Final = "nodes"
 _CLASSES: Final = "priority-classes"
 _QUOTAS: Final = "quotas"
 _RANGES: Final = "limit-ranges"
+
+
+def hear_reservation(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
+    """Take in what kopf hears of a Reservation, unless it is known already: what we write ourselves comes back."""
+    metadata = body["metadata"]
+    if event_type == "DELETED":
+        cache.remove_reservation(metadata["uid"])
+    elif not cache.knows_reservation(metadata["uid"], metadata["resourceVersion"]):
+        cache.put_reservation(read_reservation(body))
 
 
 class Watches:
@@ -46,7 +54,6 @@ class Watches:
     def by_name(self) -> Mapping[str, Callable[[], None]]:
         """Return what follows each collection; each is to run in a thread of its own, which a BerthError ends."""
         return {
-            _RESERVATIONS: self._follow_reservations,
             _PLACEHOLDERS: self._follow_placeholders,
             _OWNERS: self._follow_owners,
             _NODES: self._follow_nodes,
@@ -69,24 +76,6 @@ class Watches:
         """Let whoever waits for the lists go on: something has ended that is not to end."""
         for event in self._listed.values():
             event.set()
-
-    def _follow_reservations(self) -> None:
-        for item in self._client.watch(RESERVATIONS, stop=self._stop):
-            match item:
-                case Listed(bodies, version):
-                    self._cache.replace_reservations(map(read_reservation, bodies), version)
-                    self._listed[_RESERVATIONS].set()
-                case Changed(body):
-                    self._hear(body)
-                case Removed(body):
-                    self._cache.remove_reservation(body["metadata"]["uid"])
-                case Bookmark():
-                    pass
-
-    def _hear(self, body: dict[str, Any]) -> None:
-        """Take in a version of a Reservation, unless it is known already: what we write ourselves comes back."""
-        if not self._cache.knows_reservation(body["metadata"]["uid"], body["metadata"]["resourceVersion"]):
-            self._cache.put_reservation(read_reservation(body))
 
     def _follow_placeholders(self) -> None:
         for item in self._client.watch(

@@ -1,0 +1,231 @@
+"""Measures what it costs that kopf hears Reservations, beside a watch of the API client in one run; prints ratios.
+
+    python tests/benchmarks/kopf_beside_own_watch.py [--reservations 450]
+
+Two processes hear the same Reservations of the same sandbox at the same time and fill a cache each: one with kopf and
+the operator's handlers, one with the client's watch. Meanwhile an operator holds the places and writes the statuses;
+then each Reservation is given a label, which is an event that nobody answers. Printed are processor time for each
+version that was heard, the time from the sending of a write until its version was in the cache, and how much of the
+operator's processor time, and of everything's, the difference is.
+"""
+
+# ruff: noqa: T201 - it prints
+
+import argparse
+import asyncio
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final, cast
+
+import kopf
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from operator_load import (
+    NAMESPACE,
+    add_nodes,
+    build_reservation,
+    in_parallel,
+    make_namespace,
+    percentile,
+    processor_times,
+    wait,
+)
+
+from berth_core.reservations import Reservation, ReservationPhase
+from berth_kube.client import KubeClient, connect
+from berth_kube.resources import RESERVATIONS
+from berth_kube.transport import find_source
+from berth_kube.watching import Bookmark, Changed, Listed, Removed
+from berth_operator.app import Program
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.informers import hear_reservation
+from berth_operator.cli import connection_info
+from berth_operator.handlers import declare_reservations
+from berth_operator.kopf_runtime import configure
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from service_processes import running_operator
+
+WAYS: Final = ("own watch", "kopf")
+SLOTS_PER_NODE: Final = 100
+MILLIS: Final = 1000
+
+
+@dataclass
+class Heard:
+    """What one process has heard: when each version was in its cache, and the processor time since it began."""
+
+    times: dict[str, float] = field(default_factory=dict)
+    cache: Cache = field(default_factory=lambda: Cache(lambda _key: None))
+    cpu_before: float = 0.0
+
+    def hear_reservation(self, event_type: str | None, body: Mapping[str, Any]) -> None:
+        hear_reservation(self.cache, event_type, body)
+        self.times[body["metadata"]["resourceVersion"]] = time.monotonic()
+
+    def begin_reservation(self, uid: str) -> None:
+        """Do nothing: the operator forgets a number here."""
+
+    def answer(self, pipe: Connection) -> None:
+        """Answer what the benchmark asks."""
+        while (question := pipe.recv()) != "end":
+            if question == "begin":
+                self.times.clear()
+                self.cpu_before = time.process_time()
+                pipe.send(None)
+            else:
+                pipe.send((time.process_time() - self.cpu_before, dict(self.times)))
+
+
+def hear_by_kopf(kubeconfig: str, pipe: Connection) -> None:
+    """Hear Reservations with the operator's handlers."""
+    heard, registry, settings = Heard(), kopf.OperatorRegistry(), kopf.OperatorSettings()
+    configure(settings)
+    info = connection_info(find_source(kubeconfig, None))
+    kopf.on.login(id="login", registry=registry)(lambda **_: info)
+    declare_reservations(registry, cast("Program", heard))
+    threading.Thread(target=heard.answer, args=(pipe,), daemon=True).start()
+    asyncio.run(kopf.operator(registry=registry, settings=settings, clusterwide=True, standalone=True))
+
+
+def hear_by_watch(kubeconfig: str, pipe: Connection) -> None:
+    """Hear Reservations with the watch that pods and nodes are heard by."""
+    heard = Heard()
+    threading.Thread(target=heard.answer, args=(pipe,), daemon=True).start()
+    with connect(kubeconfig=kubeconfig) as client:
+        for item in client.watch(RESERVATIONS, stop=threading.Event()):
+            match item:
+                case Listed(bodies):
+                    for body in bodies:
+                        heard.hear_reservation(None, body)
+                case Changed(body):
+                    heard.hear_reservation("MODIFIED", body)
+                case Removed(body):
+                    heard.hear_reservation("DELETED", body)
+                case Bookmark():
+                    pass
+
+
+@dataclass
+class Listener:
+    """One of the two processes."""
+
+    name: str
+    pipe: Connection
+    process: multiprocessing.process.BaseProcess
+
+    @classmethod
+    def start(cls, name: str, run: Callable[[str, Connection], None], kubeconfig: str) -> "Listener":
+        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=run, args=(kubeconfig, theirs), daemon=True)
+        process.start()
+        return cls(name, ours, process)
+
+    def ask(self, question: str) -> Any:  # noqa: ANN401 - what the question is about
+        self.pipe.send(question)
+        return self.pipe.recv()
+
+
+def write_all(names: list[str], write: Callable[[str], Mapping[str, Any]]) -> dict[str, float]:
+    """Write one version of each Reservation; return by version when its write was sent."""
+    sent: dict[str, float] = {}
+
+    def act(name: str) -> None:
+        began = time.monotonic()
+        sent[write(name)["metadata"]["resourceVersion"]] = began
+
+    in_parallel(act, names)
+    return sent
+
+
+def measure(count: int) -> None:
+    """Run everything and print the tables."""
+    with (
+        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        sandbox.connect() as client,
+        tempfile.TemporaryDirectory() as folder,
+        running_operator(sandbox, Path(folder), "--identity=one") as operator,
+    ):
+        add_nodes(sandbox, -(-count // SLOTS_PER_NODE), "64")
+        make_namespace(client)
+        kubeconfig = str(sandbox.service_account_kubeconfig("berth-operator"))
+        runs = (hear_by_watch, hear_by_kopf)
+        listeners = [Listener.start(name, run, kubeconfig) for name, run in zip(WAYS, runs, strict=True)]
+        warm_up(client, listeners)
+        for one in listeners:
+            one.ask("begin")
+        before = processor_times(sandbox, operator.pid)
+        sent = load(client, [f"place-{number}" for number in range(count)])
+        wait(lambda: all(sent.keys() <= one.ask("report")[1].keys() for one in listeners), seconds=60)
+        time.sleep(1)
+        after = processor_times(sandbox, operator.pid)
+        spent = {name: after[name] - before[name] for name in after if name != "this benchmark"}
+        report({one.name: one.ask("report") for one in listeners}, sent, spent)
+        for one in listeners:
+            one.pipe.send("end")
+            one.process.terminate()
+
+
+def warm_up(client: KubeClient, listeners: list[Listener]) -> None:
+    """Wait until both processes hear."""
+    made = client.create(RESERVATIONS, build_reservation("warm-up", 1), namespace=NAMESPACE)
+    uid_version = made["metadata"]["resourceVersion"]
+    wait(lambda: all(uid_version in one.ask("report")[1] for one in listeners), seconds=60)
+
+
+def load(client: KubeClient, names: list[str]) -> dict[str, float]:
+    """Create Reservations, wait until all are Available, label them; return when each write was sent."""
+    sent = write_all(names, lambda name: client.create(RESERVATIONS, build_reservation(name, 1), namespace=NAMESPACE))
+    wait(lambda: all_available(client, len(names)), seconds=600, pause=1)
+    label = {"metadata": {"labels": {"seen": "true"}}}
+    return sent | write_all(names, lambda name: client.merge_patch(RESERVATIONS, name, label, namespace=NAMESPACE))
+
+
+def all_available(client: KubeClient, count: int) -> bool:
+    found = client.list(RESERVATIONS, namespace=NAMESPACE, type=Reservation).items
+    return sum(one.phase is ReservationPhase.AVAILABLE for one in found) >= count
+
+
+def report(
+    answers: Mapping[str, tuple[float, dict[str, float]]], sent: Mapping[str, float], spent: Mapping[str, float]
+) -> None:
+    """Print each way's figures, the ratios, and what the difference is of the operator's time and of everything's."""
+    print(f"{'':10}{'versions':>10}{'cpu s':>8}{'ms a version':>14}{'p50 ms':>8}{'p90 ms':>8}{'p99 ms':>8}")
+    rows: dict[str, list[float]] = {}
+    for name, (cpu, times) in answers.items():
+        late = sorted((times[version] - began) * MILLIS for version, began in sent.items())
+        rows[name] = [
+            len(times),
+            cpu,
+            cpu * MILLIS / len(times),
+            *(percentile(late, share) for share in (0.5, 0.9, 0.99)),
+        ]
+        print(f"{name:10}{rows[name][0]:10.0f}{cpu:8.2f}{rows[name][2]:14.2f}", end="")
+        print("".join(f"{value:8.1f}" for value in rows[name][3:]))
+    own, by_kopf = (rows[name] for name in WAYS)
+    ratios = [later / first for first, later in zip(own, by_kopf, strict=True)]
+    print(f"{'ratio':10}{ratios[0]:10.2f}{ratios[1]:8.2f}{ratios[2]:14.2f}" + "".join(f"{r:8.2f}" for r in ratios[3:]))
+    more = by_kopf[1] - own[1]
+    with_own = spent["operator"] - more
+    everything = statistics.fsum(spent.values()) - more
+    print(f"kopf adds {more / with_own:.1%} to the operator's {with_own:.1f} s of processor time")
+    print(f"and {more / everything:.1%} to the {everything:.1f} s of the control plane and the operator")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reservations", type=int, default=450)
+    measure(parser.parse_args().reservations)
+
+
+if __name__ == "__main__":
+    main()

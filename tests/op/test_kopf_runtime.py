@@ -1,0 +1,214 @@
+"""kopf writes nothing, outlasts any outage of the API server, and is begun anew where it ends by itself."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import islice, repeat
+from types import SimpleNamespace
+from typing import Any, cast
+
+import kopf
+import pytest
+from yarl import URL
+
+from berth_core.errors import InputError
+from berth_kube.resources import PODS, RESERVATIONS
+from berth_operator import kopf_runtime
+from berth_operator.app import Program
+from berth_operator.kopf_runtime import Connection, NoProgress, ReservationStream, StatusAsMemory, configure, run_kopf
+
+
+def test_kopf_never_gives_up_on_an_api_server_that_is_away() -> None:
+    settings = kopf.OperatorSettings()
+    configure(settings)
+    waits = settings.networking.error_backoffs
+    assert not isinstance(waits, float)
+    for _ in range(2):
+        assert list(islice(waits, 1000))[-1] == 5
+
+
+def test_kopf_writes_nothing() -> None:
+    settings = kopf.OperatorSettings()
+    configure(settings)
+    assert settings.posting.enabled is False
+    assert settings.scanning.disabled is True
+    body, patch = reservation(2, observed=1), kopf.Patch()
+    memory, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
+    memory.store(body=body, patch=patch, essence=memory.build(body=body))
+    progress.store(key=cast("Any", "create"), record=cast("Any", {}), body=body, patch=patch)
+    progress.touch(body=body, patch=patch, value="now")
+    progress.purge(key=cast("Any", "create"), body=body, patch=patch)
+    progress.flush()
+    assert not patch
+
+
+def reservation(generation: int, *, observed: int | None) -> kopf.Body:
+    status = {} if observed is None else {"observedGeneration": observed}
+    return kopf.Body({"metadata": {"uid": "uid-place", "generation": generation}, "spec": {}, "status": status})
+
+
+def test_what_was_handled_last_is_read_from_the_status() -> None:
+    memory = StatusAsMemory()
+    now = memory.build(body=reservation(2, observed=1))
+    assert NoProgress().clear(essence=now) == now
+    assert memory.fetch(body=reservation(2, observed=None)) is None
+    assert memory.fetch(body=reservation(2, observed=1)) != now
+    assert memory.fetch(body=reservation(2, observed=2)) == now
+
+
+# --- the stream of Reservations
+
+LIST = RESERVATIONS.path()
+WATCH = f"{LIST}?watch=true&resourceVersion=7"
+LISTED = {
+    "a list and the watch that follows it": ([(LIST, 200), (WATCH, 200)], 1),
+    "through a server with a path of its own": ([(f"/clusters/one{LIST}", 200), (f"/clusters/one{WATCH}", 200)], 1),
+    "a list alone": ([(LIST, 200)], 0),
+    "a watch that was refused": ([(LIST, 200), (WATCH, 503)], 0),
+    "a watch that was refused first": ([(LIST, 200), (WATCH, 503), (WATCH, 200)], 1),
+    "a list that was refused": ([(LIST, 503), (WATCH, 200)], 0),
+    "a watch that goes on where the last one ended": ([(LIST, 200), (WATCH, 200), (WATCH, 200)], 1),
+    "a second list": ([(LIST, 200), (WATCH, 200), (LIST, 200), (WATCH, 200)], 2),
+    "a list of something else": ([(PODS.path(), 200), (f"{PODS.path()}?watch=true", 200)], 0),
+}
+
+
+@pytest.mark.parametrize(("answers", "want"), LISTED.values(), ids=LISTED.keys())
+def test_how_often_kopf_has_passed_on_a_list(answers: list[tuple[str, int]], want: int) -> None:
+    times: list[int] = []
+    stream = ReservationStream(lambda: times.append(1))
+    asyncio.run(ask(stream, answers))
+    assert len(times) == want
+
+
+async def ask(stream: ReservationStream, answers: list[tuple[str, int]]) -> None:
+    trace = stream.build_trace()
+    for path, status in answers:
+        await send(trace.on_request_start)
+        params = SimpleNamespace(url=URL(f"https://server{path}"), response=SimpleNamespace(status=status))
+        await send(trace.on_request_end, params)
+
+
+async def send(signal: Any, params: object = None) -> None:  # noqa: ANN401 - aiohttp's signals
+    for receive in signal:
+        await receive(None, None, params)
+
+
+def test_kopf_is_idle_while_it_neither_watches_nor_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(kopf_runtime, "time", SimpleNamespace(monotonic=lambda: now))
+    stream = ReservationStream(lambda: None)
+    now += 500
+    assert stream.idle_seconds() == 0, "the program starts first"
+    stream.expect_requests()
+    now += 10
+    assert stream.idle_seconds() == 10
+    trace = stream.build_trace()
+    asyncio.run(send(trace.on_request_start))
+    now += 60
+    assert stream.idle_seconds() == 0, "an answer is waited for"
+    asyncio.run(send(trace.on_request_exception))
+    now += 5
+    assert stream.idle_seconds() == 5
+    asyncio.run(ask(stream, [(LIST, 200), (WATCH, 200)]))
+    now += 500
+    assert stream.idle_seconds() == 0, "it watches"
+
+
+# --- a new start
+
+
+class Started:
+    """A program as kopf's runs see it."""
+
+    def __init__(self, *, has_started: bool = True, failure: InputError | None = None) -> None:
+        self.has_started, self.failure, self.stops = has_started, failure, 0
+
+    async def stop(self) -> None:
+        self.stops += 1
+
+
+Run = Callable[[asyncio.Event], Awaitable[None]]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, program: Started, *runs: Run, idle: float = 0.0) -> int:
+    """Run kopf, whose runs are given, and return how many there were."""
+    left, flags = list(runs), []
+
+    async def operator(*, stop_flag: asyncio.Event, **_: object) -> None:
+        await left.pop(0)(stop_flag)
+
+    monkeypatch.setattr(kopf, "operator", operator)
+    monkeypatch.setattr(kopf_runtime, "EndlessWaits", lambda: repeat(0.0))
+    stream = ReservationStream(lambda: None)
+    monkeypatch.setattr(stream, "idle_seconds", lambda: idle)
+
+    def declare(_registry: kopf.OperatorRegistry, stop_flag: asyncio.Event) -> None:
+        flags.append(stop_flag)
+        if len(flags) == len(runs) and not idle:
+            stop_flag.set()
+
+    asyncio.run(run_kopf(cast("Program", program), stream, declare))
+    assert len({id(flag) for flag in flags}) == 1
+    return len(runs) - len(left)
+
+
+async def fails(_: asyncio.Event) -> None:
+    raise RuntimeError("409 on a watch")
+
+
+async def is_stopped(stop_flag: asyncio.Event) -> None:
+    await stop_flag.wait()
+
+
+async def ends(_: asyncio.Event) -> None:
+    """End as after SIGINT."""
+
+
+def test_kopf_is_begun_anew_until_it_is_asked_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Started()
+    assert run(monkeypatch, program, fails, fails, is_stopped) == 3
+    assert program.stops == 1
+
+
+def test_kopf_is_begun_anew_where_it_has_nothing_to_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Started()
+    assert run(monkeypatch, program, is_stopped, ends, fails, idle=31.0) == 2
+    assert program.stops == 1
+
+
+def test_a_failure_while_stopping_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Started()
+    assert run(monkeypatch, program, fails, fails) == 2
+    assert program.stops == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [Started(has_started=False), Started(failure=InputError("health address", "::", "one to listen on"))],
+    ids=["that crashed", "that says why"],
+)
+def test_a_program_that_could_not_start_is_not_started_again(monkeypatch: pytest.MonkeyPatch, program: Started) -> None:
+    with pytest.raises(RuntimeError, match="409"):
+        run(monkeypatch, program, fails, ends)
+    assert program.stops == 1
+
+
+def test_logins_follow_each_other_with_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def log_in_twice() -> None:
+        connection = Connection(lambda: kopf.ConnectionInfo(server="https://server", token="secret"), stream)
+        for _ in range(2):
+            info = await connection.log_in()
+            assert info.server == "https://server"
+            assert info.aiohttp_session.headers["Authorization"] == "Bearer secret"
+            await info.aiohttp_session.close()
+
+    stream = ReservationStream(lambda: None)
+    monkeypatch.setattr(kopf_runtime, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(kopf_runtime, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
+    asyncio.run(log_in_twice())
+    assert slept == [0.0, 1.0]
