@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 
 import kopf
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from operator_load import (
     NAMESPACE,
@@ -163,13 +163,15 @@ def measure(count: int) -> None:
         warm_up(client, listeners)
         for one in listeners:
             one.ask("begin")
+        names = [f"place-{number}" for number in range(count)]
         before = processor_times(sandbox, operator.pid)
-        sent = load(client, [f"place-{number}" for number in range(count)])
-        wait(lambda: all(sent.keys() <= one.ask("report")[1].keys() for one in listeners), seconds=60)
-        time.sleep(1)
+        sent = create(client, names)
+        lives = {one.name: one.ask("report")[0] for one in listeners}
         after = processor_times(sandbox, operator.pid)
-        spent = {name: after[name] - before[name] for name in after if name != "this benchmark"}
-        report({one.name: one.ask("report") for one in listeners}, sent, spent)
+        sent |= label(client, names)
+        wait(lambda: all(sent.keys() <= one.ask("report")[1].keys() for one in listeners), seconds=60)
+        report_hearing({one.name: one.ask("report") for one in listeners}, sent)
+        report_share(lives, {name: after[name] - before[name] for name in after if name != "this benchmark"})
         for one in listeners:
             one.pipe.send("end")
             one.process.terminate()
@@ -177,17 +179,27 @@ def measure(count: int) -> None:
 
 def warm_up(client: KubeClient, listeners: list[Listener]) -> None:
     """Wait until both processes hear."""
-    made = client.create(RESERVATIONS, build_reservation("warm-up", 1), namespace=NAMESPACE)
-    uid_version = made["metadata"]["resourceVersion"]
-    wait(lambda: all(uid_version in one.ask("report")[1] for one in listeners), seconds=60)
+    client.create(RESERVATIONS, build_reservation("warm-up", 1), namespace=NAMESPACE)
+    wait(lambda: all_available(client, 1), seconds=120)
+
+    def is_heard() -> bool:
+        body = client.get(RESERVATIONS, "warm-up", namespace=NAMESPACE)
+        return all(body["metadata"]["resourceVersion"] in one.ask("report")[1] for one in listeners)
+
+    wait(is_heard, seconds=60)
 
 
-def load(client: KubeClient, names: list[str]) -> dict[str, float]:
-    """Create Reservations, wait until all are Available, label them; return when each write was sent."""
+def create(client: KubeClient, names: list[str]) -> dict[str, float]:
+    """Create Reservations and wait until all are Available; return when each write was sent."""
     sent = write_all(names, lambda name: client.create(RESERVATIONS, build_reservation(name, 1), namespace=NAMESPACE))
     wait(lambda: all_available(client, len(names)), seconds=600, pause=1)
-    label = {"metadata": {"labels": {"seen": "true"}}}
-    return sent | write_all(names, lambda name: client.merge_patch(RESERVATIONS, name, label, namespace=NAMESPACE))
+    return sent
+
+
+def label(client: KubeClient, names: list[str]) -> dict[str, float]:
+    """Give each Reservation a label, which nobody answers; return when each write was sent."""
+    body = {"metadata": {"labels": {"seen": "true"}}}
+    return write_all(names, lambda name: client.merge_patch(RESERVATIONS, name, body, namespace=NAMESPACE))
 
 
 def all_available(client: KubeClient, count: int) -> bool:
@@ -195,30 +207,29 @@ def all_available(client: KubeClient, count: int) -> bool:
     return sum(one.phase is ReservationPhase.AVAILABLE for one in found) >= count
 
 
-def report(
-    answers: Mapping[str, tuple[float, dict[str, float]]], sent: Mapping[str, float], spent: Mapping[str, float]
-) -> None:
-    """Print each way's figures, the ratios, and what the difference is of the operator's time and of everything's."""
+def report_hearing(answers: Mapping[str, tuple[float, dict[str, float]]], sent: Mapping[str, float]) -> None:
+    """Print what each way took for a version, and when it was in the cache."""
     print(f"{'':10}{'versions':>10}{'cpu s':>8}{'ms a version':>14}{'p50 ms':>8}{'p90 ms':>8}{'p99 ms':>8}")
     rows: dict[str, list[float]] = {}
     for name, (cpu, times) in answers.items():
         late = sorted((times[version] - began) * MILLIS for version, began in sent.items())
-        rows[name] = [
-            len(times),
-            cpu,
-            cpu * MILLIS / len(times),
-            *(percentile(late, share) for share in (0.5, 0.9, 0.99)),
-        ]
-        print(f"{name:10}{rows[name][0]:10.0f}{cpu:8.2f}{rows[name][2]:14.2f}", end="")
-        print("".join(f"{value:8.1f}" for value in rows[name][3:]))
+        quantiles = [percentile(late, share) for share in (0.5, 0.9, 0.99)]
+        rows[name] = [len(times), cpu, cpu * MILLIS / len(times), *quantiles]
     own, by_kopf = (rows[name] for name in WAYS)
-    ratios = [later / first for first, later in zip(own, by_kopf, strict=True)]
-    print(f"{'ratio':10}{ratios[0]:10.2f}{ratios[1]:8.2f}{ratios[2]:14.2f}" + "".join(f"{r:8.2f}" for r in ratios[3:]))
-    more = by_kopf[1] - own[1]
-    with_own = spent["operator"] - more
+    rows["ratio"] = [later / first for first, later in zip(own, by_kopf, strict=True)]
+    for name, row in rows.items():
+        whole = 2 if name == "ratio" else 0
+        print(f"{name:10}{row[0]:10.{whole}f}{row[1]:8.2f}{row[2]:14.2f}" + "".join(f"{ms:8.2f}" for ms in row[3:]))
+
+
+def report_share(lives: Mapping[str, float], spent: Mapping[str, float]) -> None:
+    """Print what kopf adds to the processor time until all are Available."""
+    more = lives["kopf"] - lives["own watch"]
+    operator = spent["operator"] - more
     everything = statistics.fsum(spent.values()) - more
-    print(f"kopf adds {more / with_own:.1%} to the operator's {with_own:.1f} s of processor time")
-    print(f"and {more / everything:.1%} to the {everything:.1f} s of the control plane and the operator")
+    print(f"until all are Available kopf adds {more:.2f} s of processor time:")
+    print(f"{more / operator:.1%} to the operator's {operator:.1f} s")
+    print(f"{more / everything:.1%} to the {everything:.1f} s of the control plane and the operator")
 
 
 def main() -> None:
