@@ -1,7 +1,7 @@
 """A kopf operator owns the life of each Reservation: its versions, its beginning, its changes and its end.
 
-The handlers are declarations. What they call keeps the picture of the cluster, from which `decisions` derives the
-status, the places and the moment of expiry, and `engine` carries that out. kopf writes nothing to a Reservation.
+The handlers are declarations. What they call fills the cache. From it `reconcile` derives the status, the places and
+the moment of expiry, `controller` carries that out, and kopf writes nothing to a Reservation.
 """
 
 import asyncio

@@ -135,6 +135,7 @@ def test_the_operator_is_ready_only_once_kopf_hears_reservations_also_where_ther
         operator.stop()
 
 
+@pytest.mark.deep
 def test_what_was_deleted_before_the_watch_was_begun_anew_is_released(
     operator: OperatorProcess, proxy: FaultProxy, stage: Stage
 ) -> None:
@@ -238,6 +239,7 @@ def patch(stage: Stage, body: dict[str, Any]) -> None:
 FATAL: Final = {"of a watch": is_watch, "of a list and of a watch": any_read}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("refuses", FATAL.values(), ids=FATAL.keys())
 def test_an_answer_that_ends_kopf_does_not_end_the_operator(
     operator: OperatorProcess, proxy: FaultProxy, stage: Stage, refuses: Callable[[Call], bool]
