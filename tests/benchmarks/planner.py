@@ -33,13 +33,13 @@ from benchmarks.instances import (
 from benchmarks.naive_drains import best_fit, first_fit
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.planner.problem import Problem, Proposal
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.highs import is_installed
 from berth_descheduler.planner.strategies.consolidate import Consolidate
 from berth_descheduler.planner.strategies.make_room import MakeRoom
-from planner_settings import planner_settings
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from planner_settings import args_of, planner_settings
 
 SIZES = (1_000, 5_000, 10_000)
 FIVE_SIZES = (625, 1_250, 2_500, 5_000, 10_000)
@@ -83,8 +83,8 @@ class Planned:
 def plan_on(snapshot: Snapshot, settings: PlannerSettings) -> Planned:
     """Return a strategy's proposal; the time that it takes to read the problem is not in `seconds`."""
     started = time.perf_counter()
-    making = settings.args.strategy.option == "make-room"
-    strategy = MakeRoom(settings.args.room) if making else Consolidate()
+    making = args_of(settings).strategy.option == "make-room"
+    strategy = MakeRoom(args_of(settings).room) if making else Consolidate()
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     _ = problem.pod_refusals, problem.pods_to_move, problem.cluster.taken
     prepared = time.perf_counter()

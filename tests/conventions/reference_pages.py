@@ -28,8 +28,7 @@ from berth_descheduler.cli.main import berth
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.metrics import RunTally
 from berth_descheduler.outcome import Phase, Verdict
-from berth_descheduler.planner import arguments as defragmentation
-from berth_descheduler.plugins import default_evictor_args
+from berth_descheduler.plugins import default_evictor_args, defragmentation
 from berth_descheduler.server import serve
 from berth_descheduler.telemetry import EventReason, PodEventReason, PolicyEventReason
 from berth_operator import telemetry as operator_logs

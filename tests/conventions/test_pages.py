@@ -12,8 +12,8 @@ from berth_core.migration_plans import MoveReason, MoveState
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_descheduler.cli.main import berth
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.planner import arguments
 from berth_descheduler.plugins import default_evictor_args
+from berth_descheduler.plugins import defragmentation as arguments
 from berth_descheduler.server import serve
 from berth_operator.cli import main as operator
 from berth_sandbox.invariants import Invariant

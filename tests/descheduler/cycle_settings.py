@@ -6,9 +6,10 @@ It does not own the program's own settings.
 from dataclasses import replace
 
 from berth_descheduler.planner import WaveLimits
-from berth_descheduler.planner.arguments import DefragmentationArgs, Thresholds
+from berth_descheduler.planner.settings import Thresholds
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
-from planner_settings import planner_settings
+from planner_settings import planner_settings, with_args
 
 PATIENT = MoveTimeouts(
     reserve_seconds=30,
@@ -27,7 +28,7 @@ SETTINGS = CycleSettings(
     approval_seconds=0.5,
 )
 PLANNER = planner_settings(args=DefragmentationArgs(whole_nodes=True), waves=WaveLimits(per_controller=5))
-SINGLE_PODS = replace(PLANNER, args=DefragmentationArgs(whole_nodes=False))
+SINGLE_PODS = with_args(PLANNER, whole_nodes=False)
 
 
 def impatient(*waits: str, settings: CycleSettings = SETTINGS, seconds: float = 1.0) -> CycleSettings:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from berth_core.labels import ROOM_ANNOTATION
 from berth_core.resources import parse_quantity
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.planner.arguments import DefragmentationArgs
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_kube.resources import NODES, PODS, REPLICA_SETS
 from descheduler.fake_cluster import FakeCluster, Raw, node, pod, replica_set
 from planner_settings import planner_settings

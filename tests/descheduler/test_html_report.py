@@ -31,7 +31,7 @@ from berth_descheduler.demo.scenario import DemoResult, DemoRun
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits, plan
-from berth_descheduler.planner.arguments import DefragmentationArgs
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.report import html
 from berth_descheduler.report.html import ReportFile, render_page
 from berth_descheduler.report.page import LISTED_PER_REASON, Occasion, Page, Tone, plan_page, run_page

@@ -6,8 +6,8 @@ from berth_core.migration_plans import NodeBefore, NodesBefore, Objective
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, plan
-from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.planner.stranded_capacity import measure_nodes
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.report.node_map import MOST_NODES, lay_out, note_nodes, resource_of, still_lie_so
 from builders import bare_pod, node, owner, pod
 from planner_settings import planner_settings

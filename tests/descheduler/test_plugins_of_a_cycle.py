@@ -22,8 +22,8 @@ from berth_descheduler.migration.move_controller import evict
 from berth_descheduler.migration.validation import LastWord
 from berth_descheduler.outcome import Outcome, Unobserved, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.plugins.balance import NoBalance
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import read_gangs
 from berth_kube.errors import ServerError
@@ -31,7 +31,7 @@ from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, call, failure, fragmented_cluster, pod
-from planner_settings import plugin_set
+from planner_settings import plugin_set, with_plugins
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Naming:
 
 
 def guarded(say: Callable[[Pod, ClusterView], Sequence[str]]) -> PlannerSettings:
-    return replace(PLANNER, plugins=plugin_set(pre_eviction_filters=(Enabled("Guard", Guard(say)),)))
+    return with_plugins(PLANNER, pre_eviction_filters=(Enabled("Guard", Guard(say)),))
 
 
 def naming(*names: str) -> PlannerSettings:
-    plugins = plugin_set(deschedule=(Enabled("Naming", Naming(names)),), balance=Enabled("", NoBalance(("Naming",))))
-    return replace(PLANNER, plugins=plugins)
+    balance = Enabled("", NoBalance(("Naming",)))
+    return with_plugins(PLANNER, deschedule=(Enabled("Naming", Naming(names)),), balance=balance)
 
 
 def run(cluster: FakeCluster, planner: PlannerSettings, settings: CycleSettings = SETTINGS) -> Outcome:
@@ -101,7 +101,7 @@ def test_the_pod_is_asked_about_as_it_is_then() -> None:
     cluster = fragmented_cluster()
     evictor = DefaultEvictor.parse({"noEvictionPolicy": "Mandatory"})
     enabled = (Enabled("DefaultEvictor", evictor),)
-    planner = replace(PLANNER, plugins=plugin_set(filters=enabled, pre_eviction_filters=enabled))
+    planner = with_plugins(PLANNER, filters=enabled, pre_eviction_filters=enabled)
 
     def annotate(verb: str, plural: str, _name: str) -> None:
         """Somebody asks for peace when the places are being reserved."""
@@ -231,7 +231,7 @@ def test_a_filter_that_fails_keeps_the_pod() -> None:
     assert messages == {"the plugin Guard failed: KeyError: 'team'"}
 
 
-@pytest.mark.parametrize("planner", [PLANNER, replace(PLANNER, plugins=plugin_set(pre_eviction_filters=()))])
+@pytest.mark.parametrize("planner", [PLANNER, with_plugins(PLANNER, pre_eviction_filters=())])
 def test_a_pod_is_read_once_for_its_place_and_once_for_the_last_word(planner: PlannerSettings) -> None:
     cluster = fragmented_cluster()
     run(cluster, planner)
@@ -297,7 +297,7 @@ def test_a_plan_for_single_pods_need_not_free_nodes() -> None:
 
 def test_a_plugin_that_fails_ends_the_run_before_anything_is_touched() -> None:
     cluster = fragmented_cluster()
-    broken = replace(PLANNER, plugins=plugin_set(deschedule=(Enabled("Bad", Unready()),)))
+    broken = with_plugins(PLANNER, deschedule=(Enabled("Bad", Unready()),))
 
     with pytest.raises(PluginError, match="the plugin Bad failed: OSError: no file"):
         run(cluster, broken)

@@ -16,7 +16,7 @@ from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults
 from berth_descheduler.policy.schedule import CronSchedule, IntervalSchedule
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
 from builders import NOON
-from planner_settings import planner_settings
+from planner_settings import args_of, planner_settings
 
 FULL: Final = """
 apiVersion: berth.volcano.sh/v1alpha1
@@ -97,8 +97,8 @@ def test_a_full_policy_means_what_it_says() -> None:
     assert planner.node_selector is not None
     wanted = LabelSelectorRequirement(key="pool", operator="In", values=("batch",))
     assert planner.node_selector.match_expressions == (wanted,)
-    assert planner.args.strategy.value == "Consolidate"
-    assert planner.args.cool_down == timedelta(minutes=30)
+    assert args_of(planner).strategy.value == "Consolidate"
+    assert planner.cool_down == timedelta(minutes=30)
     cycle = run.cycle
     assert (cycle.policy, cycle.min_freed_nodes, cycle.pod_cool_down) == ("nightly", 2, timedelta(minutes=30))
     assert cycle.freed == FreedNodes(taint=True, annotations={"autoscaler.example/remove": "true"})

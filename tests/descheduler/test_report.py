@@ -8,7 +8,7 @@ from rich.console import Console
 from berth_core.objects import Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, plan
-from berth_descheduler.planner.arguments import DefragmentationArgs
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.report.documents import describe_plan, plan_to_json, summarise_plan
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.tables import output_console, print_plan

@@ -28,7 +28,6 @@ from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
 from berth_descheduler.outcome import Outcome, PlanOutcome, Unobserved, Verdict
-from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.server import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts, Service
 from berth_kube.errors import ServerError
@@ -37,6 +36,7 @@ from berth_service.signals import stop_on_signals
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+from planner_settings import with_args
 from waiting import soon
 
 
@@ -285,7 +285,7 @@ def test_each_cycle_of_the_service_counts_a_cool_down_from_its_own_time(cluster:
     drained = {"metadata": {"annotations": {LAST_DEFRAGMENTED_ANNOTATION: format_timestamp(clock.now())}}}
     for name in ("low-1", "low-2"):
         cluster.merge_patch(NODES, name, drained)
-    resting = replace(PLANNER, args=DefragmentationArgs.parse({"coolDownTime": "1h"}), now=clock.now())
+    resting = replace(with_args(PLANNER, cool_down=timedelta(hours=1)), now=clock.now())
     made = DeschedulerService(cluster, clock, SETTINGS, resting, threading.Event())  # type: ignore[arg-type]
 
     assert made.run_once().verdict is Verdict.NOTHING_TO_MOVE

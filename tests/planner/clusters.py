@@ -26,9 +26,9 @@ from berth_core.objects import (
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits
-from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.planner.simulation.cluster import Cluster
 from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from planner_settings import planner_settings
 
 ZONE = "topology.kubernetes.io/zone"

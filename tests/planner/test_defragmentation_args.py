@@ -8,7 +8,7 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import WaveLimits, plan
-from berth_descheduler.planner.arguments import DefragmentationArgs, StrategyName
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName
 from builders import namespace, node, pod
 from planner.clusters import settings
 from planner_settings import planner_settings

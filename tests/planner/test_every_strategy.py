@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
@@ -14,12 +14,12 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import PlannerSettings, plan, why_pods_stay
-from berth_descheduler.planner.arguments import StrategyName
+from berth_descheduler.plugins.defragmentation import StrategyName
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import apart, api_items, consolidating, making_room, moves_of, selector, settings, term
 from planner.random_clusters import clusters, in_another_order, tight_clusters
 from planner.replay import filled_above, forbidden_moves, replay_steps, replay_waves
-from planner_settings import planner_settings
+from planner_settings import args_of, planner_settings, with_args
 from properties import holds_for
 
 HOUR_AGO = "2026-11-21T11:00:00Z"
@@ -27,7 +27,7 @@ HOUR_AGO = "2026-11-21T11:00:00Z"
 
 def at_noon(how: PlannerSettings) -> PlannerSettings:
     """The same settings with a time to count the cool-down from."""
-    return planner_settings(args=how.args, max_moves=how.max_moves, waves=how.waves, exact=how.exact, now=NOON)
+    return planner_settings(args=args_of(how), max_moves=how.max_moves, waves=how.waves, exact=how.exact, now=NOON)
 
 
 by_thresholds = st.builds(
@@ -40,7 +40,7 @@ by_thresholds = st.builds(
     now=st.just(NOON),
     coolDownTime=st.just("1h"),
 )
-single_pods = by_thresholds.map(lambda how: replace(how, args=replace(how.args, whole_nodes=False)))
+single_pods = by_thresholds.map(lambda how: with_args(how, whole_nodes=False))
 consolidations = st.builds(
     consolidating,
     protection=st.sampled_from((80, 90, 100, 100)),
@@ -87,7 +87,7 @@ def test_no_plan_leaves_less_than_there_was(snapshot: Snapshot, how: PlannerSett
     made = plan(snapshot, how)
 
     assert made.after.requested == made.before.requested
-    if how.args.strategy is StrategyName.MAKE_ROOM:
+    if args_of(how).strategy is StrategyName.MAKE_ROOM:
         (room,) = made.room
         assert room.fits_after >= room.fitted
         assert room.wanted is None or room.fits_after >= min(room.fits_before, room.wanted)
@@ -95,7 +95,7 @@ def test_no_plan_leaves_less_than_there_was(snapshot: Snapshot, how: PlannerSett
         assert made.moves == () or room.fitted > (0 if room.wanted else room.fits_before)
     else:
         assert len(made.after.empty_nodes) == len(made.before.empty_nodes) + len(made.freed_nodes)
-        assert bool(made.moves) == bool(made.freed_nodes) or not how.args.empties_whole_nodes
+        assert bool(made.moves) == bool(made.freed_nodes) or not args_of(how).empties_whole_nodes
 
 
 @holds_for(snapshots, whole_nodes)
@@ -105,7 +105,7 @@ def test_a_node_is_emptied_whole_or_gives_pods_only_to_take_others(snapshot: Sna
     taking = {move.target for move in made.moves} | {node for room in made.room for node in room.nodes}
     for source in {move.source for move in made.moves}:
         assert (source in made.freed_nodes and source not in {move.target for move in made.moves}) or source in taking
-    if how.args.strategy is StrategyName.THRESHOLD:
+    if args_of(how).strategy is StrategyName.THRESHOLD:
         assert {move.source for move in made.moves} == set(made.freed_nodes)
 
 
@@ -113,7 +113,7 @@ def test_a_node_is_emptied_whole_or_gives_pods_only_to_take_others(snapshot: Sna
 def test_no_move_takes_a_node_above_its_protection_threshold(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
-    limit = how.args.protection.get("cpu") or Fraction(100)
+    limit = how.protection.get("cpu") or Fraction(100)
     assert filled_above(api_items(snapshot), moves_of(made), limit) == []
 
 
@@ -123,7 +123,7 @@ def test_every_node_and_every_pod_that_stays_has_a_reason(snapshot: Snapshot, ho
 
     of_nodes = Counter(one.node for one in made.refused if one.kind is RefusedKind.NODE)
     assert all(count == 1 for count in of_nodes.values())
-    if how.args.strategy is not StrategyName.MAKE_ROOM:
+    if args_of(how).strategy is not StrategyName.MAKE_ROOM:
         assert set(of_nodes) == {one.metadata.name for one in snapshot.nodes} - set(made.freed_nodes)
     for room in made.room:
         missing = room.wanted is None or room.fitted < room.wanted

@@ -12,11 +12,12 @@ from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import LabelSelector, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings, WaveLimits, plan, revalidate
-from berth_descheduler.planner.arguments import DefragmentationArgs, EvictableNamespaces, Thresholds
+from berth_descheduler.planner.settings import EvictableNamespaces, Thresholds
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from builders import NOON, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters, tight_clusters
-from planner_settings import planner_settings
+from planner_settings import planner_settings, with_args
 from properties import holds_for
 
 LOOSE = planner_settings(
@@ -44,7 +45,7 @@ def limited(**limits: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the s
 
 
 def argued(**args: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the arguments
-    return replace(LOOSE, args=replace(LOOSE.args, **args))
+    return with_args(LOOSE, **args)
 
 
 SEVEN = tuple(f"p{number}" for number in range(7))

@@ -12,7 +12,7 @@ from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from builders import NOON, bare_pod, namespace, node, owner, pod
 from planner.clusters import HOSTNAME, ZONE, apart, company, expression, making_room, selector, spread, term, tied
-from planner_settings import planner_settings
+from planner_settings import args_of, planner_settings
 
 GANG = {"scheduling.k8s.io/group-name": "g"}
 GPU = "nvidia.com/gpu"
@@ -378,7 +378,7 @@ def short(made: Plan) -> list[Reason]:
 @pytest.mark.parametrize("exact", [False, True], ids=["search", "solver"])
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
 def test_room_is_made_with_the_fewest_moves_or_it_is_said_why_not(case: Case, exact: bool) -> None:  # noqa: FBT001
-    how = planner_settings(args=case.how.args, max_moves=case.how.max_moves, exact=exact)
+    how = planner_settings(args=args_of(case.how), max_moves=case.how.max_moves, exact=exact)
     snapshot = Snapshot(nodes=case.nodes, pods=case.pods, namespaces=(namespace(),))
 
     made = plan(snapshot, how)
@@ -408,7 +408,7 @@ def test_what_cools_down_gives_no_pod() -> None:
     snapshot = Snapshot(nodes=nodes, pods=(of("a0", "a", "4"), fixed("b0", "b", "5")))
     asked = making_room(shapes=["cpu=10,count=1"], coolDownTime="1h")
 
-    made = plan(snapshot, planner_settings(args=asked.args, now=NOON))
+    made = plan(snapshot, planner_settings(args=args_of(asked), now=NOON))
 
     assert made.moves == ()
     says = {one.node: one.reason for one in made.refused if one.kind is RefusedKind.NODE}

@@ -10,6 +10,7 @@ from berth_descheduler.report.documents import plan_to_json
 from planner.clusters import api_items, making_room, moves_of
 from planner.random_clusters import clusters
 from planner.replay import Present, World, moved, name, replay_steps, replay_waves, space
+from planner_settings import args_of
 from properties import holds_for
 
 SHAPES = ("cpu=2", "cpu=4,count=2", "cpu=3,memory=2Gi,count=1", "memory=6Gi", "cpu=6,count=1")
@@ -80,8 +81,8 @@ def test_what_is_said_to_fit_does_all_at_once(snapshot: Snapshot, how: PlannerSe
     nominated = {(space(one.pod), name(one.pod)) for one in world.expected()}
     named = {room.name for room in made.room}
     wanted = [pod for key, pod in world.pods.items() if f"{key[0]}/{key[1]}" in named]
-    assert how.args.room.shapes or len(wanted) == len(made.room)
-    for room in made.room if not how.args.room.shapes else ():
+    assert args_of(how).room.shapes or len(wanted) == len(made.room)
+    for room in made.room if not args_of(how).room.shapes else ():
         if (room.wanted or 0) > 1:
             continue  # pods that are alike share a record; the shapes below show that counts are right
         pod = next(pod for pod in wanted if f"{space(pod)}/{name(pod)}" == room.name)
@@ -91,7 +92,7 @@ def test_what_is_said_to_fit_does_all_at_once(snapshot: Snapshot, how: PlannerSe
             present.append(Present(pod, node))
 
 
-@holds_for(waiting_clusters(), ways.filter(lambda how: bool(how.args.room.shapes)))
+@holds_for(waiting_clusters(), ways.filter(lambda how: bool(args_of(how).room.shapes)))
 def test_a_shape_fits_as_often_as_is_said(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -103,7 +104,7 @@ def test_a_shape_fits_as_often_as_is_said(snapshot: Snapshot, how: PlannerSettin
     assert made.quality.reached == room.fitted <= made.quality.upper_bound
     assert made.quality.fewest_moves <= made.quality.moves == len(made.moves)
     free = {node.name: node.allocatable.minus(node.requested) for node in made.after.nodes}
-    amounts = how.args.room.shapes[0].amounts
+    amounts = args_of(how).room.shapes[0].amounts
     for node in room.nodes:
         assert amounts.fits_within(free[node])
         free[node] = free[node].minus(amounts)

@@ -18,8 +18,8 @@ from berth_core.objects import (
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner.arguments import EvictableNamespaces
 from berth_descheduler.planner.evictability import Movable
+from berth_descheduler.planner.settings import EvictableNamespaces
 from builders import bare_pod, disruption_budget, owner, pod, volcano_job, volcano_pod, workload
 
 WEB = {"app": "web"}

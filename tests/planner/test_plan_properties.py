@@ -87,7 +87,7 @@ def test_only_running_pods_of_a_controller_move_and_no_more_than_allowed(
 def test_no_target_ends_above_its_protection_threshold(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
-    limit = how.args.protection.get("cpu") or Fraction(0)
+    limit = how.protection.get("cpu") or Fraction(0)
     assert filled_above(api_items(snapshot), moves_of(made), limit) == []
 
 

@@ -12,9 +12,9 @@ from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import PlannerSettings, plan
-from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from builders import NOON, bare_pod, container, disruption_budget, node, owner, pod
 from planner.clusters import ZONE, apart, selector, term
 from planner.proposed_moves import ProposedNode, ProposedPod, Rules, Triplet, proposed_moves

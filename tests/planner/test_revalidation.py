@@ -9,7 +9,8 @@ from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import revalidate
-from berth_descheduler.planner.arguments import DefragmentationArgs, Thresholds
+from berth_descheduler.planner.settings import Thresholds
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from builders import bare_pod, disruption_budget, node, owner, pod
 from planner_settings import planner_settings
 

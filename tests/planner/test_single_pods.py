@@ -17,15 +17,15 @@ from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
-from berth_descheduler.plugins.balance import NoBalance
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.report.documents import describe_plan, summarise_plan
 from berth_descheduler.report.tables import render_plan
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, tight_clusters
 from planner.replay import forbidden_moves, replay_steps, replay_waves
-from planner_settings import planner_settings, plugin_set
+from planner_settings import planner_settings, with_plugins
 from properties import holds_for
 
 
@@ -45,11 +45,11 @@ def want(name: str, *, nodes: Sequence[str] | None = None, namespace: str = "def
 
 def moving(*named: Candidate, how: PlannerSettings | None = None, **rest: Any) -> PlannerSettings:  # noqa: ANN401
     """Settings by which pods are moved that are named, and what else `how` says."""
-    plugins = plugin_set(
-        deschedule=(Enabled("Naming", Naming(named)),),
-        balance=Enabled("", NoBalance(("Naming",))) if how is None else None,
-    )
-    return replace(how or planner_settings(), plugins=plugins, **rest)
+    deschedule = (Enabled("Naming", Naming(named)),)
+    if how is not None:
+        return replace(with_plugins(how, deschedule=deschedule), **rest)
+    balance = Enabled("", NoBalance(("Naming",)))
+    return replace(with_plugins(planner_settings(), deschedule=deschedule, balance=balance), **rest)
 
 
 def web(name: str, on: str, **rest: Any) -> Pod:  # noqa: ANN401 - a builder passes on what the case says
@@ -195,8 +195,8 @@ def test_nodes_that_are_not_selected_neither_give_nor_take() -> None:
 def test_the_evictors_nodes_count_like_the_policys() -> None:
     cluster = three_nodes(quarter={"pool": "batch"}, small={"pool": "batch", "spot": ""})
     evictor = DefaultEvictor.parse({"nodeSelector": "pool=batch"})
-    plugins = plugin_set(filters=(Enabled("DefaultEvictor", evictor),), node_selector=evictor.args.node_selector)
-    how = replace(consolidating(), plugins=plugins)
+    filters = (Enabled("DefaultEvictor", evictor),)
+    how = with_plugins(consolidating(), filters=filters, node_selector=evictor.args.node_selector)
 
     assert plan(cluster, how).freed_nodes
     assert not plan(cluster, replace(how, node_selector=parse_selector("spot"))).moves
@@ -204,7 +204,7 @@ def test_the_evictors_nodes_count_like_the_policys() -> None:
 
 def test_a_filter_keeps_a_node_from_being_emptied() -> None:
     evictor = DefaultEvictor.parse({"labelSelector": {"matchLabels": {"app": "web"}}})
-    how = replace(consolidating(), plugins=plugin_set(filters=(Enabled("DefaultEvictor", evictor),)))
+    how = with_plugins(consolidating(), filters=(Enabled("DefaultEvictor", evictor),))
     found = plan(three_nodes(), how)
 
     assert not found.moves

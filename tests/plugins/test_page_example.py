@@ -49,4 +49,4 @@ def test_the_profile_of_the_page_is_one() -> None:
     (profile,) = raw["profiles"]
     found = read_profile(profile, installed_plugins())
     assert found.warnings == ()
-    assert found.args.strategy.value == "Consolidate"
+    assert found.plugins.balance.plugin.objective.strategy == "Consolidate"

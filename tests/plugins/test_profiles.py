@@ -11,11 +11,10 @@ from berth_core.migration_plans import Objective
 from berth_core.objects import Pod
 from berth_core.selectors import format_selector
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
-from berth_descheduler.plugins.balance import NoBalance, balance_of
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.plugins.registry import OWN_PLUGINS, PluginRegistry
 from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
-from planner_settings import planner_settings
 
 
 class Naming:
@@ -80,8 +79,8 @@ def test_a_profile_of_upstreams_shape_is_read_as_it_is() -> None:
         }
     )
 
-    assert found.plugins.balance is None
-    assert found.args.to_mapping()["strategy"] == "Consolidate"
+    assert found.plugins.balance.name == "Defragmentation"
+    assert found.plugins.balance.plugin.objective.strategy == "Consolidate"
     assert names(found.plugins.filters) == names(found.plugins.pre_eviction_filters) == ["DefaultEvictor"]
     (evictor,) = found.plugins.filters
     assert isinstance(evictor.plugin, DefaultEvictor)
@@ -106,15 +105,14 @@ def test_single_pods_alone_may_be_what_a_profile_is_for() -> None:
     found = read({"plugins": enabled(deschedule=["Naming"])})
 
     assert names(found.plugins.deschedule) == ["Naming"]
-    assert found.plugins.balance is not None
     assert found.plugins.balance.plugin == NoBalance(("Naming",))
-    objective = balance_of(planner_settings(plugins=found.plugins)).objective
+    objective = found.plugins.balance.plugin.objective
     assert (objective.plugin, objective.strategy) == ("Naming", "SinglePods")
 
 
 def test_another_balance_plugin_takes_the_place_of_ours() -> None:
     found = read({"plugins": enabled(balance=["Tidying"])})
-    assert balance_of(planner_settings(plugins=found.plugins, args=found.args)).objective.strategy == "Tidy"
+    assert found.plugins.balance.plugin.objective.strategy == "Tidy"
 
 
 def test_a_plugin_that_is_enabled_twice_is_one_object() -> None:

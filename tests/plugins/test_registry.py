@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from berth_core.errors import InputError
-from berth_descheduler.plugins.balance import Defragmentation
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.defragmentation import Defragmentation
 from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS, PluginRegistry, installed_plugins
 
 MODULE = '''

@@ -5,12 +5,35 @@ from typing import Any
 
 from berth_descheduler.framework.runtime import PluginSet
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.plugins.default_evictor import default_plugins
+from berth_descheduler.plugins.defragmentation import (
+    Defragmentation,
+    DefragmentationArgs,
+    settings_with,
+    with_defragmentation,
+)
+from berth_descheduler.plugins.registry import default_plugins
 
 
-def planner_settings(**fields: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the settings
-    return PlannerSettings(**{"plugins": default_plugins(), **fields})
+def planner_settings(args: DefragmentationArgs | None = None, **fields: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the settings
+    plugins = fields.pop("plugins", default_plugins())
+    settings = PlannerSettings(plugins=plugins, **fields)
+    return settings_with(settings, plugins if args is None else with_defragmentation(plugins, args))
 
 
 def plugin_set(**fields: Any) -> PluginSet:  # noqa: ANN401 - fields of the set
     return replace(default_plugins(), **fields)
+
+
+def with_plugins(settings: PlannerSettings, **fields: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the set
+    return settings_with(settings, replace(settings.plugins, **fields))
+
+
+def args_of(settings: PlannerSettings) -> DefragmentationArgs:
+    """The arguments of `Defragmentation` that the settings are made with."""
+    plugin = settings.plugins.balance.plugin
+    assert isinstance(plugin, Defragmentation)
+    return plugin.args
+
+
+def with_args(settings: PlannerSettings, **args: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the arguments
+    return settings_with(settings, with_defragmentation(settings.plugins, replace(args_of(settings), **args)))

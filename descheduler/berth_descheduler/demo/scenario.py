@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_core.objects import Pod
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, measure_cluster, plan
-from berth_descheduler.planner.arguments import DefragmentationArgs, StrategyName
-from berth_descheduler.plugins.default_evictor import default_plugins
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName, settings_with
+from berth_descheduler.plugins.registry import default_plugins
 from berth_descheduler.report.summary import counted_by, judge
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient, connect
@@ -27,12 +27,8 @@ _STRATEGY: Final = StrategyName.CONSOLIDATE
 _WAVES: Final = WaveLimits(per_controller=4, per_wave=40)
 """More at once than where strangers' services run: each wave takes about as long as its slowest move."""
 
-PLANNER_SETTINGS: Final = PlannerSettings(
-    args=DefragmentationArgs.parse({"strategy": _STRATEGY.value}),
-    max_moves=None,
-    plugins=default_plugins(),
-    waves=_WAVES,
-)
+_PLUGINS: Final = default_plugins(DefragmentationArgs.parse({"strategy": _STRATEGY.value}))
+PLANNER_SETTINGS: Final = settings_with(PlannerSettings(max_moves=None, plugins=_PLUGINS, waves=_WAVES), _PLUGINS)
 """What the demo plans with."""
 
 PLANNER_OPTIONS: Final = (

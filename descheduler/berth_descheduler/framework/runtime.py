@@ -52,10 +52,9 @@ class PluginSet:
 
     pre_eviction_filters: tuple[Enabled[PreEvictionFilterPlugin], ...]
 
-    deschedule: tuple[Enabled[DeschedulePlugin], ...] = ()
+    balance: Enabled[BalancePlugin[Any]]
 
-    balance: Enabled[BalancePlugin[Any]] | None = None
-    """None: `Defragmentation`, with the arguments of the planner's settings."""
+    deschedule: tuple[Enabled[DeschedulePlugin], ...] = ()
 
     node_selector: LabelSelector | None = None
     """Only these nodes give and take pods, whatever else the planner's settings select; None: all."""

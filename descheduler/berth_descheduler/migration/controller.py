@@ -38,8 +38,7 @@ from berth_descheduler.migration.recovery import release_reservations, status_of
 from berth_descheduler.migration.validation import LastWord, Reviewer, WaveGate
 from berth_descheduler.outcome import CycleObserver, Phase, PlanOutcome, conclude
 from berth_descheduler.planner import Invalid
-from berth_descheduler.planner.arguments import StrategyName
-from berth_descheduler.plugins.balance import SINGLE_PODS
+from berth_descheduler.plugins.defragmentation import Goal, goal_of
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.telemetry import EventReason
 from berth_descheduler.text import count
@@ -179,7 +178,7 @@ def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: 
         pending=count_pending(shop.client, evicted, since),
         seconds=seconds,
         note=execution.stop_message or _why_never_begun(execution),
-        frees_nodes=plan.spec.objective.strategy not in {StrategyName.MAKE_ROOM, SINGLE_PODS},
+        frees_nodes=goal_of(plan.spec.objective) is Goal.FREE_NODES,
         ping_pong=_count_ping_pong(shop, plan, execution),
         rooms=execution.rooms,
     )

@@ -34,10 +34,10 @@ from berth_descheduler.migration.history import find_refilled
 from berth_descheduler.migration.nodes import is_taint_of, nodes_to_empty
 from berth_descheduler.outcome import Verdict
 from berth_descheduler.planner import Invalid, Plan, PlannerSettings, revalidate
-from berth_descheduler.planner.arguments import StrategyName
 from berth_descheduler.planner.evictability import wish_refusals
 from berth_descheduler.planner.gangs import Gangs, gangs_of
 from berth_descheduler.planner.pending_pods import starved_pods
+from berth_descheduler.plugins.defragmentation import Goal, goal_of
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.text import count, first_few
 from berth_kube.client import KubeClient
@@ -162,7 +162,7 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
 
 def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
     """Return the sources that are left alone if one pod stays, None for all; where room is made, none is."""
-    if plan.spec.objective.strategy == StrategyName.MAKE_ROOM:
+    if goal_of(plan.spec.objective) is Goal.MAKE_ROOM:
         return ()
     return None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
 
@@ -207,7 +207,7 @@ def why_not_worth_it(
     would fill it once more.
     """
     alone = any(move.stands_alone for move in found.moves)
-    if alone or found.settings.args.strategy is StrategyName.MAKE_ROOM or not found.freed_nodes:
+    if alone or goal_of(found.objective) is Goal.MAKE_ROOM or not found.freed_nodes:
         return None
     refilled = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
     lasting, least = len(found.freed_nodes) - len(refilled), max(1, settings.min_freed_nodes)

@@ -16,17 +16,18 @@ from berth_core.clock import DurationError, SystemClock, parse_duration, parse_t
 from berth_core.errors import InputError
 from berth_core.resources import CPU
 from berth_core.selectors import parse_selector
-from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.planner.arguments import (
+from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
+from berth_descheduler.plugins.defragmentation import (
     DEFRAGMENT_DEFAULT,
     LOW_DEFAULT,
     PROTECTION_DEFAULT,
     DefragmentationArgs,
     StrategyName,
+    settings_with,
 )
-from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor, default_plugins
-from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
+from berth_descheduler.plugins.registry import default_plugins
 
 # --- option errors ---------------------------------------------------------------------------------------------------
 # How an input error of the planner is said to somebody who typed options: by option, with what was typed.
@@ -316,13 +317,15 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
     """
     strategy = _strategy(options)
     with naming_options(options):
-        return PlannerSettings(
-            args=DefragmentationArgs.parse(_args(options, strategy)),
+        plugins = default_plugins(
+            DefragmentationArgs.parse(_args(options, strategy)), _evictor(options["label_selector"])
+        )
+        settings = PlannerSettings(
             max_moves=options["max_moves"],
             max_moves_per_node=options["max_moves_per_node"],
             max_moves_per_namespace=options["max_moves_per_namespace"],
             max_grace=longest_grace(options),
-            plugins=_plugins(options["label_selector"]),
+            plugins=plugins,
             waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
             now=planning_time(at),
             exact=options["exact"],
@@ -330,6 +333,7 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
             seed=options["seed"],
             control_plane_nodes=options["control_plane_nodes"],
         )
+        return settings_with(settings, plugins)
 
 
 def longest_grace(options: dict[str, Any]) -> timedelta:
@@ -381,16 +385,15 @@ def _room(options: dict[str, Any]) -> dict[str, Any]:
     return room
 
 
-def _plugins(label_selector: str | None) -> PluginSet:
-    """Return the plugins, of which the evictor keeps pods that a selector does not select; raises `InputError`."""
+def _evictor(label_selector: str | None) -> DefaultEvictor:
+    """Return the evictor, which keeps pods that a selector does not select; raises `InputError`."""
     if label_selector is None:
-        return default_plugins()
+        return DefaultEvictor()
     try:
         selector = parse_selector(label_selector)
     except InputError as error:
         raise InputError("--label-selector", label_selector, error.expected) from error
-    evictor = Enabled(EVICTOR_NAME, DefaultEvictor(DefaultEvictorArgs(label_selector=selector)))
-    return PluginSet(filters=(evictor,), pre_eviction_filters=(evictor,))
+    return DefaultEvictor(DefaultEvictorArgs(label_selector=selector))
 
 
 def _time_limit(text: str) -> float | None:

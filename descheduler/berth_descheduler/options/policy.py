@@ -29,8 +29,7 @@ from berth_descheduler.options.command import (
 )
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.planner.stranded_capacity import read_shape
-from berth_descheduler.plugins.default_evictor import default_plugins
-from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.plugins.registry import default_settings, installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults, read_policy, read_policy_file
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 
@@ -268,8 +267,8 @@ def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
 def _search(options: dict[str, Any]) -> PlannerSettings:
     """Return what no policy says: the settings of the search, and whether control-plane nodes take pods."""
     defaults = planner_settings(options)
-    return PlannerSettings(
-        plugins=default_plugins(),
+    return replace(
+        default_settings(),
         exact=defaults.exact,
         time_limit_seconds=defaults.time_limit_seconds,
         seed=defaults.seed,

@@ -19,9 +19,9 @@ from berth_core.policies import LONGEST_GRACE
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PodFailurePolicyRule, Workload
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.arguments import EvictableNamespaces
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND, Gangs
+from berth_descheduler.planner.settings import EvictableNamespaces
 
 # --- job failures ----------------------------------------------------------------------------------------------------
 # Whether evictions could fail the Job of a pod: each counts as a failure, unless the Job's policy ignores it.

@@ -18,6 +18,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
 from berth_descheduler.planner.problem import Problem, Proposal, Quality, RoomMade, Strategy
+from berth_descheduler.planner.room_request import RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import odd_requests
@@ -25,7 +26,6 @@ from berth_descheduler.planner.simulation.state import State, Step
 from berth_descheduler.planner.strategies.room_report import RoomTerms, planned_rooms
 from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves
-from berth_descheduler.plugins.balance import balance_of
 from berth_descheduler.text import count
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -162,10 +162,16 @@ class Plan:
     refused: tuple[Refused, ...]
     before: Fragmentation
     after: Fragmentation
+    objective: Objective
+    """What was asked for, as a MigrationPlan records it."""
+
     quality: Quality | None = None
     """How good it is by proof; None with a strategy that does not say."""
     room: tuple[RoomMade, ...] = ()
     """What room was made for; nothing with a strategy that frees nodes."""
+    room_owners: RoomOwners | None = None
+    """Whose pods may take the room of shapes."""
+
     cost: PlanCost = PlanCost(0, 0, ())
     missing_kinds: tuple[SnapshotKind, ...] = ()
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
@@ -182,7 +188,7 @@ class Plan:
     @property
     def rooms(self) -> tuple[Room, ...]:
         """Return for whom the plan makes room, and where; nothing if it moves nothing."""
-        terms = RoomTerms(self.settings.own_namespace, self.settings.args.room.owners)
+        terms = RoomTerms(self.settings.own_namespace, self.room_owners)
         return planned_rooms(self.room, terms, {move.source for move in self.moves}) if self.moves else ()
 
     @property
@@ -192,19 +198,14 @@ class Plan:
             nodes=len(self.before.nodes), moves=len(self.moves), waves=self.waves, freed_nodes=self.freed_nodes
         )
 
-    @property
-    def objective(self) -> Objective:
-        """Return what was asked for, as a MigrationPlan records it."""
-        return balance_of(self.settings).objective
-
 
 def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | None = None) -> Plan:
     """Return the plan for a snapshot; the same snapshot and settings give the same plan, unless it is out of time.
 
     Raises `InputError` that names what is wrong with the snapshot or the settings.
     """
-    balance = balance_of(settings)
-    strategy = balance.strategy(deadline or NoDeadline())
+    balance = settings.plugins.balance.plugin
+    strategy: Strategy = balance.strategy(deadline or NoDeadline())
     named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept, named))
@@ -223,6 +224,8 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         before=before,
         after=after,
         quality=proposal.quality,
+        objective=balance.objective,
+        room_owners=proposal.room_owners,
         room=proposal.room,
         cost=_cost(problem, proposal.steps),
         missing_kinds=snapshot.missing,

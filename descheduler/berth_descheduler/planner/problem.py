@@ -18,8 +18,8 @@ from berth_core.objects import Node, Pod, is_control_plane_node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.arguments import DefragmentationArgs
 from berth_descheduler.planner.evictability import Movable
+from berth_descheduler.planner.room_request import RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.simulation.node_fit import node_refusal
@@ -136,6 +136,9 @@ class Proposal:
     room: tuple[RoomMade, ...] = ()
     """What room was made for, with a strategy that makes it."""
 
+    room_owners: RoomOwners | None = None
+    """Whose pods may take the room of shapes."""
+
     reasons: Mapping[PodIndex, str] = field(default_factory=dict)
     """Why single pods are moved whose moves stand alone."""
 
@@ -156,9 +159,9 @@ class Problem:
 
         `waiting` are pods that room is to be made for.
         """
-        _check_namespaces(snapshot, settings.args.evictable_namespaces.named)
+        _check_namespaces(snapshot, settings.evictable_namespaces.named)
         problem = cls.to_review(snapshot, settings, waiting)
-        _check_resources(problem.cluster, settings.args)
+        _check_resources(problem.cluster, settings.named_resources)
         return problem
 
     @classmethod
@@ -167,8 +170,7 @@ class Problem:
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
         closed = frozenset() if settings.control_plane_nodes else _control_plane(cluster)
         cluster = replace(cluster, resting=_resting_nodes(cluster, settings), closed_to_plans=closed)
-        args = settings.args
-        allowed = Movable(snapshot, args.evictable_namespaces, settings.own_namespace, settings.max_grace)
+        allowed = Movable(snapshot, settings.evictable_namespaces, settings.own_namespace, settings.max_grace)
         return cls(cluster, settings, allowed)
 
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
@@ -292,12 +294,10 @@ def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:
         raise InputError("evictableNamespaces", unknown[0], f"a namespace of the cluster, such as {_some(known)}")
 
 
-def _check_resources(cluster: Cluster, args: DefragmentationArgs) -> None:
-    """Raise `InputError` for a resource that nodes are to be ordered or kept by and that none of them has."""
+def _check_resources(cluster: Cluster, named: Mapping[str, str]) -> None:
+    """Raise `InputError` for a field that names a resource which no node has."""
     known = {name for name, column in cluster.column.items() if any(row[column] > 0 for row in cluster.capacity)}
-    maps = (("lowThresholds", args.low), ("defragmentThresholds", args.defragment))
-    fields = {f"{name}.{resource}": resource for name, given in maps for resource, _ in given.percentages}
-    for field_name, resource in {"resourceType": args.resource_type, **fields}.items():
+    for field_name, resource in named.items():
         if known and resource not in known:
             raise InputError(field_name, resource, f"a resource that a node has: {_some(known)}")
 
@@ -375,7 +375,7 @@ def resting_refusal(node: Node, settings: PlannerSettings) -> Refusal | None:
 
 def cooling_refusal(node: Node, settings: PlannerSettings) -> Refusal | None:
     """Return why a node is no source for some time after pods were moved off it."""
-    now, cool_down = settings.now, settings.args.cool_down
+    now, cool_down = settings.now, settings.cool_down
     last = node.metadata.annotations.get(LAST_DEFRAGMENTED_ANNOTATION)
     if now is None or last is None or cool_down <= timedelta(0):
         return None

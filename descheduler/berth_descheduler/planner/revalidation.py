@@ -11,10 +11,9 @@ from typing import Final
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.arguments import EvictableNamespaces
 from berth_descheduler.planner.planning import MoveLimits
 from berth_descheduler.planner.problem import Problem, resting_refusal
-from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.node_fit import protected_amounts
 from berth_descheduler.planner.simulation.state import State
@@ -86,11 +85,7 @@ class _Review:
     ) -> None:
         self._problem = problem
         self._begun = begun
-        settings = problem.settings
-        # Another balance plugin than Defragmentation has no thresholds.
-        self._protected = (
-            {} if settings.plugins.balance else protected_amounts(problem.cluster, settings.args.protection)
-        )
+        self._protected = protected_amounts(problem.cluster, problem.settings.protection)
         self._moves = moves
         self._emptied = frozenset((move.source for move in moves) if emptied is None else emptied)
         self._invalid: dict[int, Invalid] = {}
@@ -260,8 +255,8 @@ class _Review:
     def _for_named(self) -> Problem:
         """Return the problem for pods that plugins name, of which the balance plugin's namespaces say nothing."""
         settings = self._problem.settings
-        args = replace(settings.args, evictable_namespaces=EvictableNamespaces())
-        return Problem.to_review(self._problem.cluster.snapshot, replace(settings, args=args))
+        settings = replace(settings, evictable_namespaces=EvictableNamespaces())
+        return Problem.to_review(self._problem.cluster.snapshot, settings)
 
     @staticmethod
     def _refusal(state: State, pod: PodIndex, target: NodeIndex | None) -> Refusal | None:

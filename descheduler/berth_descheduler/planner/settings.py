@@ -1,25 +1,119 @@
-"""Owns the settings of one planning: the plugin's arguments, the limits of a plan, and the time to count from.
+"""The settings of one planning: what it may touch, what limits it, and how much time it has."""
 
-It does not own how the moves are carried out: those settings are the executor's.
-"""
-
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
 
 from berth_core.clock import format_duration
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import LabelSelector
 from berth_core.policies import LONGEST_GRACE
+from berth_core.resources import CPU
 from berth_descheduler.framework.runtime import PluginSet
-from berth_descheduler.planner.arguments import DefragmentationArgs
 
 _POSITIVE = "a whole number from 1 on"
 
+WHOLE: Final = 100
+_EXPECTED: Final = "a percentage from 0 to 100"
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """A percentage per resource, compared without rounding; sorted by resource."""
+
+    percentages: tuple[tuple[str, Fraction], ...]
+
+    @classmethod
+    def parse(cls, field: str, raw: object) -> "Thresholds":
+        """Return the thresholds of a mapping from resource to a number or its text; raises `InputError`."""
+        if not isinstance(raw, Mapping) or not raw:
+            raise InputError(field, raw, "a mapping from resource to percentage, such as {cpu: 40}")
+        return cls(tuple(sorted((str(name), parse_percentage(f"{field}.{name}", raw[name])) for name in raw)))
+
+    @classmethod
+    def of(cls, **percentages: int) -> "Thresholds":
+        """Return thresholds given by name."""
+        return cls.parse("thresholds", percentages)
+
+    def get(self, resource: str) -> Fraction | None:
+        """Return the percentage of a resource, None if there is none."""
+        return dict(self.percentages).get(resource)
+
+    def to_mapping(self) -> dict[str, int | str]:
+        """Return what `parse` reads: whole numbers as such, others as exact text."""
+        return {name: plain_percentage(percentage) for name, percentage in self.percentages}
+
+
+def parse_percentage(field: str, raw: object) -> Fraction:
+    """Return a percentage from 0 to 100 as the exact number that is written; raises `InputError`."""
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise InputError(field, raw, _EXPECTED)
+    # The shortest text of a float is the number that was written; its binary value is not.
+    written = str(raw).strip().removesuffix("%")
+    percentage = Fraction(written) if _DECIMAL.fullmatch(written) else Fraction(-1)
+    if not 0 <= percentage <= WHOLE:
+        raise InputError(field, raw, _EXPECTED)
+    return percentage
+
+
+def plain_percentage(percentage: Fraction) -> int | str:
+    """Return a percentage as it is written: a whole number, or text with decimals."""
+    if percentage.denominator == 1:
+        return percentage.numerator
+    return str(Decimal(percentage.numerator) / Decimal(percentage.denominator))
+
+
 PodName: TypeAlias = tuple[str, str]
 """Namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictableNamespaces:
+    """From which namespaces pods may be moved: those included, or all but those excluded."""
+
+    include: frozenset[str] = frozenset()
+    exclude: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse both lists at once."""
+        if self.include and self.exclude:
+            raise InputError("evictableNamespaces", self.to_mapping(), "include or exclude, not both")
+
+    @classmethod
+    def parse(cls, raw: object) -> "EvictableNamespaces":
+        """Return the namespaces of a mapping with `include` or `exclude`; raises `InputError`."""
+        if raw is None:
+            return cls()
+        if not isinstance(raw, Mapping) or not set(raw) <= {"include", "exclude"}:
+            raise InputError("evictableNamespaces", raw, "a mapping with a list include or a list exclude")
+        return cls(_names(raw, "include"), _names(raw, "exclude"))
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Return every namespace that is named."""
+        return self.include | self.exclude
+
+    def allows(self, namespace: str) -> bool:
+        """Tell whether pods of a namespace may be moved."""
+        return namespace in self.include if self.include else namespace not in self.exclude
+
+    def to_mapping(self) -> dict[str, list[str]]:
+        """Return what `parse` reads."""
+        lists = {"include": sorted(self.include), "exclude": sorted(self.exclude)}
+        return {name: namespaces for name, namespaces in lists.items() if namespaces}
+
+
+def _names(raw: Mapping[str, Any], key: str) -> frozenset[str]:
+    names = raw.get(key) or []
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+        raise InputError(f"evictableNamespaces.{key}", names, "a list of names of namespaces")
+    return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +137,20 @@ class WaveLimits:
 class PlannerSettings:
     """What a plan is made for and what limits it."""
 
-    args: DefragmentationArgs = field(default_factory=DefragmentationArgs)
+    resource_type: str = CPU
+    """The resource that orders nodes by utilization."""
+
+    evictable_namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+    """Whose pods the balance plugin may move; the others only take up room."""
+
+    protection: Thresholds = field(default_factory=lambda: Thresholds(()))
+    """No move takes a node above one of these; a pod that a deschedule plugin names may."""
+
+    cool_down: timedelta = timedelta(0)
+    """How long a node that pods were moved off is no source again; 0: no time at all."""
+
+    named_resources: Mapping[str, str] = field(default_factory=lambda: {"resourceType": CPU})
+    """Fields in which a policy names a resource; planning refuses one that no node has."""
 
     max_moves: int | None = None
     """The most moves of the plan; None: no limit."""

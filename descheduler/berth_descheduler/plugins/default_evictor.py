@@ -18,9 +18,9 @@ from berth_core.objects import LabelSelector, OwnerReference, Pod
 from berth_core.selectors import matches_labels
 from berth_descheduler.framework.interfaces import ClusterView, PodFilter
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.framework.runtime import Enabled, PluginSet
-from berth_descheduler.planner.arguments import EvictableNamespaces
+from berth_descheduler.framework.runtime import PluginSet
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
+from berth_descheduler.planner.settings import EvictableNamespaces
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
 
 EVICTOR_NAME: Final = "DefaultEvictor"
@@ -54,12 +54,6 @@ class DefaultEvictor:
     def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
         """Return the same: labels, annotations, ages and the namespace may have changed since the plan was made."""
         return self.filter(view)
-
-
-def default_plugins() -> PluginSet:
-    """Return the plugins of a plan that no policy describes: this one, in both places."""
-    evictor = Enabled(EVICTOR_NAME, DefaultEvictor())
-    return PluginSet(filters=(evictor,), pre_eviction_filters=(evictor,))
 
 
 def label_selectors(plugins: PluginSet) -> tuple[LabelSelector, ...]:

@@ -14,7 +14,7 @@ from berth_core.clock import format_duration, parse_duration
 from berth_core.errors import InputError
 from berth_core.objects import LabelSelector
 from berth_core.selectors import parse_selector, read_selector
-from berth_descheduler.planner.arguments import EvictableNamespaces
+from berth_descheduler.planner.settings import EvictableNamespaces
 
 T = TypeVar("T")
 

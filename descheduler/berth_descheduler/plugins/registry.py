@@ -11,9 +11,10 @@ from typing import Any, Final, cast
 
 from berth_core.errors import InputError
 from berth_descheduler.framework.interfaces import PluginType
-from berth_descheduler.planner.arguments import PLUGIN_NAME
-from berth_descheduler.plugins.balance import Defragmentation
+from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
+from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, Defragmentation, DefragmentationArgs, settings_with
 
 ENTRY_POINT_GROUP: Final = "berth.plugins"
 _OWN: Final = "berth"
@@ -103,6 +104,19 @@ def _blame(registration: Registration, error: Exception) -> str:
 # The list of the plugins that come with Berth.
 
 OWN_PLUGINS: Final[Mapping[str, PluginType]] = {PLUGIN_NAME: Defragmentation, EVICTOR_NAME: DefaultEvictor}
+
+
+def default_plugins(args: DefragmentationArgs | None = None, evictor: DefaultEvictor | None = None) -> PluginSet:
+    """Return Berth's own plugins, which plan where no policy names others."""
+    filters = (Enabled(EVICTOR_NAME, evictor or DefaultEvictor()),)
+    balance = Enabled(PLUGIN_NAME, Defragmentation(args or DefragmentationArgs()))
+    return PluginSet(balance=balance, filters=filters, pre_eviction_filters=filters)
+
+
+def default_settings() -> PlannerSettings:
+    """Return the planner's settings where no policy says otherwise."""
+    plugins = default_plugins()
+    return settings_with(PlannerSettings(plugins=plugins), plugins)
 
 
 def installed_plugins() -> PluginRegistry:

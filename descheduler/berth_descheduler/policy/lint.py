@@ -13,8 +13,8 @@ from berth_core.clock import format_duration
 from berth_core.errors import InputError
 from berth_core.migration_plans import RunMode
 from berth_core.policies import DeschedulerPolicy, Limits
-from berth_descheduler.planner.arguments import StrategyName
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
+from berth_descheduler.plugins.defragmentation import Defragmentation, Goal, StrategyName, goal_of
 from berth_descheduler.plugins.registry import PluginRegistry
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, decode_policy, read_policy
 from berth_descheduler.policy.schedule import IntervalSchedule
@@ -113,7 +113,7 @@ def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
         return
     interval, field = run.schedule.interval, "spec.trigger.interval"
     pods = run.cycle.pod_cool_down
-    rests = {"coolDownTime": run.planner.args.cool_down, "spec.limits.nodeCoolDown": run.cycle.node_cool_down}
+    rests = {"coolDownTime": run.planner.cool_down, "spec.limits.nodeCoolDown": run.cycle.node_cool_down}
     for name, nodes in rests.items():
         if interval < nodes:
             yield _warning(field, f"is shorter than {name}, {format_duration(nodes)}: runs find the same nodes resting")
@@ -136,7 +136,7 @@ def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
         yield _warning("spec.mode", text)
     if limits.max_failed_share == 1:
         yield _warning("spec.limits.maxFailedShare", "1 goes on however many moves fail: 0.2 stops in time")
-    if run.planner.args.strategy is StrategyName.MAKE_ROOM:
+    if goal_of(run.planner.plugins.balance.plugin.objective) is Goal.MAKE_ROOM:
         return
     taint_is_off = run.cycle.freed.nothing
     if taint_is_off:
@@ -150,9 +150,10 @@ def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
 def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     """Look for limits that contradict one another."""
     limits = policy.spec.limits
-    args = run.planner.args
-    frees_nodes = args.strategy is not StrategyName.MAKE_ROOM and args.empties_whole_nodes
-    if not args.empties_whole_nodes and limits.min_freed_nodes > Limits().min_freed_nodes:
+    objective = run.planner.plugins.balance.plugin.objective
+    goal = goal_of(objective)
+    frees_nodes = goal is Goal.FREE_NODES and objective.args.get("wholeNodes") is not False
+    if not frees_nodes and goal is not Goal.MAKE_ROOM and limits.min_freed_nodes > Limits().min_freed_nodes:
         text = f"{limits.min_freed_nodes} means nothing without wholeNodes: pods are moved though no node becomes empty"
         yield _warning("spec.limits.minFreedNodes", text)
     if frees_nodes and limits.max_moves is not None and limits.max_moves < limits.min_freed_nodes:
@@ -173,15 +174,12 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
 
 def _check_thresholds(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     """Look for thresholds that no node can pass."""
-    args, field = run.planner.args, "spec.profiles[0].pluginConfig.Defragmentation.args"
-    if args.strategy is not StrategyName.THRESHOLD:
+    plugin, field = run.planner.plugins.balance.plugin, "spec.profiles[0].pluginConfig.Defragmentation.args"
+    if not isinstance(plugin, Defragmentation) or plugin.args.strategy is not StrategyName.THRESHOLD:
         return
+    args = plugin.args
     pods_come_back = policy.spec.mode is RunMode.AUTO and run.schedule is not None
-    if (
-        pods_come_back
-        and run.planner.plugins.balance is None
-        and not (args.empties_whole_nodes or args.cool_down or run.cycle.node_cool_down)
-    ):
+    if pods_come_back and not (args.empties_whole_nodes or args.cool_down or run.cycle.node_cool_down):
         text = "0 lets every run take single pods off the same low nodes, which fill up again: an hour lets them rest"
         yield _warning(f"{field}.coolDownTime", text)
     if args.low.get(args.resource_type) == 0:

@@ -22,8 +22,8 @@ from berth_core.objects import LabelSelector
 from berth_core.policies import API_VERSION, KIND, DeschedulerPolicy, DeschedulerPolicySpec, FreedTaint, Limits, Profile
 from berth_core.selectors import parse_selector
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.plugins.default_evictor import default_plugins
-from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
+from berth_descheduler.plugins.defragmentation import settings_with
+from berth_descheduler.plugins.registry import PluginRegistry, default_settings, installed_plugins
 from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
 from berth_descheduler.policy.schedule import Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
@@ -62,7 +62,7 @@ class RunDefaults:
     """What a policy says nothing about: where Berth is, how long steps may take, how planning is limited."""
 
     cycle: CycleSettings = field(default_factory=CycleSettings)
-    planner: PlannerSettings = field(default_factory=lambda: PlannerSettings(plugins=default_plugins()))
+    planner: PlannerSettings = field(default_factory=default_settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,8 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
         schedule=schedule,
         cycle=cycle,
         planner=replace(
-            _read_limits(limits, defaults.planner),
-            args=plugins.args,
+            settings_with(_read_limits(limits, defaults.planner), plugins.plugins),
             node_cool_down=cycle.node_cool_down,
-            plugins=plugins.plugins,
             node_selector=selector,
             max_grace=cycle.execution.max_grace,
         ),

@@ -7,7 +7,7 @@ A profile has the shape that upstream's `DeschedulerPolicy` gives it. `DefaultEv
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeGuard, TypeVar
 
 from berth_core.errors import InputError
@@ -20,9 +20,8 @@ from berth_descheduler.framework.interfaces import (
     PreEvictionFilterPlugin,
 )
 from berth_descheduler.framework.runtime import Enabled, PluginSet
-from berth_descheduler.planner.arguments import PLUGIN_NAME, DefragmentationArgs, find_double_names
-from berth_descheduler.plugins.balance import Defragmentation, NoBalance
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
+from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, NoBalance, find_double_names
 from berth_descheduler.plugins.registry import PluginRegistry
 
 P = TypeVar("P")
@@ -44,9 +43,6 @@ class ProfilePlugins:
     """The plugins of a profile, ready to plan with."""
 
     plugins: PluginSet
-    args: DefragmentationArgs = field(default_factory=DefragmentationArgs)
-    """Of `Defragmentation`; as made without arguments where that is not enabled."""
-
     warnings: tuple[str, ...] = ()
     """What is accepted and does not do what its writer may expect."""
 
@@ -93,16 +89,15 @@ class _Reader:
             raise InputError(
                 "plugins", None, "a plugin under balance or deschedule", said="without one that moves pods"
             )
-        balance, args = _as_settings(balances, tuple(one.name for one in deschedule))
         plugins = PluginSet(
             deschedule=deschedule,
-            balance=balance,
+            balance=balances[0] if balances else Enabled("", NoBalance(tuple(one.name for one in deschedule))),
             filters=self._enabled(PluginKind.FILTER, _filters),
             pre_eviction_filters=self._enabled(PluginKind.PRE_EVICTION_FILTER, _has_the_last_word),
             node_selector=self._node_selector(),
         )
         self._make_the_rest()
-        return ProfilePlugins(plugins, args, tuple(self._warnings()))
+        return ProfilePlugins(plugins, tuple(self._warnings()))
 
     def _check_names(self) -> None:
         """Refuse plugins that there are not, all of them in one sentence."""
@@ -179,16 +174,6 @@ def _filters(plugin: object) -> TypeGuard[FilterPlugin]:
 
 def _has_the_last_word(plugin: object) -> TypeGuard[PreEvictionFilterPlugin]:
     return isinstance(plugin, PreEvictionFilterPlugin)
-
-
-def _as_settings(
-    balances: Sequence[Enabled[BalancePlugin[Any]]], deschedule: tuple[str, ...]
-) -> tuple[Enabled[BalancePlugin[Any]] | None, DefragmentationArgs]:
-    """Return the balance plugin as the planner's settings have it: `Defragmentation` by its arguments alone."""
-    if not balances:
-        return Enabled("", NoBalance(deschedule)), DefragmentationArgs()
-    plugin = balances[0].plugin
-    return (None, plugin.args) if isinstance(plugin, Defragmentation) else (balances[0], DefragmentationArgs())
 
 
 def _read_configs(raw: object) -> dict[str, _Config]:

@@ -11,7 +11,8 @@ from berth_core.migration_plans import MigrationPlan
 from berth_core.policies import DeschedulerPolicy
 from berth_core.unreadable import refuse_unreadable
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.planner.arguments import DefragmentationArgs, Thresholds
+from berth_descheduler.planner.settings import Thresholds
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs, settings_with, with_defragmentation
 from berth_descheduler.plugins.registry import PluginRegistry
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.settings import CycleSettings
@@ -66,8 +67,7 @@ def judged_by_itself(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSe
     with suppress(InputError):
         args = DefragmentationArgs.parse(plan.spec.objective.args) if plan.spec.objective.args else args
     return replace(
-        planner,
-        args=args,
+        settings_with(planner, with_defragmentation(planner.plugins, args)),
         max_moves=None,
         max_moves_per_node=None,
         max_moves_per_namespace=None,

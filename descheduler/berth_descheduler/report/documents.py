@@ -18,9 +18,8 @@ from berth_descheduler.cli.output import to_json
 from berth_descheduler.framework.interfaces import PluginKind
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, PlannerSettings
-from berth_descheduler.planner.arguments import PLUGIN_NAME, StrategyName
-from berth_descheduler.plugins.balance import SINGLE_PODS
 from berth_descheduler.plugins.default_evictor import label_selectors
+from berth_descheduler.plugins.defragmentation import Goal, goal_of
 from berth_descheduler.report.summary import (
     describe_cost,
     describe_missing,
@@ -73,11 +72,18 @@ def summarise_plan(plan: Plan) -> str:
 
 
 def _what_it_does(plan: Plan) -> str:
-    if plan.objective.strategy == SINGLE_PODS:
-        return _summarise_single(plan)
+    match goal_of(plan.objective):
+        case Goal.MOVE_PODS:
+            return _summarise_single(plan)
+        case Goal.MAKE_ROOM:
+            return _summarise_room(plan)
+        case Goal.FREE_NODES:
+            return _summarise_freed(plan)
+
+
+def _summarise_freed(plan: Plan) -> str:
+    """Return which nodes a plan frees, in a sentence."""
     nodes = len(plan.before.nodes)
-    if plan.settings.args.strategy is StrategyName.MAKE_ROOM:
-        return _summarise_room(plan)
     single = _moves_single_pods(plan)
     if not plan.moves:
         limit = plan.settings.max_moves
@@ -98,7 +104,7 @@ def _what_it_does(plan: Plan) -> str:
 
 def _moves_single_pods(plan: Plan) -> bool:
     """Return whether pods are moved off nodes that need not become empty."""
-    return plan.settings.plugins.balance is None and not plan.settings.args.empties_whole_nodes
+    return plan.objective.args.get("wholeNodes") is False
 
 
 def _summarise_single(plan: Plan) -> str:
@@ -127,7 +133,7 @@ def _summarise_room(plan: Plan) -> str:
 def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
     """Return what a plan was asked for, by the names of a policy."""
     return {
-        **settings.args.to_mapping(),
+        **settings.plugins.balance.plugin.objective.args,
         **_describe_plugins(settings),
         "maxMoves": settings.max_moves,
         "maxMovesPerNode": settings.max_moves_per_node,
@@ -144,7 +150,7 @@ def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
 def _describe_plugins(settings: PlannerSettings) -> dict[str, Any]:
     """Return which nodes and which plugins a plan is made with."""
     plugins, selectors = settings.plugins, settings.node_selectors
-    balance = PLUGIN_NAME if plugins.balance is None else plugins.balance.name
+    balance = plugins.balance.name
     return {
         "nodeSelector": ",".join(format_selector(one) for one in selectors),
         "labelSelector": ",".join(format_selector(one) for one in label_selectors(plugins)),
@@ -259,7 +265,7 @@ def compare_unused(plan: Plan) -> tuple[tuple[str, tuple[str, str]], ...]:
 
 def shown_resources(plan: Plan) -> tuple[str, ...]:
     """Return the resources that people look at first: the one that the plan goes by, cores, memory."""
-    shown = dict.fromkeys((plan.settings.args.resource_type, CPU, MEMORY))
+    shown = dict.fromkeys((plan.settings.resource_type, CPU, MEMORY))
     return tuple(name for name in shown if name in plan.before.resources)
 
 

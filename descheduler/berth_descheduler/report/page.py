@@ -207,7 +207,7 @@ def _plan_parts(plan: Plan, states: Mapping[str, Fragmentation], done: PlanOutco
     *_, (title, last) = states.items()
     changed = _changed_nodes(plan, last)
     return {
-        "maps": draw_maps(states, plan.settings.args.resource_type) if plan.before.nodes else None,
+        "maps": draw_maps(states, plan.settings.resource_type) if plan.before.nodes else None,
         "changed_nodes": Table(("node", "before", title, "pods"), changed[:LISTED_NODES]) if changed else None,
         "more_changed_nodes": max(0, len(changed) - LISTED_NODES),
         "freed_nodes": done.freed_nodes if done else plan.freed_nodes,
@@ -329,7 +329,7 @@ def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) 
 
 def _changed_nodes(plan: Plan, last: Fragmentation) -> tuple[tuple[str, ...], ...]:
     """Return a row for each node that is not as it was: freed ones first, then by name."""
-    resource = plan.settings.args.resource_type
+    resource = plan.settings.resource_type
     after = {node.name: node for node in last.nodes}
     pairs = [(node, after[node.name]) for node in plan.before.nodes if node.name in after]
     changed = [(one, other) for one, other in pairs if one != other]

@@ -12,8 +12,8 @@ from rich.table import Table
 from berth_core.resources import CPU, MEMORY, ResourceAmounts
 from berth_core.snapshot_kinds import kubectl_command
 from berth_descheduler.planner import Plan, Quality, RoomMade
-from berth_descheduler.planner.arguments import StrategyName
 from berth_descheduler.planner.problem import Prover
+from berth_descheduler.plugins.defragmentation import Goal, goal_of
 from berth_descheduler.text import ALL_IN_JSON, count, first_few
 
 _DECIMALS: Final = 4
@@ -86,12 +86,12 @@ def describe_room(room: RoomMade) -> dict[str, Any]:
 
 def counted_by(plan: Plan) -> str:
     """Return what a plan's quality counts."""
-    return "pods" if plan.settings.args.strategy is StrategyName.MAKE_ROOM else "freed nodes"
+    return "pods" if goal_of(plan.objective) is Goal.MAKE_ROOM else "freed nodes"
 
 
 def judge_plan(plan: Plan) -> str:
     """Return in a sentence how good a plan is; "" where the strategy does not say, or nothing waits for room."""
-    asks_for_nothing = plan.settings.args.strategy is StrategyName.MAKE_ROOM and not plan.room
+    asks_for_nothing = goal_of(plan.objective) is Goal.MAKE_ROOM and not plan.room
     return "" if plan.quality is None or asks_for_nothing else judge(plan.quality, what=counted_by(plan))
 
 

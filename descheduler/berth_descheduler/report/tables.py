@@ -112,7 +112,7 @@ def _judgement(plan: Plan) -> list[Text]:
 
 
 def _node_maps(plan: Plan) -> list[Text]:
-    resource = plan.settings.args.resource_type
+    resource = plan.settings.resource_type
     each = nodes_per_sign(len(plan.before.nodes))
     scale = "" if each == 1 else f", {each} nodes to a sign"
     return [

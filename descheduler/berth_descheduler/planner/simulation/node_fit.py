@@ -15,7 +15,7 @@ from berth_core.objects import Affinity, Node, NodeAffinity, PodSpec
 from berth_core.resources import ResourceAmounts
 from berth_core.selectors import matches_node_affinity, untolerated_taint
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.arguments import WHOLE, Thresholds
+from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation.cluster import NEEDED_RESOURCES, Cluster, NodeIndex
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 from berth_descheduler.planner.simulation.volumes import BoundVolume, VolumeBook

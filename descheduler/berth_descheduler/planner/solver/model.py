@@ -197,7 +197,7 @@ def _pods(problem: Problem, kind_of_class: Sequence[int]) -> tuple[Ints, Ints]:
 
 def _room(problem: Problem, state: State) -> Ints:
     free = np.array(state.free, dtype=np.int64).reshape(len(state.free), len(problem.cluster.resources)).T
-    protected = protected_amounts(problem.cluster, problem.settings.args.protection)
+    protected = protected_amounts(problem.cluster, problem.settings.protection)
     for column, least in protected.items():
         free[column] -= np.array(least, dtype=np.int64)
     return free

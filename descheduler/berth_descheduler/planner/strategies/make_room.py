@@ -103,7 +103,7 @@ class _Run:
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
         refused = reports.why_not_more(room, quality, self._moves_needed(quality))
-        return Proposal(self._state.steps, refused, quality, room)
+        return Proposal(self._state.steps, refused, quality, room, self._request.owners)
 
     # --- what is wanted ---------------------------------------------------------------------------------------------
 

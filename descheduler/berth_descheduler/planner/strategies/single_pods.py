@@ -18,10 +18,9 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.framework.runtime import Enabled
-from berth_descheduler.planner.arguments import EvictableNamespaces
 from berth_descheduler.planner.explanations import Blockers, RefusingNodes
 from berth_descheduler.planner.problem import Problem, Proposal, resting_refusal
-from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State, Step
 
@@ -55,8 +54,7 @@ def problem_after(problem: Problem, steps: Sequence[Step], waiting: Sequence[Pod
 
 def for_single_pods(problem: Problem) -> Problem:
     """Return the problem without what its balance plugin asks of namespaces."""
-    args = replace(problem.settings.args, evictable_namespaces=EvictableNamespaces())
-    settings = replace(problem.settings, args=args)
+    settings = replace(problem.settings, evictable_namespaces=EvictableNamespaces())
     return Problem.from_snapshot(problem.cluster.snapshot, settings).keeping(problem.kept)
 
 
@@ -105,7 +103,7 @@ class _Run:
     def _fullest_first(self) -> tuple[NodeIndex, ...]:
         """Return the nodes in the order in which they are tried: those with the least left over of a whole first."""
         cluster = self._problem.cluster
-        column = cluster.column.get(self._problem.settings.args.resource_type)
+        column = cluster.column.get(self._problem.settings.resource_type)
 
         def unused(node: NodeIndex) -> Fraction:
             if column is None or cluster.capacity[node][column] <= 0:

@@ -26,9 +26,9 @@ from typing import Final
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.arguments import WHOLE
 from berth_descheduler.planner.explanations import Blockers, RefusingNodes
 from berth_descheduler.planner.problem import Problem, Proposal, resting_refusal
+from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.simulation.node_fit import node_refusal, protected_amounts
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex
@@ -36,6 +36,22 @@ from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.text import count
 
 _ABOVE_PROTECTION: Final = Refusal(RefusalReason.ABOVE_PROTECTION, "would go above its protection threshold")
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdRules:
+    """Which nodes are sources and targets, and whether a source is emptied whole."""
+
+    low: Thresholds
+    """A source is below all of these."""
+
+    defragment: Thresholds
+    """A target is above all of these."""
+
+    number_of_nodes: int = 0
+    """Nothing is moved unless more nodes than this are low."""
+
+    whole_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +64,11 @@ class _Usage:
 class _NodeTable:
     """The nodes' utilisation as the snapshot has it, and which nodes are low and which may be targets."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, rules: ThresholdRules) -> None:
         self._problem = problem
-        self._args = problem.settings.args
+        self._rules = rules
+        self._resource_type = problem.settings.resource_type
+        self._protection = problem.settings.protection
         self._column = problem.cluster.column
         nodes = range(len(problem.cluster.nodes))
         self.usage = [_usage(problem, NodeIndex(node)) for node in nodes]
@@ -62,7 +80,7 @@ class _NodeTable:
 
     def utilisation(self, node: NodeIndex) -> Fraction:
         """Return by how much of the resource type a node is used, in percent; 0 where it has none."""
-        return self.percent(node, self._args.resource_type) or Fraction(0)
+        return self.percent(node, self._resource_type) or Fraction(0)
 
     def percent(self, node: NodeIndex, resource: str) -> Fraction | None:
         """Return by how much of a resource a node is used, None if it has none."""
@@ -71,7 +89,7 @@ class _NodeTable:
 
     def why_not_low(self, node: NodeIndex) -> Refusal:
         """Return which resource of a node is missing or not low."""
-        for resource, threshold in self._args.low.percentages:
+        for resource, threshold in self._rules.low.percentages:
             percent = self.percent(node, resource)
             if percent is None:
                 return Refusal(RefusalReason.RESOURCE_MISSING, f"the node has no {resource}", resource=resource)
@@ -84,12 +102,12 @@ class _NodeTable:
         return self.utilisation(node), node
 
     def _is_low(self, node: NodeIndex) -> bool:
-        pairs = ((self.percent(node, name), limit) for name, limit in self._args.low.percentages)
+        pairs = ((self.percent(node, name), limit) for name, limit in self._rules.low.percentages)
         return all(percent is not None and percent < limit for percent, limit in pairs)
 
     def _is_target(self, node: NodeIndex) -> bool:
-        above = ((self.percent(node, name), limit) for name, limit in self._args.defragment.percentages)
-        below = ((self.percent(node, name), limit) for name, limit in self._args.protection.percentages)
+        above = ((self.percent(node, name), limit) for name, limit in self._rules.defragment.percentages)
+        below = ((self.percent(node, name), limit) for name, limit in self._protection.percentages)
         return all(percent is not None and percent > limit for percent, limit in above) and all(
             percent is not None and percent < limit for percent, limit in below
         )
@@ -98,9 +116,12 @@ class _NodeTable:
 class Threshold:
     """The classic strategy."""
 
+    def __init__(self, rules: ThresholdRules) -> None:
+        self._rules = rules
+
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the low nodes."""
-        return tuple(_NodeTable(problem).low)
+        return tuple(_NodeTable(problem, self._rules).low)
 
     def waiting_pods(self, _snapshot: Snapshot) -> tuple[Pod, ...]:
         """Return none."""
@@ -108,18 +129,19 @@ class Threshold:
 
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return the moves off the low nodes, least used first; with `wholeNodes` each node whole or not at all."""
-        return _Run(problem, state).propose()
+        return _Run(problem, state, self._rules).propose()
 
 
 class _Run:
     """One run of the strategy over a state that it changes."""
 
-    def __init__(self, problem: Problem, state: State) -> None:
+    def __init__(self, problem: Problem, state: State, rules: ThresholdRules) -> None:
         self._problem = problem
         self._settings = problem.settings
         self._state = state
-        self._table = _NodeTable(problem)
-        self._protected = protected_amounts(problem.cluster, problem.settings.args.protection)
+        self._rules = rules
+        self._table = _NodeTable(problem, rules)
+        self._protected = protected_amounts(problem.cluster, problem.settings.protection)
         self._first_target: dict[ClassIndex, int] = {}
         """Per class: the targets before this position have no room for it; moves only ever fill targets."""
         self._why_kept: dict[ClassIndex, Refusal] = {}
@@ -133,12 +155,12 @@ class _Run:
         for node in range(len(self._problem.cluster.nodes)):
             if NodeIndex(node) not in low:
                 self._refuse_node(NodeIndex(node), self._why_no_source(NodeIndex(node)))
-        if len(low) <= self._settings.args.number_of_nodes:
-            text = f"{len(low)} nodes are low, and more than {self._settings.args.number_of_nodes} are asked for"
+        if len(low) <= self._rules.number_of_nodes:
+            text = f"{len(low)} nodes are low, and more than {self._rules.number_of_nodes} are asked for"
             for node in self._table.low:
                 self._refuse_node(node, Refusal(RefusalReason.TOO_FEW_LOW_NODES, text))
         else:
-            take_from = self._empty if self._settings.args.empties_whole_nodes else self._relieve
+            take_from = self._empty if self._rules.whole_nodes else self._relieve
             for node in self._table.low:
                 take_from(node)
         return Proposal(self._state.steps, tuple(sorted(self._refused)), reasons=self._reasons)
@@ -215,7 +237,7 @@ class _Run:
 
     def _why_low(self, source: NodeIndex) -> str:
         """Return why single pods are moved off a node, for people."""
-        resource, name = self._settings.args.resource_type, self._problem.cluster.node_name(source)
+        resource, name = self._settings.resource_type, self._problem.cluster.node_name(source)
         return f"{name} is low: {_shown(self._table.utilisation(source))} % of its {resource} is requested"
 
     def _find_target(self, pod: PodIndex) -> NodeIndex | None:
@@ -242,7 +264,7 @@ class _Run:
     def _size(self, pod: PodIndex) -> tuple[int, tuple[int, ...], PodIndex]:
         """Return what a larger pod has more of: the resource type first; of equals the one first in order is larger."""
         needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
-        column = self._problem.cluster.column.get(self._settings.args.resource_type)
+        column = self._problem.cluster.column.get(self._settings.resource_type)
         return (0 if column is None else needs[column], needs, PodIndex(-pod))
 
     def _why_no_target(self, pod: PodIndex) -> Refusal:

@@ -1,75 +1,31 @@
-"""Owns the arguments of the `Defragmentation` plugin: their names, defaults and what is wrong with them.
-
-It does not own what the strategies do with them.
-"""
+"""The balance plugin `Defragmentation`: its arguments, its strategies, and what each of them is for."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from decimal import Decimal
-from enum import StrEnum
-from fractions import Fraction
-from typing import Any, Final
+from enum import Enum, StrEnum, auto
+from importlib.util import find_spec
+from typing import Any, Final, assert_never
 
-from berth_core.clock import format_duration, parse_duration
+from berth_core.clock import Deadline, format_duration, parse_duration
 from berth_core.errors import InputError
+from berth_core.migration_plans import Objective
+from berth_core.objects import Pod
 from berth_core.resources import CPU
+from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.planner.problem import Problem, Proposal, Strategy
 from berth_descheduler.planner.room_request import RoomRequest
-
-# --- thresholds ------------------------------------------------------------------------------------------------------
-# Thresholds: percentages per resource as exact numbers, and how a node's amounts compare with them.
-
-WHOLE: Final = 100
-_EXPECTED: Final = "a percentage from 0 to 100"
-_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """A percentage per resource, compared without rounding; sorted by resource."""
-
-    percentages: tuple[tuple[str, Fraction], ...]
-
-    @classmethod
-    def parse(cls, field: str, raw: object) -> "Thresholds":
-        """Return the thresholds of a mapping from resource to a number or its text; raises `InputError`."""
-        if not isinstance(raw, Mapping) or not raw:
-            raise InputError(field, raw, "a mapping from resource to percentage, such as {cpu: 40}")
-        return cls(tuple(sorted((str(name), parse_percentage(f"{field}.{name}", raw[name])) for name in raw)))
-
-    @classmethod
-    def of(cls, **percentages: int) -> "Thresholds":
-        """Return thresholds given by name."""
-        return cls.parse("thresholds", percentages)
-
-    def get(self, resource: str) -> Fraction | None:
-        """Return the percentage of a resource, None if there is none."""
-        return dict(self.percentages).get(resource)
-
-    def to_mapping(self) -> dict[str, int | str]:
-        """Return what `parse` reads: whole numbers as such, others as exact text."""
-        return {name: plain_percentage(percentage) for name, percentage in self.percentages}
-
-
-def parse_percentage(field: str, raw: object) -> Fraction:
-    """Return a percentage from 0 to 100 as the exact number that is written; raises `InputError`."""
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        raise InputError(field, raw, _EXPECTED)
-    # The shortest text of a float is the number that was written; its binary value is not.
-    written = str(raw).strip().removesuffix("%")
-    percentage = Fraction(written) if _DECIMAL.fullmatch(written) else Fraction(-1)
-    if not 0 <= percentage <= WHOLE:
-        raise InputError(field, raw, _EXPECTED)
-    return percentage
-
-
-def plain_percentage(percentage: Fraction) -> int | str:
-    """Return a percentage as it is written: a whole number, or text with decimals."""
-    if percentage.denominator == 1:
-        return percentage.numerator
-    return str(Decimal(percentage.numerator) / Decimal(percentage.denominator))
-
+from berth_descheduler.planner.settings import (
+    EvictableNamespaces,
+    PlannerSettings,
+    Thresholds,
+    plain_percentage,
+)
+from berth_descheduler.planner.simulation.cluster import NodeIndex
+from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdRules
 
 PLUGIN_NAME: Final = "Defragmentation"
 
@@ -117,12 +73,30 @@ def find_double_names(raw: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((name, preferred) for name, preferred in given if name != preferred and names.count(preferred) > 1)
 
 
+SINGLE_PODS: Final = "SinglePods"
+"""What a plan records as its strategy if it only moves pods that plugins name."""
+
+
+class Goal(Enum):
+    """What a plan is for."""
+
+    FREE_NODES = auto()
+    MAKE_ROOM = auto()
+    MOVE_PODS = auto()
+    """It moves the pods that deschedule plugins name, and no others."""
+
+
 class StrategyName(StrEnum):
     """How the moves are chosen."""
 
     THRESHOLD = "Threshold"
     CONSOLIDATE = "Consolidate"
     MAKE_ROOM = "MakeRoom"
+
+    @property
+    def goal(self) -> Goal:
+        """Return what plans of the strategy are for."""
+        return Goal.MAKE_ROOM if self is StrategyName.MAKE_ROOM else Goal.FREE_NODES
 
     @property
     def option(self) -> str:
@@ -139,40 +113,12 @@ class StrategyName(StrEnum):
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class EvictableNamespaces:
-    """From which namespaces pods may be moved: those included, or all but those excluded."""
-
-    include: frozenset[str] = frozenset()
-    exclude: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        """Refuse both lists at once."""
-        if self.include and self.exclude:
-            raise InputError("evictableNamespaces", self.to_mapping(), "include or exclude, not both")
-
-    @classmethod
-    def parse(cls, raw: object) -> "EvictableNamespaces":
-        """Return the namespaces of a mapping with `include` or `exclude`; raises `InputError`."""
-        if raw is None:
-            return cls()
-        if not isinstance(raw, Mapping) or not set(raw) <= {"include", "exclude"}:
-            raise InputError("evictableNamespaces", raw, "a mapping with a list include or a list exclude")
-        return cls(_names(raw, "include"), _names(raw, "exclude"))
-
-    @property
-    def named(self) -> frozenset[str]:
-        """Return every namespace that is named."""
-        return self.include | self.exclude
-
-    def allows(self, namespace: str) -> bool:
-        """Tell whether pods of a namespace may be moved."""
-        return namespace in self.include if self.include else namespace not in self.exclude
-
-    def to_mapping(self) -> dict[str, list[str]]:
-        """Return what `parse` reads."""
-        lists = {"include": sorted(self.include), "exclude": sorted(self.exclude)}
-        return {name: namespaces for name, namespaces in lists.items() if namespaces}
+def goal_of(objective: Objective) -> Goal:
+    """Return what a recorded plan is for; those of plugins by others free nodes."""
+    if objective.strategy == SINGLE_PODS:
+        return Goal.MOVE_PODS
+    goals = {name.value: name.goal for name in StrategyName}
+    return goals.get(objective.strategy, Goal.FREE_NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +236,13 @@ class DefragmentationArgs:
             **({"room": self.room.to_mapping()} if self.strategy is StrategyName.MAKE_ROOM else {}),
         }
 
+    @property
+    def named_resources(self) -> dict[str, str]:
+        """Return the fields that name a resource by which nodes are judged, each with the resource."""
+        maps = (("lowThresholds", self.low), ("defragmentThresholds", self.defragment))
+        fields = {f"{name}.{resource}": resource for name, given in maps for resource, _ in given.percentages}
+        return {"resourceType": self.resource_type, **fields}
+
     def _maps(self) -> tuple[tuple[str, Thresholds], ...]:
         return (
             ("lowThresholds", self.low),
@@ -344,8 +297,110 @@ def _cool_down(raw: object) -> timedelta:
         raise InputError("coolDownTime", raw, "seconds, or a duration such as 30m") from error
 
 
-def _names(raw: Mapping[str, Any], key: str) -> frozenset[str]:
-    names = raw.get(key) or []
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
-        raise InputError(f"evictableNamespaces.{key}", names, "a list of names of namespaces")
-    return frozenset(names)
+@dataclass(frozen=True, slots=True)
+class Defragmentation:
+    """Empties nodes or makes room, by the strategy of its arguments."""
+
+    args: DefragmentationArgs = field(default_factory=DefragmentationArgs)
+
+    @classmethod
+    def parse(cls, args: Mapping[str, Any]) -> "Defragmentation":
+        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
+        return cls(DefragmentationArgs.parse(args))
+
+    def strategy(self, deadline: Deadline) -> Strategy:
+        """Return the strategy; raises `InputError` if a package that it needs is not installed."""
+        return make_strategy(self.args, deadline)
+
+    @property
+    def objective(self) -> Objective:
+        """Return what is asked for, as a MigrationPlan records it."""
+        return Objective(plugin=PLUGIN_NAME, strategy=self.args.strategy.value, args=self.args.to_mapping())
+
+
+@dataclass(frozen=True, slots=True)
+class NoBalance:
+    """The balance plugin of a profile that enables none: only named pods are moved."""
+
+    plugins: tuple[str, ...] = ()
+    """The deschedule plugins that the profile enables."""
+
+    def strategy(self, _deadline: Deadline) -> Strategy:
+        """Return the strategy that moves nothing."""
+        return NoopStrategy()
+
+    @property
+    def objective(self) -> Objective:
+        """Return what is asked for, as a MigrationPlan records it."""
+        return Objective(plugin=", ".join(self.plugins), strategy=SINGLE_PODS)
+
+
+class NoopStrategy:
+    """Proposes no moves, and no reasons for that."""
+
+    def possible_sources(self, _problem: Problem) -> tuple[NodeIndex, ...]:
+        """Return none."""
+        return ()
+
+    def waiting_pods(self, _snapshot: Snapshot) -> tuple[Pod, ...]:
+        """Return none."""
+        return ()
+
+    def propose(self, _problem: Problem, _state: State) -> Proposal:
+        """Return nothing."""
+        return Proposal((), ())
+
+
+def make_strategy(args: DefragmentationArgs, deadline: Deadline) -> Strategy:
+    """Return the strategy of the arguments; raises `InputError` if a package that it needs is not installed."""
+    match args.strategy:
+        case StrategyName.THRESHOLD:
+            rules = ThresholdRules(args.low, args.defragment, args.number_of_nodes, args.empties_whole_nodes)
+            return Threshold(rules)
+        case StrategyName.CONSOLIDATE:
+            _require_numpy(args.strategy)
+            from berth_descheduler.planner.strategies.consolidate import Consolidate  # noqa: PLC0415 - needs numpy, an extra
+
+            return Consolidate(deadline)
+        case StrategyName.MAKE_ROOM:
+            _require_numpy(args.strategy)
+            from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
+
+            return MakeRoom(args.room, deadline)
+        case _:
+            assert_never(args.strategy)
+
+
+def _require_numpy(name: StrategyName) -> None:
+    if find_spec("numpy") is None:
+        raise InputError("strategy", name.value, "Threshold, or numpy installed: the extra berth[descheduler] has it")
+
+
+def with_defragmentation(plugins: PluginSet, args: DefragmentationArgs) -> PluginSet:
+    """Return the plugins with `Defragmentation` as the balance plugin."""
+    return replace(plugins, balance=Enabled(PLUGIN_NAME, Defragmentation(args)))
+
+
+def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSettings:
+    """Return the settings with other plugins, and what their arguments ask of the planner itself.
+
+    Of plugins by others the planner knows no arguments: it orders nodes by cpu and protects none.
+    """
+    balance = plugins.balance.plugin
+    if not isinstance(balance, Defragmentation):
+        neutral = EvictableNamespaces(), Thresholds(()), timedelta(0)
+        namespaces, protection, cool_down = neutral
+        resource, named = CPU, {"resourceType": CPU}
+    else:
+        args = balance.args
+        namespaces, protection, cool_down = args.evictable_namespaces, args.protection, args.cool_down
+        resource, named = args.resource_type, args.named_resources
+    return replace(
+        settings,
+        plugins=plugins,
+        resource_type=resource,
+        evictable_namespaces=namespaces,
+        protection=protection,
+        cool_down=cool_down,
+        named_resources=named,
+    )
