@@ -25,11 +25,11 @@ from berth_operator.cache.cache import Cache
 from berth_operator.cache.informers import hear_reservation
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.controller import Engine
-from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.health import HealthServer
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook.admission import Admission
-from berth_operator.webhook.certificates import CertificateKeeper
+from berth_operator.webhook.certificates import CertificateManager
 from berth_operator.webhook.server import READ_ANEW_SECONDS, WebhookServer
 from berth_operator.workqueue import SCOPE_KEY, WorkQueue
 
@@ -83,11 +83,11 @@ class Program:
         self._client = client
         self._queue = WorkQueue()
         self._cache = Cache(self._queue.add)
-        self._keeper = CertificateKeeper(client, settings)
+        self._keeper = CertificateManager(client, settings)
         admission = Admission(self._cache, let_go=self._hear_let_go, read_anew=self._read_anew)
         self._webhook = WebhookServer(admission, self._keeper, settings)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for what kopf hears
-        scope = WebhookScope(
+        scope = WebhookRegistration(
             client,
             client_config=self._webhook.client_config,
             live_namespaces=self._cache.live_namespaces,

@@ -27,22 +27,22 @@ from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.informers import Watches
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.events import Announcer, TemplateRefusals
-from berth_operator.executor.executor import Crew, Performer, find_pod
-from berth_operator.executor.garbage_collector import OrphanKeeper, Sweep, list_reservations
-from berth_operator.executor.guards import FenceKeeper, GuardKeeper
-from berth_operator.executor.pending_owners import Seeker
-from berth_operator.executor.priority_classes import Priorities
-from berth_operator.executor.probe import Prover
-from berth_operator.executor.quota_admission import Allowances, Validator
-from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.executor.events import EventRecorder, TemplateRefusals
+from berth_operator.executor.executor import ActionExecutor, Crew, find_pod
+from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
+from berth_operator.executor.guards import FenceManager, NodeGuard
+from berth_operator.executor.pending_owners import PendingOwners
+from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.probe import HandoverProbe
+from berth_operator.executor.quota_admission import QuotaAdmission, Validator
+from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
 from berth_operator.reconcile.forged_status import without_forged_claims
 from berth_operator.reconcile.observation import Observation, holds_our_gate, is_at_same_step
 from berth_operator.reconcile.reconcile import Decision, decide
 from berth_operator.reconcile.status import has_just_expired, newly_lost
 from berth_operator.settings import OperatorSettings
-from berth_operator.throttle import HandoverShares, Pacing, has_share, only_starts
+from berth_operator.throttle import FairSharing, Throttle, has_share, only_starts
 from berth_operator.workqueue import Key, KeyKind, WorkQueue
 
 # --- clock watch -----------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Engine:
         client: KubeClient,
         cache: Cache,
         queue: WorkQueue,
-        scope: WebhookScope,
+        scope: WebhookRegistration,
         settings: OperatorSettings,
         clock: Clock,
     ) -> None:
@@ -134,18 +134,18 @@ class Engine:
         self._settings = settings
         self._clock = clock
         self._rules = ClusterRules()
-        self._priorities = Priorities(client, self._rules)
-        self._prover = Prover(client, cache, scope, settings.placeholders)
-        self._pacing = Pacing(lambda: queue.late_seconds)
-        self._shares = HandoverShares()
-        self._announcer = Announcer(client, lambda: self._pacing.is_busy)
-        self._performer = self._build_performer()
-        self._orphans = OrphanKeeper(client, cache, self._performer)
-        fences = FenceKeeper(client, cache, self._priorities, settings.placeholders)
-        self._guards = GuardKeeper(client, cache, fences, settings.handover)
-        self._refusals = TemplateRefusals(client, cache, self._announcer, clock)
-        self._seeker = Seeker(client, cache, queue.add, self._refusals.consider)
-        self._sweep = Sweep(client, cache, scope, self._priorities, fences, queue.add)
+        self._priorities = PriorityClasses(client, self._rules)
+        self._probe = HandoverProbe(client, cache, scope, settings.placeholders)
+        self._throttle = Throttle(lambda: queue.late_seconds)
+        self._fair_sharing = FairSharing()
+        self._recorder = EventRecorder(client, lambda: self._throttle.is_busy)
+        self._executor = self._build_executor()
+        self._orphans = OrphanCollector(client, cache, self._executor)
+        fences = FenceManager(client, cache, self._priorities, settings.placeholders)
+        self._guards = NodeGuard(client, cache, fences, settings.handover)
+        self._refusals = TemplateRefusals(client, cache, self._recorder, clock)
+        self._pending = PendingOwners(client, cache, queue.add, self._refusals.consider)
+        self._sweep = Resync(client, cache, scope, self._priorities, fences, queue.add)
         self._stop = threading.Event()
         self._watches = Watches(client, cache, self._rules, settings.placeholders.namespace, self._stop)
         self._retired = threading.Event()
@@ -164,14 +164,14 @@ class Engine:
         self._watchers: list[threading.Thread] = []
         self._actors: list[threading.Thread] = []
 
-    def _build_performer(self) -> Performer:
+    def _build_executor(self) -> ActionExecutor:
         """Return who acts; what Reservations hold is counted from now on."""
-        allowances = Allowances(self._settings.limits, self._rules)
+        allowances = QuotaAdmission(self._settings.limits, self._rules)
         self._cache.on_reservation(allowances.note, allowances.forget)
         crew = Crew(
             client=self._client,
             cache=self._cache,
-            prover=self._prover,
+            probe=self._probe,
             priorities=self._priorities,
             validator=Validator(
                 self._client,
@@ -181,9 +181,9 @@ class Engine:
                 self._clock,
                 self._cache.control_plane_nodes,
             ),
-            announcer=self._announcer,
+            recorder=self._recorder,
         )
-        return Performer(crew, self._settings, self._clock, lambda: self.leading)
+        return ActionExecutor(crew, self._settings, self._clock, lambda: self.leading)
 
     def _build_lease(self) -> LeaseHolder:
         """Return the lease, which tells whether the hand-over path is proven as soon as that changes."""
@@ -195,7 +195,7 @@ class Engine:
             duration_seconds=self._settings.lease_seconds,
         )
         lease.publish(self._notes, renewals=OPERATOR_RENEWALS)
-        self._prover.on_change(lease.renew_soon)
+        self._probe.on_change(lease.renew_soon)
         return lease
 
     def start(self) -> None:
@@ -211,10 +211,10 @@ class Engine:
         if self._failure is not None:
             raise self._failure
         self._spawn("leader", self._lead, self._actors)
-        self._spawn("prover", lambda: self._prover.run(self._lease.held), self._actors)
+        self._spawn("prover", lambda: self._probe.run(self._lease.held), self._actors)
         for number in range(self._settings.workers):
             self._spawn(f"worker-{number}", self._work, self._actors)
-        self._spawn("announcer", lambda: self._announcer.run(self._retired), self._actors)
+        self._spawn("announcer", lambda: self._recorder.run(self._retired), self._actors)
         self._spawn("template refusals", lambda: self._refusals.run(self._retired), self._actors)
         self._started.set()
 
@@ -250,11 +250,11 @@ class Engine:
         """
         self._retired.set()
         self._queue.stop()
-        self._prover.stop()
+        self._probe.stop()
         deadline = time.monotonic() + _LAST_ACTION_SECONDS
         for thread in self._actors:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
-        self._cache.begin_anew()  # reviews are answered on, by what the next leader writes
+        self._cache.start_epoch()  # reviews are answered on, by what the next leader writes
         if not any(thread.is_alive() for thread in self._actors):
             self._lease.release()
 
@@ -267,7 +267,7 @@ class Engine:
 
     def _notes(self) -> dict[str, str | None]:
         """Return what the Lease tells about its holder."""
-        return {PATH_ANNOTATION: PATH_PROVEN if self._prover.proven else None}
+        return {PATH_ANNOTATION: PATH_PROVEN if self._probe.proven else None}
 
     @property
     def leading(self) -> bool:
@@ -335,7 +335,7 @@ class Engine:
                 self._listed_anew.clear()
                 self._look_again()
             if not self._lease.held():
-                self._cache.begin_anew()
+                self._cache.start_epoch()
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
                 if time.monotonic() - last_look >= self._settings.sweep_seconds:
@@ -401,14 +401,14 @@ class Engine:
                     self._guards.reconcile(key.name, self._clock.now())
                 case KeyKind.SCOPE:
                     if self._scope.reconcile():
-                        self._prover.hurry()
+                        self._probe.probe_soon()
                     if not self._cache.live_namespaces():
                         self._priorities.collect()
                 case KeyKind.STRAYS:
                     self._orphans.release_stray_gates()
-                    self._seeker.ask_for_all()
+                    self._pending.request_all()
                 case KeyKind.WAITING:
-                    self._seeker.look()
+                    self._pending.search()
         except BerthError as error:
             self._retry(key, error)
             _LOG.info(telemetry.ACTION_FAILED, **{telemetry.KEY_UID: key.name, telemetry.KEY_ERROR: str(error)})
@@ -428,14 +428,14 @@ class Engine:
 
     def _reconcile_reservation(self, key: Key) -> None:
         """Write the status first, so that it never promises more than is there, then act."""
-        pause = self._pacing.seconds_to_look(key.name, only_starts=self._only_starts(key.name))
+        pause = self._throttle.reconcile_delay(key.name, only_starts=self._only_starts(key.name))
         if pause:
             self._queue.add(key, pause)
             return
         seen = self._observe(key.name)
         if seen is None:
-            self._pacing.forget(key.name)
-            self._shares.forget(key.name)
+            self._throttle.forget(key.name)
+            self._fair_sharing.forget(key.name)
             self._freed.discard(key.name)
             self._orphans.release(key.name)
             return
@@ -443,18 +443,18 @@ class Engine:
         if self._has_news_of_the_lost(seen, decision):
             self._queue.add(key)
             return
-        self._shares.note(seen.reservation, decision.status)
+        self._fair_sharing.note(seen.reservation, decision.status)
         if self._frees_first(key, seen, decision):
             return
-        waits = self._pacing.seconds_left(key.name, seen.reservation.status, decision.status)
+        waits = self._throttle.status_delay(key.name, seen.reservation.status, decision.status)
         if waits:
             self._queue.add(key, waits)
         else:
             with self._cache.writing(key.name, decision.status):
-                self._performer.write_status(seen.reservation, decision.status)
-        self._performer.perform(seen.reservation, self._what_is_due(key, seen.reservation, decision.actions))
+                self._executor.write_status(seen.reservation, decision.status)
+        self._executor.execute(seen.reservation, self._what_is_due(key, seen.reservation, decision.actions))
         if decision.seeks_owners:
-            self._seeker.ask(key.name)
+            self._pending.request(key.name)
         if decision.wake_seconds is not None:
             self._queue.add(key, decision.wake_seconds)
 
@@ -478,7 +478,7 @@ class Engine:
     def _only_starts(self, uid: str) -> bool:
         """Tell whether the placeholders of a Reservation are under way and nothing else is to be done for it."""
         reservation = self._cache.reservation(uid)
-        placeholders, owners = self._cache.belongings(uid)
+        placeholders, owners = self._cache.pods_of(uid)
         return reservation is not None and not owners and only_starts(reservation, placeholders)
 
     def _frees_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
@@ -488,10 +488,10 @@ class Engine:
         """
         frees = any(isinstance(action, DeletePlaceholder) for action in decision.actions)
         is_first = key.name not in self._freed and has_just_expired(seen.reservation, decision.status)
-        if not (frees and is_first and self._pacing.is_busy):
+        if not (frees and is_first and self._throttle.is_busy):
             self._freed.discard(key.name)
             return False
-        self._performer.perform(seen.reservation, decision.actions)
+        self._executor.execute(seen.reservation, decision.actions)
         self._freed.add(key.name)
         self._queue.add(key)
         return True
@@ -499,7 +499,7 @@ class Engine:
     def _what_is_due(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Return the actions without a proof or a hand-over that has to wait, and look again for that."""
         due = actions
-        if any(isinstance(action, Probe) for action in actions) and not self._pacing.may_prove(key.name):
+        if any(isinstance(action, Probe) for action in actions) and not self._throttle.may_probe(key.name):
             due = tuple(action for action in actions if not isinstance(action, Probe))
         if any(isinstance(action, AssignSlot) for action in due):
             due = tuple(self._in_turn(reservation.metadata.namespace, due))
@@ -514,7 +514,7 @@ class Engine:
             if not isinstance(action, AssignSlot):
                 yield action
                 continue
-            pause = self._shares.seconds_to_wait(namespace, action.assignment.node)
+            pause = self._fair_sharing.delay(namespace, action.assignment.node)
             if pause > _LONGEST_GATED_WAIT_SECONDS:
                 if holds_our_gate(action.pod):
                     yield Release(action.pod)

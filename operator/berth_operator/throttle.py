@@ -50,7 +50,7 @@ def only_starts(reservation: Reservation, placeholders: Collection[Pod]) -> bool
     return undisturbed and sum(map(has_started, placeholders)) < reservation.spec.wanted
 
 
-class Pacing:
+class Throttle:
     """Remembers since when a status waits, by the uid of its Reservation; thread-safe."""
 
     def __init__(self, late_seconds: Callable[[], float]) -> None:
@@ -62,7 +62,7 @@ class Pacing:
         self._usual_seconds = 0.0
         """How long those took lately that became Available while their status waited."""
 
-    def seconds_left(self, uid: str, prior: ReservationStatus, status: ReservationStatus) -> float:
+    def status_delay(self, uid: str, prior: ReservationStatus, status: ReservationStatus) -> float:
         """Return for how long a status may still wait; 0 where it is to be written now."""
         now = time.monotonic()
         with self._lock:
@@ -74,7 +74,7 @@ class Pacing:
                 del self._since[uid]
             return max(0.0, left)
 
-    def seconds_to_look(self, uid: str, *, only_starts: bool) -> float:
+    def reconcile_delay(self, uid: str, *, only_starts: bool) -> float:
         """Return for how long a Reservation need not be looked at; 0 where it is to be now."""
         now = time.monotonic()
         with self._lock:
@@ -104,7 +104,7 @@ class Pacing:
         with self._lock:
             return len(self._since) > _MANY_ON_THE_WAY or self._late_seconds() > _BEHIND_SECONDS
 
-    def may_prove(self, uid: str) -> bool:
+    def may_probe(self, uid: str) -> bool:
         """Tell whether the path of a Reservation may be proven now; none is put off for more than 30 seconds."""
         now, late = time.monotonic(), self._late_seconds() > _BEHIND_SECONDS
         with self._lock:
@@ -172,7 +172,7 @@ def has_share(namespace: str, under_way: Mapping[str, int], at_once: int) -> boo
     return under_way.get(namespace, 0) < at_once - sum(under_way.values())
 
 
-class HandoverShares:
+class FairSharing:
     """Remembers how hand-overs ended; thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -200,7 +200,7 @@ class HandoverShares:
             for key in [key for key in self._begun if key[0] == uid]:
                 self._end(self._begun.pop(key), came_to_nothing=True)
 
-    def seconds_to_wait(self, namespace: str, node: str) -> float:
+    def delay(self, namespace: str, node: str) -> float:
         """Return in how many seconds a namespace may begin a hand-over on a node; 0 for now."""
         now = self._clock()
         with self._lock:

@@ -19,8 +19,8 @@ from berth_core.objects import Pod
 from berth_core.reservations import API_VERSION, KIND, Reservation, ReservationPhase, Slot, SlotState
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import read_reservation
-from berth_operator.cache.slot_matching import Openings
-from berth_operator.webhook.admission import Admission, Answer, SearchTime, read_review
+from berth_operator.cache.slot_matching import SlotFinder
+from berth_operator.webhook.admission import Admission, Answer, SearchBudget, read_review
 from builders import as_api, pod, task
 from handover_builders import PLACE_UID, note, owner_pod, place, reference, slot
 from json_patches import apply
@@ -199,7 +199,7 @@ def test_a_replica_that_does_not_write_the_status_is_unsure_where(
     cache.put_reservation(reservation)
     reader = Admission(cache, read_anew=cache.put_reservation)
     assert bool(ask(reader, one).unsure) is want
-    cache.put_written(PLACE_UID, reservation.status, cache.reign)
+    cache.put_written(PLACE_UID, reservation.status, cache.epoch)
     assert ask(reader, one).unsure == (), "who wrote the status knows it"
 
 
@@ -210,14 +210,14 @@ def newer(state: Reservation) -> Reservation:
 def test_a_replica_that_hears_of_a_held_slot_just_after_its_search_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache(lambda _key: None)
     cache.put_reservation(PENDING)
-    search = Openings.find
+    search = SlotFinder.find
 
     def search_and_hear(*args: Any, **rest: Any) -> Reservation | None:  # noqa: ANN401 - passes on what it takes
         found = search(*args, **rest)
         cache.put_reservation(newer(HELD))
         return found
 
-    monkeypatch.setattr(Openings, "find", search_and_hear)
+    monkeypatch.setattr(SlotFinder, "find", search_and_hear)
     reader = Admission(cache, read_anew=cache.put_reservation)
     assert ask(reader, OWNER).unsure
     assert reader.answer(read_review(review(as_api(OWNER))), is_last=True).reservation == PLACE_UID
@@ -442,7 +442,7 @@ def test_a_namespace_that_takes_too_long_is_let_be_and_keeps_no_other_waiting() 
     for number in range(157):
         cache.put_reservation(in_namespace(slow, "hostile", f"r-{number}"))
     cache.put_reservation(HELD)
-    asked = Admission(cache, SearchTime(busy=BusyClock(step), now=lambda: 0.0))
+    asked = Admission(cache, SearchBudget(busy=BusyClock(step), now=lambda: 0.0))
     for _ in range(20):
         answer = ask(asked, pod(labels=WEB, namespace="hostile"), namespace="hostile")
         assert answer.verdict == "out of time"
@@ -454,31 +454,31 @@ def test_a_namespace_that_takes_too_long_is_let_be_and_keeps_no_other_waiting() 
 
 def test_a_search_holds_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, cache = admission_that_knows(HELD)
-    find, tried = Openings.find, []
+    find, tried = SlotFinder.find, []
 
-    def watched(openings: Openings, *arguments: Any, **options: Any) -> Reservation | None:  # noqa: ANN401 - as given
+    def watched(openings: SlotFinder, *arguments: Any, **options: Any) -> Reservation | None:  # noqa: ANN401 - as given
         others = threading.Thread(target=lambda: tried.append((cache.owners(), asked._promised_pods(PLACE_UID))))
         others.start()
         others.join(30)
         return find(openings, *arguments, **options)
 
-    monkeypatch.setattr(Openings, "find", watched)
+    monkeypatch.setattr(SlotFinder, "find", watched)
     assert ask(asked, pod(labels=WEB)).reservation == PLACE_UID
     assert tried == [((), [])]
 
 
 def test_a_slot_that_was_promised_during_a_search_is_not_promised_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, _ = admission_that_knows(HELD)
-    find, searches = Openings.find, []
+    find, searches = SlotFinder.find, []
 
-    def overtaken(openings: Openings, *arguments: Any, **options: Any) -> Reservation | None:  # noqa: ANN401 - as given
+    def overtaken(openings: SlotFinder, *arguments: Any, **options: Any) -> Reservation | None:  # noqa: ANN401 - as given
         found = find(openings, *arguments, **options)
         searches.append(found)
         if len(searches) == 1:
             assert ask(asked, pod("first", labels=WEB)).reservation == PLACE_UID
         return found
 
-    monkeypatch.setattr(Openings, "find", overtaken)
+    monkeypatch.setattr(SlotFinder, "find", overtaken)
     assert ask(asked, pod("second", labels=WEB)).reservation == ""
     assert [found is not None for found in searches] == [True, True, False]
 
@@ -495,7 +495,7 @@ def test_a_template_is_compared_in_a_form_that_outlives_its_version() -> None:
 
 def test_time_for_searches_comes_back_and_is_each_namespaces_own() -> None:
     busy, now = [0.0], [0.0]
-    times = SearchTime(busy=lambda: busy[0], now=lambda: now[0])
+    times = SearchBudget(busy=lambda: busy[0], now=lambda: now[0])
 
     def seconds_left(namespace: str) -> float:
         is_over, begun, steps = times.begin(namespace), busy[0], 0

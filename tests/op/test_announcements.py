@@ -5,14 +5,14 @@ import threading
 from berth_core.reservations import ObjectReference
 from berth_kube.errors import ServerError
 from berth_kube.events import build_event
-from berth_operator.executor.events import Announcement, Announcer
+from berth_operator.executor.events import EventRecorder, RecordedEvent
 from fake_api import FakeApi, error
 from waiting import soon
 
 
-def saying(reason: str) -> Announcement:
+def saying(reason: str) -> RecordedEvent:
     about = ObjectReference(api_version="v1", kind="Reservation", namespace="default", name="place", uid="uid")
-    return Announcement(about, "Normal", reason, f"it is {reason}")
+    return RecordedEvent(about, "Normal", reason, f"it is {reason}")
 
 
 def reasons(api: FakeApi) -> list[str]:
@@ -21,11 +21,11 @@ def reasons(api: FakeApi) -> list[str]:
 
 def test_events_are_written_in_order_until_stopped() -> None:
     api, stop = FakeApi(), threading.Event()
-    announcer = Announcer(api.as_client())
-    thread = threading.Thread(target=announcer.run, args=(stop,), daemon=True)
+    recorder = EventRecorder(api.as_client())
+    thread = threading.Thread(target=recorder.run, args=(stop,), daemon=True)
     thread.start()
     for reason in ("Pending", "Available", "Succeeded"):
-        announcer.tell(saying(reason))
+        recorder.record(saying(reason))
     soon("all are written", lambda: len(reasons(api)) == 3)
     stop.set()
     thread.join(30)
@@ -35,9 +35,9 @@ def test_events_are_written_in_order_until_stopped() -> None:
 
 def test_few_events_are_written_while_much_is_to_be_done() -> None:
     api, stop = FakeApi(), threading.Event()
-    announcer = Announcer(api.as_client(), lambda: True)
+    recorder = EventRecorder(api.as_client(), lambda: True)
     for reason in ("Pending", "Available", "Succeeded"):
-        announcer.tell(saying(reason))
+        recorder.record(saying(reason))
     pauses: list[float | None] = []
 
     def wait(timeout: float | None = None) -> bool:
@@ -47,29 +47,29 @@ def test_few_events_are_written_while_much_is_to_be_done() -> None:
         return stop.is_set()
 
     stop.wait = wait  # type: ignore[method-assign]
-    announcer.run(stop)
+    recorder.run(stop)
     assert pauses == [0.2, 0.2]
     assert len(reasons(api)) == 3  # the last one is written on leaving
 
 
 def test_an_event_that_cannot_be_written_keeps_no_other_back() -> None:
     api = FakeApi()
-    announcer = Announcer(api.as_client())
-    announcer.tell(saying("Pending"))
-    announcer.tell(saying("Available"))
+    recorder = EventRecorder(api.as_client())
+    recorder.record(saying("Pending"))
+    recorder.record(saying("Available"))
     name = build_event(saying("Pending").regarding, "Pending", "it is Pending", "Normal", "berth-operator")["metadata"][
         "name"
     ]
     api.faults[f"create events {name}"] = error(ServerError)
-    assert [announcer.write_next(), announcer.write_next(), announcer.write_next()] == [True, True, False]
+    assert [recorder.write_next(), recorder.write_next(), recorder.write_next()] == [True, True, False]
     assert reasons(api) == ["Available"]
 
 
 def test_what_is_told_while_thousands_wait_is_left_out() -> None:
-    announcer = Announcer(FakeApi().as_client())
+    recorder = EventRecorder(FakeApi().as_client())
     for _ in range(10_001):
-        announcer.tell(saying("Pending"))
+        recorder.record(saying("Pending"))
     written = 0
-    while announcer.write_next():
+    while recorder.write_next():
         written += 1
     assert written == 10_000

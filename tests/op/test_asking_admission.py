@@ -162,7 +162,7 @@ def test_equal_templates_are_asked_for_again_after_half_a_minute_as_policies_cha
 def test_without_dry_runs_only_our_own_namespace_is_asked(desk: Desk) -> None:
     limits = LimitSettings(dry_runs=False, tolerations={"default": frozenset({"gpu"})})
     desk.settings = replace(OperatorSettings(), limits=limits)
-    desk.performer = desk.performer_that(lambda: True)
+    desk.executor = desk.executor_that(lambda: True)
     namespaces = asked(desk)
     assert judged(desk, tolerating(Toleration(key="gpu"))) is None
     assert namespaces == ["berth-system"]
@@ -252,7 +252,7 @@ def test_a_pinned_placeholder_does_not_either(desk: Desk) -> None:
 
 def test_placeholders_may_be_allowed_on_the_control_plane(desk: Desk) -> None:
     desk.settings = replace(OperatorSettings(), limits=LimitSettings(control_plane_nodes=True))
-    desk.performer = desk.performer_that(lambda: True)
+    desk.executor = desk.executor_that(lambda: True)
     put_nodes(desk, LABELLED, TAINTED)
     assert held_at(desk) == {"labelled", "tainted", "worker"}
     assert judged(desk, place(tasks=[task("web", nodes=["labelled"])], name="pinned", uid="uid-pinned")) is None

@@ -362,21 +362,21 @@ def status(phase: ReservationPhase) -> ReservationStatus:
 
 def test_a_status_is_written_where_it_differs_and_told_once(desk: Desk) -> None:
     desk.know(of=place())
-    desk.performer.write_status(place(), status(ReservationPhase.AVAILABLE))
-    assert desk.announcer.write_next()
+    desk.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
+    assert desk.recorder.write_next()
     assert [call.split()[:2] for call in desk.api.calls] == [["patch", "reservations"], ["create", "events"]]
-    assert not desk.announcer.write_next()
+    assert not desk.recorder.write_next()
     known = desk.cache.reservation(PLACE_UID)
     assert known is not None
     desk.api.calls.clear()
-    desk.performer.write_status(known, status(ReservationPhase.AVAILABLE))
+    desk.executor.write_status(known, status(ReservationPhase.AVAILABLE))
     assert desk.api.calls == []
 
 
 def test_a_status_of_a_reservation_that_is_gone_is_the_word_that_it_is_gone(desk: Desk) -> None:
     desk.cache.put_reservation(place())
     with pytest.raises(NotFoundError):
-        desk.performer.write_status(place(), status(ReservationPhase.AVAILABLE))
+        desk.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
     assert desk.cache.reservation(PLACE_UID) is None
 
 
@@ -387,14 +387,14 @@ def test_nothing_is_written_without_the_lease(desk: Desk) -> None:
     with pytest.raises(LeaseLostError):
         desk.perform(Release(owner_pod()))
     with pytest.raises(LeaseLostError):
-        desk.performer.write_status(place(), status(ReservationPhase.AVAILABLE))
+        desk.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
     assert desk.api.calls == []
 
 
 def test_a_lease_that_is_lost_in_the_middle_ends_the_row(desk: Desk) -> None:
     desk.know(owner_pod("web-0"), owner_pod("web-1"), of=place())
     answers = iter([True, False])
-    desk.performer = desk.performer_that(lambda: next(answers))
+    desk.executor = desk.executor_that(lambda: next(answers))
     with pytest.raises(LeaseLostError):
         desk.perform(Release(owner_pod("web-0")), Release(owner_pod("web-1")))
     assert not desk.stored(owner_pod("web-0")).spec.scheduling_gates
@@ -411,13 +411,13 @@ def test_a_collected_reservation_is_gone(desk: Desk) -> None:
 def test_a_status_that_somebody_else_changed_is_written_again(desk: Desk) -> None:
     ours = place(slot(SlotState.HELD))
     desk.know(of=ours)
-    desk.performer.write_status(ours, ours.status)
+    desk.executor.write_status(ours, ours.status)
     forged = ReservationStatus(state=ReservationState(phase=ReservationPhase.SUCCEEDED))
     body = as_api(ours, api_version=API_VERSION, kind=KIND) | {"status": msgspec.to_builtins(forged)}
     desk.api.put(RESERVATIONS, body)
     desk.cache.put_reservation(desk.api.get(RESERVATIONS, "place", namespace="default", type=Reservation))
 
-    desk.performer.write_status(ours, ours.status)
+    desk.executor.write_status(ours, ours.status)
 
     assert desk.api.get(RESERVATIONS, "place", namespace="default", type=Reservation).status == ours.status
     assert not desk.cache.is_forged(PLACE_UID)

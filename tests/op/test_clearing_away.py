@@ -13,8 +13,8 @@ from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.garbage_collector import OrphanKeeper, Sweep
-from berth_operator.executor.guards import FenceKeeper, GuardKeeper
+from berth_operator.executor.garbage_collector import OrphanCollector, Resync
+from berth_operator.executor.guards import FenceManager, NodeGuard
 from berth_operator.reconcile.actions import CreatePlaceholder
 from berth_operator.settings import HandoverSettings, PlaceholderSettings
 from berth_operator.workqueue import STRAYS_KEY, KeyKind
@@ -33,15 +33,15 @@ def guarded(desk: Desk) -> dict[str, str]:
     return {taint.key: taint.value for taint in body.spec.taints}
 
 
-def fences(desk: Desk) -> FenceKeeper:
-    return FenceKeeper(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
+def fences(desk: Desk) -> FenceManager:
+    return FenceManager(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
 
 
-def guard_keeper(desk: Desk, *taints: dict[str, str]) -> GuardKeeper:
+def guard_keeper(desk: Desk, *taints: dict[str, str]) -> NodeGuard:
     body = {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {"taints": list(taints)}}
     desk.api.put(NODES, body)
     desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
-    return GuardKeeper(desk.api.as_client(), desk.cache, fences(desk), HandoverSettings())
+    return NodeGuard(desk.api.as_client(), desk.cache, fences(desk), HandoverSettings())
 
 
 OURS = {"key": HANDOVER_TAINT, "value": "5", "effect": "NoSchedule"}
@@ -111,15 +111,15 @@ def test_a_pod_with_an_absurd_note_keeps_no_guard_from_others(desk: Desk) -> Non
 
 def test_a_node_that_is_gone_needs_no_guard(desk: Desk) -> None:
     desk.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
-    GuardKeeper(desk.api.as_client(), desk.cache, fences(desk), HandoverSettings()).reconcile("node-a", NOON)
+    NodeGuard(desk.api.as_client(), desk.cache, fences(desk), HandoverSettings()).reconcile("node-a", NOON)
     assert desk.cache.guard_deadline("node-a") is None
 
 
 # --- orphans and the sweep
 
 
-def orphans(desk: Desk) -> OrphanKeeper:
-    return OrphanKeeper(desk.api.as_client(), desk.cache, desk.performer)
+def orphans(desk: Desk) -> OrphanCollector:
+    return OrphanCollector(desk.api.as_client(), desk.cache, desk.executor)
 
 
 def test_what_belongs_to_a_reservation_that_is_gone_is_released(desk: Desk) -> None:
@@ -170,8 +170,8 @@ def test_a_gate_without_a_label_is_taken_off_and_only_ours(desk: Desk) -> None:
     assert [g.name for g in desk.stored(other).spec.scheduling_gates] == ["example.com/wait"]
 
 
-def sweep(desk: Desk) -> Sweep:
-    return Sweep(desk.api.as_client(), desk.cache, desk.scope, desk.priorities, fences(desk), desk.queued.append)
+def sweep(desk: Desk) -> Resync:
+    return Resync(desk.api.as_client(), desk.cache, desk.scope, desk.priorities, fences(desk), desk.queued.append)
 
 
 def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:

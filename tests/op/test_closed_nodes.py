@@ -9,11 +9,11 @@ from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import NodeSpec, ObjectMeta, Taint, Toleration
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.cluster_rules import NodeOffer
+from berth_operator.cache.cluster_rules import NodeCapacity
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.cache.slot_matching import Openings
+from berth_operator.cache.slot_matching import SlotFinder
 from berth_operator.reconcile.actions import AssignSlot, Probe, Release
-from berth_operator.reconcile.observation import NodeAccess, NodeSign, Observation
+from berth_operator.reconcile.observation import NodeAccess, NodeCondition, Observation
 from berth_operator.workqueue import Key, KeyKind
 from handover_builders import PLACE_UID, PROVEN, decide_now, note, observe, owner_pod, place, placeholder, slot
 
@@ -21,11 +21,13 @@ CORDONED = NodeAccess(is_cordoned=True)
 
 WORN = Taint(key="example.com/worn", value="yes", effect="NoSchedule")
 NODES = {
-    "is ready": (NodeSpec(), [NodeSign("Ready", "True")], (), ""),
+    "is ready": (NodeSpec(), [NodeCondition("Ready", "True")], (), ""),
     "says nothing of itself yet": (NodeSpec(), [], (), ""),
-    "is not ready": (NodeSpec(), [NodeSign("Ready", "False")], (), "is not ready"),
-    "is out of reach": (NodeSpec(), [NodeSign("Ready", "Unknown")], (), "is not ready"),
-    "is short of memory": (NodeSpec(), [NodeSign("Ready", "True"), NodeSign("MemoryPressure", "True")], (), ""),
+    "is not ready": (NodeSpec(), [NodeCondition("Ready", "False")], (), "is not ready"),
+    "is out of reach": (NodeSpec(), [NodeCondition("Ready", "Unknown")], (), "is not ready"),
+    "is short of memory": (
+        NodeSpec(), [NodeCondition("Ready", "True"), NodeCondition("MemoryPressure", "True")], (), ""
+    ),
     "is cordoned": (NodeSpec(unschedulable=True), [], (), "is cordoned"),
     "is cordoned, which the pod tolerates": (
         NodeSpec(unschedulable=True), [], (Toleration(key="node.kubernetes.io/unschedulable", operator="Exists"),), ""
@@ -44,7 +46,7 @@ NODES = {
 
 @pytest.mark.parametrize(("spec", "signs", "tolerations", "want"), NODES.values(), ids=NODES.keys())
 def test_what_keeps_a_pod_off_a_node_that(
-    spec: NodeSpec, signs: list[NodeSign], tolerations: tuple[Toleration, ...], want: str
+    spec: NodeSpec, signs: list[NodeCondition], tolerations: tuple[Toleration, ...], want: str
 ) -> None:
     assert NodeAccess.of(spec, signs).why_closed(tolerations) == want
 
@@ -113,7 +115,7 @@ def version(number: int, spec: NodeSpec | None = None, ready: str = "True") -> G
     return GuardableNode(
         metadata=ObjectMeta(name="node-a", uid="uid-node-a", resource_version=str(number)),
         spec=spec or NodeSpec(),
-        status=NodeOffer(conditions=(NodeSign("Ready", ready),)),
+        status=NodeCapacity(conditions=(NodeCondition("Ready", ready),)),
     )
 
 
@@ -140,8 +142,8 @@ def test_no_pod_is_gated_for_a_slot_on_a_closed_node() -> None:
     held = place(slot(SlotState.HELD))
     cache.put_reservation(held)
     pod = owner_pod(gates=(), labels={"app": "web"})
-    assert Openings(cache).find(pod) is not None
+    assert SlotFinder(cache).find(pod) is not None
     after = decide_now(closed(observe(held, placeholder()))).status
     newer = msgspec.structs.replace(held.metadata, resource_version="9")
     cache.put_reservation(msgspec.structs.replace(held, metadata=newer, status=after))
-    assert Openings(cache).find(pod) is None
+    assert SlotFinder(cache).find(pod) is None

@@ -12,8 +12,8 @@ from berth_core.selectors import matches_labels
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.garbage_collector import Sweep
-from berth_operator.executor.guards import FenceKeeper, GuardKeeper
+from berth_operator.executor.garbage_collector import Resync
+from berth_operator.executor.guards import FenceManager, NodeGuard
 from berth_operator.reconcile.manifests import FENCE_PRIORITY
 from berth_operator.settings import HandoverSettings, PlaceholderSettings
 from berth_operator.workqueue import KeyKind
@@ -34,12 +34,12 @@ def know_node(desk: Desk, *, pod_slots: str = "110") -> None:
     desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
 
 
-def fence_keeper(desk: Desk) -> FenceKeeper:
-    return FenceKeeper(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
+def fence_keeper(desk: Desk) -> FenceManager:
+    return FenceManager(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
 
 
-def guard_keeper(desk: Desk, fences: FenceKeeper | None = None) -> GuardKeeper:
-    return GuardKeeper(desk.api.as_client(), desk.cache, fences or fence_keeper(desk), HandoverSettings())
+def guard_keeper(desk: Desk, fences: FenceManager | None = None) -> NodeGuard:
+    return NodeGuard(desk.api.as_client(), desk.cache, fences or fence_keeper(desk), HandoverSettings())
 
 
 def hand_over(desk: Desk, *, deadline: int = DEADLINE) -> None:
@@ -124,7 +124,7 @@ def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(desk: Desk) ->
     fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
     mine = fence_keeper(desk)
     client = desk.api.as_client()
-    Sweep(client, desk.cache, desk.scope, desk.priorities, mine, desk.queued.append).run()
+    Resync(client, desk.cache, desk.scope, desk.priorities, mine, desk.queued.append).run()
     assert (KeyKind.NODE, "node-a") in {(key.kind, key.name) for key in desk.queued}
     guard_keeper(desk, mine).reconcile("node-a", NOON)
     assert fences(desk) == []

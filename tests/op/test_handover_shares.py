@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.reservations import Reservation, SlotState
-from berth_operator.throttle import HandoverShares, has_share
+from berth_operator.throttle import FairSharing, has_share
 from handover_builders import place, slot
 
 HOUR = 3600.0
@@ -33,7 +33,7 @@ def ended(uid: str, state: SlotState, *, namespace: str = "team-a", node: str = 
     return place(slot(state, node=node), uid=uid, namespace=namespace)
 
 
-def try_in_vain(shares: HandoverShares, clock: Hand, uid: str, *, seconds: float, node: str = "node-a") -> None:
+def try_in_vain(shares: FairSharing, clock: Hand, uid: str, *, seconds: float, node: str = "node-a") -> None:
     begun, over = handing_over(uid, node=node), ended(uid, SlotState.LOST, node=node)
     shares.note(begun, begun.status)
     clock.seconds += seconds
@@ -42,33 +42,33 @@ def try_in_vain(shares: HandoverShares, clock: Hand, uid: str, *, seconds: float
 
 def test_a_hand_over_that_came_to_nothing_makes_the_next_one_of_its_namespace_wait() -> None:
     clock = Hand()
-    shares = HandoverShares(clock)
+    shares = FairSharing(clock)
     try_in_vain(shares, clock, "first", seconds=60)
-    assert shares.seconds_to_wait("team-a", "node-b") == 60
-    assert shares.seconds_to_wait("team-a", "node-a") == 180
-    assert shares.seconds_to_wait("team-b", "node-a") == 0
+    assert shares.delay("team-a", "node-b") == 60
+    assert shares.delay("team-a", "node-a") == 180
+    assert shares.delay("team-b", "node-a") == 0
 
 
 def test_the_pause_doubles_with_each_one_in_a_row_up_to_five_minutes() -> None:
     clock = Hand()
-    shares = HandoverShares(clock)
+    shares = FairSharing(clock)
     pauses = []
     for index in range(5):
         try_in_vain(shares, clock, f"r-{index}", seconds=60, node=f"node-{index}")
-        pauses.append(shares.seconds_to_wait("team-a", "another"))
+        pauses.append(shares.delay("team-a", "another"))
         clock.seconds += pauses[-1]
     assert pauses == [60, 120, 240, 300, 300]
 
 
 def test_those_that_ran_beside_one_another_count_once() -> None:
     clock = Hand()
-    shares = HandoverShares(clock)
+    shares = FairSharing(clock)
     for uid in ("a", "b", "c"):
         shares.note(handing_over(uid), handing_over(uid).status)
     clock.seconds = 60
     for uid in ("a", "b", "c"):
         shares.note(ended(uid, SlotState.LOST), ended(uid, SlotState.LOST).status)
-    assert shares.seconds_to_wait("team-a", "node-b") == 60
+    assert shares.delay("team-a", "node-b") == 60
 
 
 ENDS = {
@@ -81,44 +81,44 @@ ENDS = {
 @pytest.mark.parametrize("state", ENDS.values(), ids=ENDS.keys())
 def test_a_hand_over_comes_to_nothing_when(state: SlotState) -> None:
     clock = Hand()
-    shares = HandoverShares(clock)
+    shares = FairSharing(clock)
     shares.note(handing_over("a"), handing_over("a").status)
     clock.seconds = 7
     shares.note(ended("a", state), ended("a", state).status)
-    assert shares.seconds_to_wait("team-a", "node-b") == 7
+    assert shares.delay("team-a", "node-b") == 7
 
 
 def test_a_reservation_that_is_deleted_in_the_middle_counts_as_one_that_came_to_nothing() -> None:
     clock = Hand()
-    shares = HandoverShares(clock)
+    shares = FairSharing(clock)
     shares.note(handing_over("a"), handing_over("a").status)
     clock.seconds = 7
     shares.forget("a")
     shares.forget("a")
-    assert shares.seconds_to_wait("team-a", "node-b") == 7
+    assert shares.delay("team-a", "node-b") == 7
 
 
 def test_what_ends_well_or_was_never_begun_costs_nothing_and_makes_up_for_what_did_not() -> None:
     clock = Hand()
-    shares = HandoverShares(clock)
+    shares = FairSharing(clock)
     shares.note(ended("other", SlotState.LOST), ended("other", SlotState.LOST).status)
     for uid in ("a", "b"):
         shares.note(handing_over(uid), handing_over(uid).status)
     clock.seconds = 5
     shares.note(ended("a", SlotState.TAKEN), ended("a", SlotState.TAKEN).status)
-    assert shares.seconds_to_wait("team-a", "node-a") == 0
+    assert shares.delay("team-a", "node-a") == 0
     try_in_vain(shares, clock, "c", seconds=60)
     shares.note(ended("b", SlotState.TAKEN), ended("b", SlotState.TAKEN).status)
-    assert shares.seconds_to_wait("team-a", "node-a") == 0
+    assert shares.delay("team-a", "node-a") == 0
 
 
 def test_the_past_is_forgotten_in_time() -> None:
     clock = Hand()
-    shares = HandoverShares(clock)
+    shares = FairSharing(clock)
     try_in_vain(shares, clock, "a", seconds=60)
     clock.seconds += 60 + 900
     try_in_vain(shares, clock, "b", seconds=60)
-    assert shares.seconds_to_wait("team-a", "node-b") == 60
+    assert shares.delay("team-a", "node-b") == 60
 
 
 @given(st.integers(1, 12), st.lists(st.floats(1, 900), min_size=1, max_size=6))
@@ -126,7 +126,7 @@ def test_a_namespace_that_never_ends_one_well_keeps_a_node_guarded_less_than_hal
     beside: int, lengths: list[float]
 ) -> None:
     clock = Hand()
-    shares = HandoverShares(clock)
+    shares = FairSharing(clock)
     under_way: dict[str, float] = {}
     guarded = serial = 0.0
     while clock.seconds < 8 * HOUR:
@@ -134,7 +134,7 @@ def test_a_namespace_that_never_ends_one_well_keeps_a_node_guarded_less_than_hal
             if clock.seconds >= until:
                 del under_way[uid]
                 shares.note(ended(uid, SlotState.LOST), ended(uid, SlotState.LOST).status)
-        if len(under_way) < beside and not shares.seconds_to_wait("team-a", "node-a"):
+        if len(under_way) < beside and not shares.delay("team-a", "node-a"):
             serial += 1
             uid = f"r-{serial}"
             under_way[uid] = clock.seconds + lengths[int(serial) % len(lengths)]

@@ -10,7 +10,7 @@ import pytest
 from berth_core.objects import PodSpec
 from berth_kube.watching import Listed
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.executor.quota_admission import Allowances
+from berth_operator.executor.quota_admission import QuotaAdmission
 from berth_operator.quota.limit_range import LimitRange, why_out_of_range
 from berth_operator.quota.limits import LimitSettings, NamespaceLimit
 from handover_builders import place
@@ -119,5 +119,5 @@ def test_a_reservation_is_refused_by_the_ranges_of_its_own_namespace(namespace: 
     found = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, namespace=namespace))
     rules = ClusterRules()
     rules.limit_ranges.take(Listed((found,), "1"))
-    allowances = Allowances(LimitSettings(default=NamespaceLimit(slots=None, share_percent=None)), rules)
+    allowances = QuotaAdmission(LimitSettings(default=NamespaceLimit(slots=None, share_percent=None)), rules)
     assert bool(allowances.admit(place())) is is_refused

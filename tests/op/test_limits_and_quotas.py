@@ -14,8 +14,8 @@ from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass, 
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Changed, Listed
-from berth_operator.cache.cluster_rules import ClusterRules, NodeOffer
-from berth_operator.executor.quota_admission import Allowances
+from berth_operator.cache.cluster_rules import ClusterRules, NodeCapacity
+from berth_operator.executor.quota_admission import QuotaAdmission
 from berth_operator.quota.limits import (
     LimitSettings,
     NamespaceLimit,
@@ -31,13 +31,13 @@ from handover_builders import place, slot
 UNLIMITED = NamespaceLimit(slots=None, share_percent=None)
 
 
-class OfferingNode(msgspec.Struct, frozen=True):
+class CapacityNode(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
-    status: NodeOffer
+    status: NodeCapacity
 
 
-def offering(name: str, **allocatable: str) -> OfferingNode:
-    return OfferingNode(ObjectMeta(name=name), NodeOffer(allocatable=allocatable))
+def offering(name: str, **allocatable: str) -> CapacityNode:
+    return CapacityNode(ObjectMeta(name=name), NodeCapacity(allocatable=allocatable))
 
 
 def quota(name: str = "few", *, used: dict[str, str] | None = None, **spec: Any) -> ResourceQuota:
@@ -58,15 +58,15 @@ def asking(number: int = 0, *, cpu: str = "1", replicas: int = 1, phase: Any = N
 def book(
     *quotas: ResourceQuota,
     limit: NamespaceLimit = UNLIMITED,
-    nodes: Sequence[OfferingNode] = (),
+    nodes: Sequence[CapacityNode] = (),
     classes: Sequence[PriorityClass] = (),
     **settings: Any,
-) -> Allowances:
+) -> QuotaAdmission:
     rules = ClusterRules()
     rules.quotas.take(Listed(quotas, "1"))
     rules.classes.take(Listed(tuple(classes), "1"))
     rules.nodes.replace(nodes)
-    return Allowances(LimitSettings(default=limit, **settings), rules)
+    return QuotaAdmission(LimitSettings(default=limit, **settings), rules)
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_all_namespaces_together_have_a_limit_of_their_own() -> None:
 def test_several_namespaces_cannot_hold_the_whole_cluster_unless_they_are_told_so() -> None:
     rules = ClusterRules()
     rules.nodes.replace([offering("a", cpu="10", pods="100")])
-    allowances = Allowances(LimitSettings(), rules)
+    allowances = QuotaAdmission(LimitSettings(), rules)
     told = []
     for number, namespace in enumerate("abc"):
         one = asking(number, cpu="1", replicas=4)
@@ -377,7 +377,7 @@ def test_a_guarded_class_needs_a_quota_that_is_scoped_to_it() -> None:
 
 def test_a_quota_that_changes_counts_as_it_is_now() -> None:
     rules = ClusterRules()
-    allowances = Allowances(LimitSettings(default=UNLIMITED), rules)
+    allowances = QuotaAdmission(LimitSettings(default=UNLIMITED), rules)
     rules.quotas.take(Changed(quota(hard={"pods": "0"}), added=True))
     assert "exceeded" in allowances.admit(asking())
     rules.quotas.take(Changed(quota(hard={"pods": "1"}), added=False))

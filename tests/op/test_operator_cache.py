@@ -225,8 +225,8 @@ def test_a_pod_that_changes_its_reservation_concerns_both(cache: Cache, queued: 
     queued.taken()
     cache.put_owner(owner_pod(labels={RESERVATION_LABEL: "another"}, version="2"))
     assert set(queued.taken()) == {PLACE_KEY, Key(KeyKind.RESERVATION, "another")}
-    assert cache.belongings(PLACE_UID) == ((), ())
-    assert len(cache.belongings("another")[1]) == 1
+    assert cache.pods_of(PLACE_UID) == ((), ())
+    assert len(cache.pods_of("another")[1]) == 1
 
 
 def test_a_note_concerns_its_node_when_it_comes_and_when_it_goes(cache: Cache, queued: Queued) -> None:
@@ -382,6 +382,6 @@ def test_the_indexes_agree_with_a_plain_search(steps: list[tuple[str, int, int]]
     owners = cache.owners()
     for uid in ("place-0", "place-1", "place-2"):
         mine = {pod.metadata.name for pod in owners if pod.metadata.labels[RESERVATION_LABEL] == uid}
-        assert {pod.metadata.name for pod in cache.belongings(uid)[1]} == mine
+        assert {pod.metadata.name for pod in cache.pods_of(uid)[1]} == mine
     named = {pod.metadata.annotations[key].split("/")[2] for pod in owners for key in pod.metadata.annotations}
     assert cache.nodes_of_interest() == named

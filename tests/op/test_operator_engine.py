@@ -16,7 +16,7 @@ from berth_operator.app import Program
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.controller import Engine
-from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import AssignSlot, Release
 from berth_operator.settings import HandoverSettings, OperatorSettings
 from berth_operator.workqueue import Key, KeyKind, WorkQueue
@@ -45,7 +45,7 @@ class Closable(FakeApi):
 def build_engine(api: FakeApi, settings: OperatorSettings | None = None) -> tuple[Engine, Cache, WorkQueue]:
     queue = WorkQueue()
     cache = Cache(queue.add)
-    scope = WebhookScope(
+    scope = WebhookRegistration(
         api.as_client(),
         client_config=dict,
         live_namespaces=cache.live_namespaces,
@@ -139,7 +139,7 @@ def test_a_replica_that_acts_no_more_believes_what_the_next_leader_writes() -> N
     engine, cache, _ = build_engine(FakeApi())
     pending, held = place(slot(SlotState.PENDING), phase=ReservationPhase.PENDING), place(slot(SlotState.HELD))
     cache.put_reservation(pending)
-    cache.put_written(PLACE_UID, pending.status, cache.reign)
+    cache.put_written(PLACE_UID, pending.status, cache.epoch)
     engine.stop_acting()
     metadata = msgspec.structs.replace(held.metadata, resource_version="2")
     cache.put_reservation(msgspec.structs.replace(held, metadata=metadata))
@@ -273,9 +273,9 @@ def test_an_owner_that_has_to_wait_for_long_is_not_kept_back_meanwhile() -> None
     engine, _, _ = build_engine(FakeApi())
     gated, waiting = AssignSlot(owner_pod("gated"), note()), AssignSlot(owner_pod("waiting", gates=()), note())
     key = Key(KeyKind.RESERVATION, PLACE_UID)
-    engine._shares.seconds_to_wait = lambda *_: 59.0  # type: ignore[method-assign]
+    engine._fair_sharing.delay = lambda *_: 59.0  # type: ignore[method-assign]
     assert engine._what_is_due(key, place(), (gated, waiting)) == ()
-    engine._shares.seconds_to_wait = lambda *_: 61.0  # type: ignore[method-assign]
+    engine._fair_sharing.delay = lambda *_: 61.0  # type: ignore[method-assign]
     assert engine._what_is_due(key, place(), (gated, waiting)) == (Release(gated.pod),)
 
 
@@ -311,7 +311,7 @@ def test_a_status_counts_as_told_from_the_moment_it_is_sent(monkeypatch: pytest.
     send, told = api.json_patch, []
 
     def listen(*call: Any, **rest: Any) -> Any:  # noqa: ANN401 - takes what the client takes
-        told.append([one.state for one in cache.told_status(pending).slots])
+        told.append([one.state for one in cache.published_status(pending).slots])
         return send(*call, **rest)
 
     monkeypatch.setattr(api, "json_patch", listen)

@@ -24,7 +24,7 @@ def cache() -> Cache:
     """Know a Reservation whose status this replica wrote, as version 10."""
     made = Cache(lambda _key: None)
     made.put_reservation(version(9, ReservationStatus()))
-    made.put_written(PLACE_UID, HELD.status, made.reign, version(10))
+    made.put_written(PLACE_UID, HELD.status, made.epoch, version(10))
     return made
 
 
@@ -49,13 +49,13 @@ def test_what_somebody_else_put_right_again_is_no_forgery(cache: Cache) -> None:
 
 def test_the_correction_ends_it(cache: Cache) -> None:
     cache.put_reservation(version(11, FORGED))
-    cache.put_written(PLACE_UID, HELD.status, cache.reign, version(12))
+    cache.put_written(PLACE_UID, HELD.status, cache.epoch, version(12))
     assert believed(cache) == (HELD.status, False)
 
 
 def test_a_watch_that_is_quicker_than_the_answer_to_our_own_write_is_no_forgery(cache: Cache) -> None:
     cache.put_reservation(version(11, TAKEN))
-    cache.put_written(PLACE_UID, TAKEN, cache.reign, version(11, TAKEN))
+    cache.put_written(PLACE_UID, TAKEN, cache.epoch, version(11, TAKEN))
     assert believed(cache) == (TAKEN, False)
 
 
@@ -63,27 +63,27 @@ def test_the_webhook_s_scope_follows_also_an_answer_that_the_watch_overtook() ->
     queued: list[Key] = []
     cache = Cache(queued.append)
     cache.put_reservation(version(9, ReservationStatus()))
-    cache.put_written(PLACE_UID, HELD.status, cache.reign, version(10))
+    cache.put_written(PLACE_UID, HELD.status, cache.epoch, version(10))
     cache.put_reservation(version(11, OVER))
     queued.clear()
-    cache.put_written(PLACE_UID, OVER, cache.reign, version(11, OVER))
+    cache.put_written(PLACE_UID, OVER, cache.epoch, version(11, OVER))
     assert SCOPE_KEY in queued
     assert cache.live_namespaces() == set()
 
 
 def test_a_forgery_that_is_heard_of_before_the_answer_to_our_own_write_is_one_still(cache: Cache) -> None:
     cache.put_reservation(version(12, FORGED))
-    cache.put_written(PLACE_UID, TAKEN, cache.reign, version(11, TAKEN))
+    cache.put_written(PLACE_UID, TAKEN, cache.epoch, version(11, TAKEN))
     assert believed(cache) == (TAKEN, True)
 
 
 def test_a_new_reign_believes_what_the_api_server_holds(cache: Cache) -> None:
     """Another replica may have led in between."""
-    reign = cache.reign
+    epoch = cache.epoch
     cache.put_reservation(version(11, TAKEN))
-    cache.begin_anew()
+    cache.start_epoch()
     assert believed(cache) == (TAKEN, False)
-    cache.put_written(PLACE_UID, HELD.status, reign)
+    cache.put_written(PLACE_UID, HELD.status, epoch)
     cache.put_reservation(version(12, TAKEN))
     assert believed(cache) == (TAKEN, False), "what was written before says nothing any more"
 
@@ -91,7 +91,7 @@ def test_a_new_reign_believes_what_the_api_server_holds(cache: Cache) -> None:
 def test_a_status_that_was_found_to_be_true_is_as_good_as_one_that_was_written() -> None:
     cache = Cache(lambda _key: None)
     cache.put_reservation(version(10))
-    cache.put_written(PLACE_UID, HELD.status, cache.reign)
+    cache.put_written(PLACE_UID, HELD.status, cache.epoch)
     cache.put_reservation(version(11, FORGED))
     assert believed(cache) == (HELD.status, True)
 
@@ -99,7 +99,7 @@ def test_a_status_that_was_found_to_be_true_is_as_good_as_one_that_was_written()
 def test_nothing_is_remembered_of_a_reservation_that_is_gone(cache: Cache) -> None:
     cache.put_reservation(version(11, FORGED))
     cache.remove_reservation(PLACE_UID)
-    cache.begin_anew()
+    cache.start_epoch()
     assert cache.reservation(PLACE_UID) is None
-    cache.put_written(PLACE_UID, HELD.status, cache.reign)
+    cache.put_written(PLACE_UID, HELD.status, cache.epoch)
     assert not cache.is_forged(PLACE_UID)

@@ -11,8 +11,8 @@ from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.reservations import Condition, ConditionType, Reservation, ReservationStatus, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_operator.cache.cache import Cache
-from berth_operator.executor.probe import Prover
-from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.executor.probe import HandoverProbe
+from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import Probe
 from berth_operator.reconcile.observation import ProbeResult
 from berth_operator.reconcile.reconcile import decide
@@ -34,14 +34,14 @@ class Bench:
     def __post_init__(self) -> None:
         self.cache = Cache(self.queued.append)
         client = self.api.as_client()
-        self.scope = WebhookScope(
+        self.scope = WebhookRegistration(
             client,
             client_config=dict,
             live_namespaces=self.cache.live_namespaces,
             own_namespace="berth-system",
             timeout_seconds=2,
         )
-        self.prover = Prover(client, self.cache, self.scope, PlaceholderSettings())
+        self.prover = HandoverProbe(client, self.cache, self.scope, PlaceholderSettings())
         self.changes: list[bool] = []
         self.prover.on_change(lambda: self.changes.append(self.prover.proven))
         self.api.on_dry_run = self.gate
@@ -73,31 +73,31 @@ def proven(reservation: Reservation) -> Reservation:
 
 def test_the_path_is_known_after_one_probe_that_comes_back_gated(bench: Bench) -> None:
     assert not bench.prover.proven
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert bench.prover.proven
     assert bench.changes == [True]
 
 
 def test_one_probe_that_fails_is_told_on_the_lease_and_two_in_every_reservation(bench: Bench) -> None:
-    bench.prover.prove(place(slot(SlotState.HELD)))
-    bench.prover.prove_path()
+    bench.prover.probe(place(slot(SlotState.HELD)))
+    bench.prover.probe_path()
     bench.is_up = False
 
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert not bench.prover.proven
     assert bench.gated() is True
 
     bench.queued.clear()
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert bench.gated() is False
     assert [key.name for key in bench.queued] == [PLACE_UID]
 
 
 def test_the_path_works_again_after_two_probes_that_come_back_gated(bench: Bench) -> None:
-    bench.prover.prove(place(slot(SlotState.HELD)))
+    bench.prover.probe(place(slot(SlotState.HELD)))
     for is_up, want in ((False, True), (False, False), (True, False), (True, True)):
         bench.is_up = is_up
-        bench.prover.prove_path()
+        bench.prover.probe_path()
         assert bench.gated() is want
 
 
@@ -105,22 +105,22 @@ def test_a_probe_that_fails_has_the_registration_put_right(bench: Bench) -> None
     bench.scope.reconcile()
     bench.api.objects.clear()
     bench.is_up = False
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert ("mutatingwebhookconfigurations", "", WEBHOOK_CONFIGURATION) in bench.api.objects
 
 
 def test_an_api_server_that_does_not_answer_proves_nothing(bench: Bench) -> None:
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     bench.api.faults[f"dry-run pods {probe_name(PLACE_UID)}"] = error(ServerError)
     for _ in range(3):
-        bench.prover.prove_path()
+        bench.prover.probe_path()
     assert bench.prover.proven
 
 
 def test_what_the_api_server_refuses_is_a_broken_path_with_its_words(bench: Bench) -> None:
     bench.api.faults[f"dry-run pods {probe_name(PLACE_UID)}"] = error(ForbiddenError, "no right to create pods")
     for _ in range(2):
-        bench.prover.prove_path()
+        bench.prover.probe_path()
     seen = bench.cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.probe is not None
@@ -132,7 +132,7 @@ def test_reservations_are_probed_for_in_turn_and_only_those_that_hold_a_slot(ben
     bench.cache.put_reservation(place(slot(SlotState.HELD), name="a", uid="a"))
     bench.cache.put_reservation(place(slot(SlotState.PENDING), name="c", uid="c"))
     for _ in range(4):
-        bench.prover.prove_path()
+        bench.prover.probe_path()
     asked = [call.split()[-1] for call in bench.api.calls if call.startswith("dry-run")]
     assert asked == [probe_name(uid) for uid in ("a", "b", PLACE_UID, "a")]
 
@@ -141,10 +141,10 @@ def test_the_path_is_proven_also_while_no_reservation_holds_a_slot_yet() -> None
     bench = Bench()
     bench.cache.put_reservation(place(slot(SlotState.PENDING)))
     for _ in range(2):
-        bench.prover.prove_path()
+        bench.prover.probe_path()
     assert bench.prover.proven
     bench.is_up = False
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert not bench.prover.proven
 
 
@@ -152,7 +152,7 @@ def test_what_an_earlier_process_proved_counts_once_the_path_works() -> None:
     bench = Bench()
     bench.cache.put_reservation(proven(place(slot(SlotState.HELD))))
     assert bench.gated() is None
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert bench.gated() is True
 
 
@@ -173,7 +173,7 @@ def test_a_probe_that_comes_back_gated_speaks_for(other: Reservation, want: bool
     bench = Bench()
     bench.cache.put_reservation(at("7", "probed"))
     bench.scope.reconcile()
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     bench.cache.put_reservation(other)
     assert bench.gated("other") is want
 
@@ -183,14 +183,14 @@ def test_a_probe_that_fails_speaks_for_nobody() -> None:
     for one in (at("7", "probed"), at("5", "other")):
         bench.cache.put_reservation(one)
     bench.scope.reconcile()
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert bench.gated("other") is None
 
 
 def test_what_is_proven_stays_so_when_the_reservation_changes(bench: Bench) -> None:
     bench.cache.put_reservation(at("7", "other"))
     bench.scope.reconcile()
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert bench.gated("other")
     bench.cache.put_reservation(at("9", "other"))
     assert bench.gated("other")
@@ -202,13 +202,13 @@ def test_the_newest_reservation_that_is_not_proven_is_probed_for_first(bench: Be
     bench.scope.ensure("default")
     bench.api.calls.clear()
     bench.cache.remove_reservation("elsewhere")
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert [call.split()[-1] for call in bench.api.calls] == [probe_name("newest")]
 
 
 def test_a_proof_is_asked_for_again_soon_while_a_reservation_lacks_it(bench: Bench) -> None:
     bench.scope.reconcile()
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     assert bench.gated()
     assert bench.prover._pause_seconds() == 2.0
     bench.cache.put_reservation(at("9", "new"))
@@ -216,7 +216,7 @@ def test_a_proof_is_asked_for_again_soon_while_a_reservation_lacks_it(bench: Ben
 
 
 def test_a_replica_that_lost_the_lease_knows_nothing_of_the_path(bench: Bench) -> None:
-    bench.prover.prove_path()
+    bench.prover.probe_path()
     bench.prover.forget()
     assert not bench.prover.proven
     assert bench.cache.path() is None

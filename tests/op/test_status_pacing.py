@@ -6,7 +6,7 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
-from berth_operator.throttle import PATIENCE_SECONDS, Pacing, may_wait, only_starts
+from berth_operator.throttle import PATIENCE_SECONDS, Throttle, may_wait, only_starts
 from builders import NOON_TEXT
 from handover_builders import UNSCHEDULABLE, place, placeholder, slot
 
@@ -41,13 +41,13 @@ def test_a_status_may_wait_when(prior: ReservationStatus, new: ReservationStatus
 def test_a_status_waits_for_so_long_however_often_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pacing = Pacing(lambda: 0.0)
+    pacing = Throttle(lambda: 0.0)
     left = []
     for step in (0.0, 0.2, 0.2, 0.2):
         now += step
-        left.append(round(pacing.seconds_left("uid", NOTHING, PENDING), 3))
+        left.append(round(pacing.status_delay("uid", NOTHING, PENDING), 3))
     assert left == [PATIENCE_SECONDS, 0.3, 0.1, 0.0]
-    assert pacing.seconds_left("uid", PENDING, HALF) == PATIENCE_SECONDS
+    assert pacing.status_delay("uid", PENDING, HALF) == PATIENCE_SECONDS
 
 
 RUNS, BOUND, NEW = placeholder(0), placeholder(1, phase="Pending"), placeholder(1, node="")
@@ -82,54 +82,54 @@ def test_a_reservation_whose_pods_only_start_is_looked_at_at_once_and_then_once_
 ) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pacing = Pacing(lambda: 0.0)
+    pacing = Throttle(lambda: 0.0)
     left = []
     for step in (0.0, 0.25, 0.25, 0.5, 0.5):
         now += step
-        left.append(pacing.seconds_to_look("uid", only_starts=True))
+        left.append(pacing.reconcile_delay("uid", only_starts=True))
     assert left == [0.0, 0.75, 0.5, 0.0, 0.5]
-    assert pacing.seconds_to_look("uid", only_starts=False) == 0
-    assert pacing.seconds_to_look("uid", only_starts=True) == 0
+    assert pacing.reconcile_delay("uid", only_starts=False) == 0
+    assert pacing.reconcile_delay("uid", only_starts=True) == 0
 
 
 def test_what_is_written_already_does_not_wait() -> None:
-    assert Pacing(lambda: 0.0).seconds_left("uid", PENDING, PENDING) == 0
+    assert Throttle(lambda: 0.0).status_delay("uid", PENDING, PENDING) == 0
 
 
 @pytest.mark.parametrize(("late", "want"), [(0.0, 0.5), (0.1, 1.5), (60.0, 15.0)])
 def test_a_status_waits_longer_while_much_is_to_be_done(late: float, want: float) -> None:
-    assert Pacing(lambda: late).seconds_left("uid", NOTHING, PENDING) == pytest.approx(want)
+    assert Throttle(lambda: late).status_delay("uid", NOTHING, PENDING) == pytest.approx(want)
 
 
 def test_proofs_wait_while_the_workers_are_behind_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     now, late = 100.0, 1.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pacing = Pacing(lambda: late)
+    pacing = Throttle(lambda: late)
     answers = []
     for step in (0.0, 29.9, 0.2):
         now += step
-        answers.append(pacing.may_prove("uid"))
+        answers.append(pacing.may_probe("uid"))
     assert answers == [False, False, True]
     late = 0.1
-    assert pacing.may_prove("another")
+    assert pacing.may_probe("another")
 
 
 def test_a_status_waits_longer_where_the_cluster_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pacing = Pacing(lambda: 0.0)
+    pacing = Throttle(lambda: 0.0)
     for number in range(100):
-        pacing.seconds_left(f"uid-{number}", NOTHING, PENDING)
+        pacing.status_delay(f"uid-{number}", NOTHING, PENDING)
     now += 3.0
     for number in range(100):
-        pacing.seconds_left(f"uid-{number}", NOTHING, AVAILABLE)
-    assert pacing.seconds_left("uid", NOTHING, PENDING) == pytest.approx(6.0, abs=0.01)
+        pacing.status_delay(f"uid-{number}", NOTHING, AVAILABLE)
+    assert pacing.status_delay("uid", NOTHING, PENDING) == pytest.approx(6.0, abs=0.01)
 
 
 def test_proofs_wait_while_many_reservations_are_on_their_way() -> None:
-    pacing = Pacing(lambda: 0.0)
+    pacing = Throttle(lambda: 0.0)
     for number in range(51):
-        pacing.seconds_left(f"uid-{number}", NOTHING, PENDING)
-    assert not pacing.may_prove("uid")
+        pacing.status_delay(f"uid-{number}", NOTHING, PENDING)
+    assert not pacing.may_probe("uid")
     pacing.forget("uid-0")
-    assert pacing.may_prove("uid")
+    assert pacing.may_probe("uid")

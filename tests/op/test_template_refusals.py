@@ -14,7 +14,7 @@ from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import EVENTS, PODS
 from berth_operator.cache.cache import Cache
-from berth_operator.executor.events import Announcer, TemplateRefusals
+from berth_operator.executor.events import EventRecorder, TemplateRefusals
 from builders import NOON, FakeClock, as_api, bare_pod, label_owner, pod, task
 from fake_api import FakeApi, error
 from handover_builders import place, slot
@@ -32,8 +32,8 @@ class Bench:
         self.cache = Cache(lambda _key: None)
         for one in reservations:
             self.cache.put_reservation(one)
-        self.announcer = Announcer(self.api.as_client())
-        self.refusals = TemplateRefusals(self.api.as_client(), self.cache, self.announcer, self.clock)
+        self.recorder = EventRecorder(self.api.as_client())
+        self.refusals = TemplateRefusals(self.api.as_client(), self.cache, self.recorder, self.clock)
 
     def store(self, *pods: Pod) -> None:
         for one in pods:
@@ -50,7 +50,7 @@ class Bench:
     @property
     def told(self) -> list[tuple[str, str]]:
         """Return the name of each pod that was told something, and what."""
-        while self.announcer.write_next():
+        while self.recorder.write_next():
             pass
         found = [body for (plural, _, _), body in self.api.objects.items() if plural == EVENTS.plural]
         assert {(one["reason"], one["type"], one["involvedObject"]["kind"]) for one in found} <= {

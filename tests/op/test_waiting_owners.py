@@ -19,8 +19,8 @@ from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import OwnerIndex
-from berth_operator.cache.slot_matching import Openings
-from berth_operator.executor.pending_owners import Seeker, share_out
+from berth_operator.cache.slot_matching import SlotFinder
+from berth_operator.executor.pending_owners import PendingOwners, share_out
 from berth_operator.reconcile.actions import Release
 from berth_operator.reconcile.observation import Observation
 from berth_operator.workqueue import WAITING_KEY, Key, KeyKind
@@ -205,7 +205,9 @@ class Search:
     cache: Cache = field(default_factory=lambda: Cache(lambda _key: None))
 
     def __post_init__(self) -> None:
-        self.seeker = Seeker(self.api.as_client(), self.cache, lambda key, delay: self.queued.append((key, delay)))
+        self.pending = PendingOwners(
+            self.api.as_client(), self.cache, lambda key, delay: self.queued.append((key, delay))
+        )
 
     def know(self, *things: Reservation | Pod) -> None:
         for one in things:
@@ -231,9 +233,9 @@ def test_only_the_namespaces_of_those_that_asked_are_looked_through_if_they_are_
 ) -> None:
     for number in range(count):
         search.know(holding(1, f"place-{number}", namespace=f"team-{number}"))
-        search.seeker.ask(f"uid-team-{number}-place-{number}")
+        search.pending.request(f"uid-team-{number}-place-{number}")
     search.know(hungry("a", namespace="team-1"))
-    search.seeker.look()
+    search.pending.search()
     assert len([call for call in search.api.calls if call.startswith("list pods")]) == lists
     seen = search.cache.observe("uid-team-1-place-1")
     assert seen is not None
@@ -243,9 +245,9 @@ def test_only_the_namespaces_of_those_that_asked_are_looked_through_if_they_are_
 def test_one_look_serves_all_reservations_that_asked(search: Search) -> None:
     search.know(FIRST, SECOND, hungry("a"), hungry("b"))
     for name in ("first", "second"):
-        search.seeker.ask(f"uid-default-{name}")
-    search.seeker.look()
-    search.seeker.look()
+        search.pending.request(f"uid-default-{name}")
+    search.pending.search()
+    search.pending.search()
     assert (search.waiting("first"), search.waiting("second")) == (["a"], ["b"])
     assert search.api.calls == ["list pods status.phase=Pending,spec.nodeName="]
     assert search.queued[0] == (WAITING_KEY, 0.0)
@@ -253,43 +255,43 @@ def test_one_look_serves_all_reservations_that_asked(search: Search) -> None:
 
 def test_now_and_then_pods_are_looked_for_for_every_reservation_with_a_slot_to_give(search: Search) -> None:
     search.know(FIRST, OVER, place(slot(SlotState.TAKEN), name="taken"), hungry("a"))
-    search.seeker.ask_for_all()
-    search.seeker.look()
+    search.pending.request_all()
+    search.pending.search()
     assert search.waiting("first") == ["a"]
 
 
 def test_looks_are_a_second_apart(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("berth_operator.executor.pending_owners.time", SimpleNamespace(monotonic=lambda: 100.0))
     search.know(FIRST)
-    search.seeker.ask("uid-default-first")
-    search.seeker.look()
-    search.seeker.ask("uid-default-first")
+    search.pending.request("uid-default-first")
+    search.pending.search()
+    search.pending.request("uid-default-first")
     assert search.queued[-1][1] == pytest.approx(1.0)
 
 
 def test_for_a_reservation_that_is_over_nobody_looks(search: Search) -> None:
     search.know(OVER)
-    search.seeker.ask("uid-default-over")
-    search.seeker.ask("uid-default-gone")
-    search.seeker.look()
+    search.pending.request("uid-default-over")
+    search.pending.request("uid-default-gone")
+    search.pending.search()
     assert search.api.calls == []
 
 
 def test_a_look_that_failed_is_made_again(search: Search) -> None:
     search.know(FIRST, hungry("a"))
     search.api.faults["list pods status.phase=Pending,spec.nodeName="] = error(ServerError)
-    search.seeker.ask("uid-default-first")
+    search.pending.request("uid-default-first")
     with pytest.raises(ServerError):
-        search.seeker.look()
+        search.pending.search()
     search.api.faults.clear()
-    search.seeker.look()
+    search.pending.search()
     assert search.waiting("first") == ["a"]
 
 
 def test_a_pod_that_was_given_its_slot_waits_no_more(search: Search) -> None:
     search.know(FIRST, hungry("a"))
-    search.seeker.ask("uid-default-first")
-    search.seeker.look()
+    search.pending.request("uid-default-first")
+    search.pending.search()
     served = hungry("a", labels={**LABELS, RESERVATION_LABEL: "uid-default-first"})
     search.cache.put_owner(at_version(served, "900"))
     assert search.waiting("first") == []
@@ -366,7 +368,7 @@ def test_where_a_pod_without_a_slot_may_go(case: Opening) -> None:
         cache.put_reservation(reservation)
     for one in case.waiting:
         cache.put_owner(one)
-    found = Openings(cache).find(case.pod, besides=case.besides)
+    found = SlotFinder(cache).find(case.pod, besides=case.besides)
     assert (found.metadata.name if found else None) == case.want
 
 

@@ -22,7 +22,7 @@ from berth_operator.cache.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
 from berth_operator.webhook import admission
 from berth_operator.webhook.admission import LARGEST_BODY_BYTES, Admission
-from berth_operator.webhook.certificates import CertificateKeeper
+from berth_operator.webhook.certificates import CertificateManager
 from berth_operator.webhook.server import WebhookServer
 from builders import NOON
 from fake_api import FakeApi, error
@@ -297,7 +297,7 @@ async def test_a_port_that_is_taken_is_told() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         settings = OperatorSettings(webhook=WebhookSettings(port=taken.getsockname()[1]))
-        keeper = CertificateKeeper(FakeApi().as_client(), settings)
+        keeper = CertificateManager(FakeApi().as_client(), settings)
         keeper.refresh(NOON)
         server = WebhookServer(Admission(Cache(lambda _key: None)), keeper, settings)
         with pytest.raises(InputError, match="webhook address"):
@@ -310,9 +310,9 @@ async def test_a_port_that_is_taken_is_told() -> None:
 
 def test_the_certificate_is_made_once_and_kept() -> None:
     api = FakeApi()
-    keeper = CertificateKeeper(api.as_client(), SETTINGS)
+    keeper = CertificateManager(api.as_client(), SETTINGS)
     assert [keeper.refresh(NOON), keeper.refresh(NOON)] == [True, False]
-    again = CertificateKeeper(api.as_client(), SETTINGS)
+    again = CertificateManager(api.as_client(), SETTINGS)
     assert again.refresh(NOON)
     assert again.bundle == keeper.bundle
 
@@ -327,7 +327,7 @@ ADDRESSES: dict[str, tuple[WebhookSettings, str]] = {
 
 @pytest.mark.parametrize(("webhook", "want"), ADDRESSES.values(), ids=ADDRESSES.keys())
 def test_the_certificate_names_how_the_webhook_is_called(webhook: WebhookSettings, want: str) -> None:
-    keeper = CertificateKeeper(FakeApi().as_client(), OperatorSettings(webhook=webhook))
+    keeper = CertificateManager(FakeApi().as_client(), OperatorSettings(webhook=webhook))
     keeper.refresh(NOON)
     assert keeper.bundle is not None
     leaf = x509.load_pem_x509_certificate(keeper.bundle.certificate)
@@ -337,7 +337,7 @@ def test_the_certificate_names_how_the_webhook_is_called(webhook: WebhookSetting
 
 def test_of_two_replicas_that_begin_at_once_one_takes_the_certificate_of_the_other() -> None:
     api = FakeApi()
-    other = CertificateKeeper(api.as_client(), SETTINGS)
+    other = CertificateManager(api.as_client(), SETTINGS)
     other.refresh(NOON)
     secret = api.objects.pop(("secrets", "berth-system", WEBHOOK_SECRET))
 
@@ -348,7 +348,7 @@ def test_of_two_replicas_that_begin_at_once_one_takes_the_certificate_of_the_oth
             self.put(SECRETS, secret)
             raise error(AlreadyExistsError)
 
-    late = CertificateKeeper(Late().as_client(), SETTINGS)
+    late = CertificateManager(Late().as_client(), SETTINGS)
     late.refresh(NOON)
     assert late.bundle == other.bundle
 
@@ -370,20 +370,20 @@ MISHAPS: dict[str, Callable[[FakeApi], None]] = {
 @pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS.keys())
 def test_a_secret_that_was_spoilt_gets_back_what_is_being_served(mishap: Callable[[FakeApi], None]) -> None:
     api = FakeApi()
-    keeper = CertificateKeeper(api.as_client(), SETTINGS)
+    keeper = CertificateManager(api.as_client(), SETTINGS)
     keeper.refresh(NOON)
     served = keeper.bundle
     mishap(api)
     assert not keeper.refresh(NOON)
     assert keeper.bundle == served
-    after = CertificateKeeper(api.as_client(), SETTINGS)
+    after = CertificateManager(api.as_client(), SETTINGS)
     after.refresh(NOON)
     assert after.bundle == served
 
 
 def test_of_two_replicas_that_renew_at_once_one_takes_the_certificate_of_the_other() -> None:
     api = FakeApi()
-    first, second = (CertificateKeeper(api.as_client(), SETTINGS) for _ in range(2))
+    first, second = (CertificateManager(api.as_client(), SETTINGS) for _ in range(2))
     first.refresh(NOON)
     second.refresh(NOON)
     late = NOON + timedelta(days=300)
@@ -416,7 +416,7 @@ CLIENT_CONFIGS = {
 @pytest.mark.parametrize(("settings", "want"), CLIENT_CONFIGS.values(), ids=CLIENT_CONFIGS.keys())
 def test_how_the_api_server_reaches_the_webhook(settings: WebhookSettings, want: dict[str, Any]) -> None:
     whole = OperatorSettings(webhook=settings)
-    keeper = CertificateKeeper(FakeApi().as_client(), whole)
+    keeper = CertificateManager(FakeApi().as_client(), whole)
     keeper.refresh(NOON)
     server = WebhookServer(Admission(Cache(lambda _key: None)), keeper, whole)
     assert keeper.bundle is not None

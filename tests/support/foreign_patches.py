@@ -31,10 +31,10 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.executor.events import Announcer
-from berth_operator.executor.executor import Crew, Performer
-from berth_operator.executor.guards import FenceKeeper, GuardKeeper
-from berth_operator.executor.priority_classes import Priorities
+from berth_operator.executor.events import EventRecorder
+from berth_operator.executor.executor import ActionExecutor, Crew
+from berth_operator.executor.guards import FenceManager, NodeGuard
+from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
@@ -108,20 +108,20 @@ def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], Non
         crew = Crew(
             client=client,
             cache=cache,
-            prover=has_no_part,
+            probe=has_no_part,
             priorities=has_no_part,
             validator=has_no_part,
-            announcer=Announcer(client),
+            recorder=EventRecorder(client),
         )
-        Performer(crew, settings, FakeClock(), lambda: True).perform(place(), [action(pod)])
+        ActionExecutor(crew, settings, FakeClock(), lambda: True).execute(place(), [action(pod)])
 
     return act
 
 
-def guard_keeper(client: KubeClient) -> GuardKeeper:
+def guard_keeper(client: KubeClient) -> NodeGuard:
     cache, settings = Cache(lambda _key: None), OperatorSettings()
-    fences = FenceKeeper(client, cache, Priorities(client, ClusterRules()), settings.placeholders)
-    return GuardKeeper(client, cache, fences, settings.handover)
+    fences = FenceManager(client, cache, PriorityClasses(client, ClusterRules()), settings.placeholders)
+    return NodeGuard(client, cache, fences, settings.handover)
 
 
 def _guard(client: KubeClient, _seen: Raw) -> None:

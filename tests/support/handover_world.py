@@ -25,7 +25,7 @@ from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.controller import Engine
-from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import WAITING_KEY, Key, KeyKind, WorkQueue
 from builders import FakeClock, as_api
@@ -148,7 +148,7 @@ class World:
         """Start the operator, with nothing in its memory."""
         queue = WorkQueue()
         self.cache = Cache(queue.add)
-        scope = WebhookScope(
+        scope = WebhookRegistration(
             self.api.as_client(),
             client_config=dict,
             live_namespaces=self.cache.live_namespaces,
@@ -167,7 +167,7 @@ class World:
         if not self.api.is_up:
             return
         if not self._holds_lease():
-            self.cache.begin_anew()
+            self.cache.start_epoch()
         self.lease = self.clock.monotonic()
         renewed = format_precise_timestamp(self.clock.now())
         spec = {"holderIdentity": "op", "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": renewed}

@@ -15,12 +15,12 @@ from berth_core.reservations import API_VERSION, KIND, Reservation
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.executor.events import Announcer
-from berth_operator.executor.executor import Crew, Performer
-from berth_operator.executor.priority_classes import Priorities
-from berth_operator.executor.probe import Prover
-from berth_operator.executor.quota_admission import Allowances, Validator
-from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.executor.events import EventRecorder
+from berth_operator.executor.executor import ActionExecutor, Crew
+from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.probe import HandoverProbe
+from berth_operator.executor.quota_admission import QuotaAdmission, Validator
+from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import Action
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import Key
@@ -35,26 +35,26 @@ class Desk:
 
     api: FakeApi
     cache: Cache
-    scope: WebhookScope
+    scope: WebhookRegistration
     queued: list[Key]
     leads: bool = True
     settings: OperatorSettings = field(default_factory=OperatorSettings)
     clock: FakeClock = field(default_factory=FakeClock)
     rules: ClusterRules = field(default_factory=ClusterRules)
-    announcer: Announcer = field(init=False)
-    performer: Performer = field(init=False)
+    recorder: EventRecorder = field(init=False)
+    executor: ActionExecutor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.announcer = Announcer(self.api.as_client())
-        self.performer = self.performer_that(lambda: self.leads)
+        self.recorder = EventRecorder(self.api.as_client())
+        self.executor = self.executor_that(lambda: self.leads)
 
-    def performer_that(self, leads: Callable[[], bool]) -> Performer:
+    def executor_that(self, leads: Callable[[], bool]) -> ActionExecutor:
         settings = self.settings
-        allowances = Allowances(settings.limits, self.rules)
+        allowances = QuotaAdmission(settings.limits, self.rules)
         crew = Crew(
             client=self.api.as_client(),
             cache=self.cache,
-            prover=Prover(self.api.as_client(), self.cache, self.scope, settings.placeholders),
+            probe=HandoverProbe(self.api.as_client(), self.cache, self.scope, settings.placeholders),
             priorities=self.priorities,
             validator=Validator(
                 self.api.as_client(),
@@ -64,13 +64,13 @@ class Desk:
                 self.clock,
                 self.cache.control_plane_nodes,
             ),
-            announcer=self.announcer,
+            recorder=self.recorder,
         )
-        return Performer(crew, settings, self.clock, leads)
+        return ActionExecutor(crew, settings, self.clock, leads)
 
     @property
-    def priorities(self) -> Priorities:
-        return Priorities(self.api.as_client(), self.rules)
+    def priorities(self) -> PriorityClasses:
+        return PriorityClasses(self.api.as_client(), self.rules)
 
     def know_classes(self, *bodies: dict[str, Any]) -> None:
         """Put priority classes on the API server, and have its watch tell of them."""
@@ -95,7 +95,7 @@ class Desk:
     def perform(self, *actions: Action, of: Reservation | None = None) -> list[str]:
         """Carry out actions and return the calls that this took."""
         self.api.calls.clear()
-        self.performer.perform(of or place(), actions)
+        self.executor.execute(of or place(), actions)
         return list(self.api.calls)
 
 
@@ -104,7 +104,7 @@ def desk() -> Desk:
     api = FakeApi()
     queued: list[Key] = []
     cache = Cache(queued.append)
-    scope = WebhookScope(
+    scope = WebhookRegistration(
         api.as_client(),
         client_config=lambda: {"url": "https://127.0.0.1:1/handover"},
         live_namespaces=cache.live_namespaces,

@@ -17,7 +17,7 @@ from berth_core.reservations import SlotState
 from berth_operator.cache.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
 from berth_operator.webhook.admission import Admission
-from berth_operator.webhook.certificates import CertificateKeeper
+from berth_operator.webhook.certificates import CertificateManager
 from berth_operator.webhook.server import WebhookServer
 from builders import as_api, pod
 from fake_api import FakeApi
@@ -35,10 +35,10 @@ OWNER = review(as_api(pod(labels={"app": "web"})))
 
 
 @asynccontextmanager
-async def running_server(admission: Admission | None = None) -> AsyncIterator[tuple[WebhookServer, CertificateKeeper]]:
+async def running_server(admission: Admission | None = None) -> AsyncIterator[tuple[WebhookServer, CertificateManager]]:
     cache = Cache(lambda _key: None)
     cache.put_reservation(place(slot(SlotState.HELD)))
-    keeper = CertificateKeeper(FakeApi().as_client(), SETTINGS)
+    keeper = CertificateManager(FakeApi().as_client(), SETTINGS)
     keeper.refresh(datetime.now(UTC))
     server = WebhookServer(admission or Admission(cache), keeper, SETTINGS)
     await server.start()
@@ -48,7 +48,7 @@ async def running_server(admission: Admission | None = None) -> AsyncIterator[tu
         await server.stop()
 
 
-def trusting(keeper: CertificateKeeper) -> ssl.SSLContext:
+def trusting(keeper: CertificateManager) -> ssl.SSLContext:
     assert keeper.bundle is not None
     context = ssl.create_default_context(cadata=keeper.bundle.authorities.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -57,7 +57,7 @@ def trusting(keeper: CertificateKeeper) -> ssl.SSLContext:
 
 async def post(
     server: WebhookServer,
-    keeper: CertificateKeeper,
+    keeper: CertificateManager,
     body: bytes,
     path: str | None = None,
     content_type: str = "application/json",

@@ -16,13 +16,13 @@ import msgspec
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import ObjectMeta, Pod
 from berth_core.reservations import Reservation, ReservationReason, ReservationStatus, SlotState
-from berth_operator.cache.nodes import Findings, GuardableNode, NodeBook
-from berth_operator.cache.pods import HandoverTargets, PodShelf, by_slot, reservation_uid
+from berth_operator.cache.nodes import Findings, GuardableNode, NodeIndex
+from berth_operator.cache.pods import HandoverTargets, PodIndex, by_slot, reservation_uid
 from berth_operator.cache.reservations import (
-    Graves,
     LiveReservations,
-    OwnStatuses,
-    ProofBook,
+    ProbeResults,
+    StatusTracker,
+    Tombstones,
     age_order,
     is_newer,
     keep_what_was_computed,
@@ -58,18 +58,18 @@ class Cache:
         self._seconds: Callable[[], float] = time.monotonic
         self._reservations: dict[str, Reservation] = {}
         self._live = LiveReservations()
-        self._placeholders = PodShelf(lambda pod: pod.metadata.name)
-        self._owners = PodShelf(lambda pod: pod.metadata.uid)
+        self._placeholders = PodIndex(lambda pod: pod.metadata.name)
+        self._owners = PodIndex(lambda pod: pod.metadata.uid)
         self._targets = HandoverTargets()
-        self._nodes = NodeBook()
+        self._nodes = NodeIndex()
         self._started_since: dict[str, float] = {}
-        self._proofs = ProofBook()
+        self._probes = ProbeResults()
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
         self._findings = Findings()
-        self._own_statuses = OwnStatuses()
+        self._statuses = StatusTracker()
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
-        self._graves = Graves()
+        self._tombstones = Tombstones()
         self._tell_version: Callable[[Reservation], None] = _tell_nobody
         self._tell_end: Callable[[str], None] = _tell_nobody
 
@@ -92,13 +92,13 @@ class Cache:
         uid = reservation.metadata.uid
         with self._lock:
             known = self._reservations.get(uid)
-            if self._graves.hold(reservation.metadata) or (
+            if self._tombstones.cover(reservation.metadata) or (
                 known and not is_newer(reservation.metadata, known.metadata)
             ):
                 return
             if known is not None:
                 keep_what_was_computed(reservation, known)
-            scope_changed = self._store(self._own_statuses.believe(reservation), known)
+            scope_changed = self._store(self._statuses.reconcile(reservation), known)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         if scope_changed:
             self._enqueue(SCOPE_KEY)
@@ -114,11 +114,11 @@ class Cache:
         return known is None or known.is_live != reservation.is_live
 
     @property
-    def reign(self) -> int:
+    def epoch(self) -> int:
         """Return what to give to `put_written` with a status that is written from now on."""
-        return self._own_statuses.reign
+        return self._statuses.epoch
 
-    def put_written(self, uid: str, status: ReservationStatus, reign: int, stored: Reservation | None = None) -> None:
+    def put_written(self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None = None) -> None:
         """Take in a status that is ours, and the Reservation as it was stored with it, if it had to be written.
 
         The watch may have told of it before: then it was taken for somebody else's.
@@ -127,61 +127,61 @@ class Cache:
             known = self._reservations.get(uid)
             if known is None:
                 return
-            raw = self._own_statuses.stored(known)
-            self._own_statuses.keep(uid, status, reign)
+            raw = self._statuses.stored(known)
+            self._statuses.record(uid, status, epoch)
             if stored is None:
                 return
             if is_newer(stored.metadata, known.metadata):
                 self.put_reservation(stored)
-            elif self._store(self._own_statuses.believe(raw), known):
+            elif self._store(self._statuses.reconcile(raw), known):
                 self._enqueue(SCOPE_KEY)
 
     @contextmanager
     def writing(self, uid: str, status: ReservationStatus) -> Iterator[None]:
         """Count a status as told while the block writes it."""
         with self._lock:
-            self._own_statuses.begin_to_write(uid, status)
+            self._statuses.begin_write(uid, status)
         try:
             yield
         finally:
             with self._lock:
-                self._own_statuses.end_writing(uid)
+                self._statuses.end_write(uid)
 
-    def told_status(self, reservation: Reservation) -> ReservationStatus:
+    def published_status(self, reservation: Reservation) -> ReservationStatus:
         """Return the status that others may know by now, and act on: it may be stored before its writer hears of it."""
         with self._lock:
-            return self._own_statuses.told(reservation)
+            return self._statuses.published(reservation)
 
     def is_own(self, uid: str) -> bool:
         """Tell whether this replica has written the status, or found it true, since it began to lead."""
         with self._lock:
-            return self._own_statuses.knows(uid)
+            return self._statuses.has_written(uid)
 
     def is_forged(self, uid: str) -> bool:
         """Tell whether somebody else has changed the status that this replica wrote."""
         with self._lock:
-            return self._own_statuses.is_forged(uid)
+            return self._statuses.is_forged(uid)
 
-    def begin_anew(self) -> None:
+    def start_epoch(self) -> None:
         """Believe what the API server holds again, for another replica may have written it."""
         with self._lock:
-            for uid, status in self._own_statuses.begin_anew().items():
+            for uid, status in self._statuses.start_epoch().items():
                 known = self._reservations[uid]
                 self._store(msgspec.structs.replace(known, status=status), known)
 
     def remove_reservation(self, uid: str) -> None:
         """Forget a deleted Reservation."""
         with self._lock:
-            self._graves.bury(uid)
+            self._tombstones.add(uid)
             known = self._reservations.pop(uid, None)
             if known is not None:
                 self._live.forget(known)
             self._tell_end(uid)
-            self._proofs.forget(uid)
+            self._probes.forget(uid)
             self._verdicts.pop(uid, None)
             self._validated.discard(uid)
             self._findings.search_again(uid)
-            self._own_statuses.forget(uid)
+            self._statuses.forget(uid)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._enqueue(SCOPE_KEY)
 
@@ -242,7 +242,7 @@ class Cache:
     def remove_placeholder(self, pod: Pod) -> None:
         """Forget a placeholder that is gone."""
         with self._lock:
-            self._graves.bury(pod.metadata.uid)
+            self._tombstones.add(pod.metadata.uid)
             known = self._placeholders.get(pod.metadata.name)
             if known is not None and known.metadata.uid == pod.metadata.uid:
                 self._placeholders.take(pod.metadata.name)
@@ -296,9 +296,9 @@ class Cache:
     def remove_owner(self, pod: Pod, *, for_good: bool = True) -> None:
         """Forget an owner pod that is gone; not for good where only its label is, and a newer version may have it."""
         with self._lock:
-            self._graves.bury(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
+            self._tombstones.add(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
             known = self._owners.get(pod.metadata.uid)
-            if known is not None and self._graves.hold(known.metadata):
+            if known is not None and self._tombstones.cover(known.metadata):
                 self._owners.take(pod.metadata.uid)
                 self._targets.replace(known, None)
                 self._started_since.pop(pod.metadata.uid, None)
@@ -316,7 +316,7 @@ class Cache:
 
     def _is_new_owner(self, pod: Pod) -> bool:
         with self._lock:
-            return self._owners.get(pod.metadata.uid) is None and not self._graves.hold(pod.metadata)
+            return self._owners.get(pod.metadata.uid) is None and not self._tombstones.cover(pod.metadata)
 
     def _announce_pod(self, pod: Pod, known: Pod | None) -> None:
         """Queue what a pod's change concerns: its Reservation and the node of the slot that it is on the way to."""
@@ -335,7 +335,7 @@ class Cache:
         name = node.metadata.name
         with self._lock:
             known = self._nodes.get(name)
-            if self._graves.hold(node.metadata) or (known and not is_newer(node.metadata, known.metadata)):
+            if self._tombstones.cover(node.metadata) or (known and not is_newer(node.metadata, known.metadata)):
                 return
             news = self._nodes.put(node)
         if news.of_guard:
@@ -367,7 +367,7 @@ class Cache:
         """Forget a node that is gone."""
         name = node.metadata.name
         with self._lock:
-            self._graves.bury(node.metadata.uid)
+            self._tombstones.add(node.metadata.uid)
             known = self._nodes.get(name)
             if known is None or known.metadata.uid != node.metadata.uid:
                 return
@@ -434,18 +434,18 @@ class Cache:
         """Keep how the last proof of a Reservation's path ended, and how many have failed in a row."""
         with self._lock:
             if uid in self._reservations:
-                self._proofs.put(uid, result)
+                self._probes.put(uid, result)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
-    def put_shared_proof(self, probed: Reservation, registered: AbstractSet[str]) -> None:
+    def put_shared_probe(self, probed: Reservation, registered: AbstractSet[str]) -> None:
         """Keep that a Reservation's probe came back gated while the webhook was registered for some namespaces."""
         with self._lock:
-            self._proofs.put_shared(probed, registered)
+            self._probes.put_shared(probed, registered)
 
     def put_path(self, result: ProbeResult | None) -> None:
         """Keep whether the path that all Reservations share works, None where it is not known; looks at all again."""
         with self._lock:
-            changed = self._proofs.put_path(result)
+            changed = self._probes.put_path(result)
             concerned = [uid for uid, one in self._reservations.items() if one.is_live and one.status.slots]
         if changed and result is not None:
             for uid in concerned:
@@ -454,13 +454,13 @@ class Cache:
     def path(self) -> ProbeResult | None:
         """Return whether the path that all Reservations share works, None where it is not known."""
         with self._lock:
-            return self._proofs.path
+            return self._probes.path
 
     def unproven(self) -> tuple[Reservation, ...]:
         """Return the live Reservations of which it is not known whether a pod would be gated for them."""
         with self._lock:
             known = self._reservations.values()
-            return tuple(one for one in known if one.is_live and self._proofs.proof_of(one) is None)
+            return tuple(one for one in known if one.is_live and self._probes.result_for(one) is None)
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Keep that a Reservation's templates were put to the API server, and what it refused."""
@@ -496,7 +496,7 @@ class Cache:
             reservation = self._reservations.get(uid)
             if reservation is None:
                 return None
-            placeholders, owners = self.belongings(uid)
+            placeholders, owners = self.pods_of(uid)
             on_the_way = (*owners, *placeholders)
             notes = [(pod, given) for pod in on_the_way if (given := Assignment.from_pod(pod)) is not None]
             targets = {given.node for _, given in notes}
@@ -525,10 +525,10 @@ class Cache:
                 surveys=self._findings.surveys(targets | _pins(reservation)),
                 waiting=tuple(p for p in self._findings.waiting(uid) if self._owners.get(p.metadata.uid) is None),
                 searched=self._findings.searched(uid),
-                probe=self._proofs.aged_proof_of(reservation, time.monotonic()),
+                probe=self._probes.aged_result_for(reservation, time.monotonic()),
             )
 
-    def belongings(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+    def pods_of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
         """Return the placeholders and the owner pods that name a Reservation, known or not."""
         with self._lock:
             return self._placeholders.of(uid), self._owners.of(uid)
@@ -557,7 +557,7 @@ class Cache:
 
     def _accepts(self, pod: Pod, known: Pod | None) -> bool:
         """Tell whether a version of a pod is news: neither gone nor older than what is known."""
-        if self._graves.hold(pod.metadata):
+        if self._tombstones.cover(pod.metadata):
             return False
         return known is None or is_newer(pod.metadata, known.metadata)
 

@@ -15,17 +15,17 @@ from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota
-from berth_operator.reconcile.observation import NodeSign
+from berth_operator.reconcile.observation import NodeCondition
 
 
-class NodeOffer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NodeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a node's status says that pods may use, and how it is."""
 
     allocatable: Quantities = {}
-    conditions: tuple[NodeSign, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
 
 
-class OfferingNode(Protocol):
+class CapacityNode(Protocol):
     """A node, as far as this module looks at it."""
 
     @property
@@ -34,7 +34,7 @@ class OfferingNode(Protocol):
         ...
 
     @property
-    def status(self) -> NodeOffer:
+    def status(self) -> NodeCapacity:
         """Return what it offers."""
         ...
 
@@ -47,7 +47,7 @@ class _Named(Protocol):
 N = TypeVar("N", bound=_Named)
 
 
-class Mirror(Generic[N]):
+class Store(Generic[N]):
     """What a watch has told of a collection, by namespace and name; thread-safe."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class NodeTotals:
         self._raw: dict[str, Quantities] = {}
         self._total = ResourceAmounts.empty()
 
-    def put(self, node: OfferingNode) -> None:
+    def put(self, node: CapacityNode) -> None:
         """Take in a node."""
         with self._lock:
             self._set(node.metadata.name, node.status.allocatable)
@@ -115,7 +115,7 @@ class NodeTotals:
         with self._lock:
             self._set(name, {})
 
-    def replace(self, nodes: Iterable[OfferingNode]) -> None:
+    def replace(self, nodes: Iterable[CapacityNode]) -> None:
         """Take in a complete list of nodes."""
         with self._lock:
             self._raw, self._total = {}, ResourceAmounts.empty()
@@ -143,9 +143,9 @@ class ClusterRules:
     """The rules that Reservations are held against."""
 
     def __init__(self) -> None:
-        self.classes: Mirror[PriorityClass] = Mirror()
-        self.quotas: Mirror[ResourceQuota] = Mirror()
-        self.limit_ranges: Mirror[LimitRange] = Mirror()
+        self.classes: Store[PriorityClass] = Store()
+        self.quotas: Store[ResourceQuota] = Store()
+        self.limit_ranges: Store[LimitRange] = Store()
         self.nodes = NodeTotals()
 
     def default_class(self) -> PriorityClass | None:

@@ -22,7 +22,7 @@ from berth_core.objects import (
     is_control_plane_node,
 )
 from berth_core.resources import PODS, QuantityError, ResourceAmounts, read_whole_number
-from berth_operator.cache.cluster_rules import NodeOffer
+from berth_operator.cache.cluster_rules import NodeCapacity
 from berth_operator.reconcile.observation import Guard, NodeAccess, Survey
 
 
@@ -31,7 +31,7 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
-    status: NodeOffer = NodeOffer()
+    status: NodeCapacity = NodeCapacity()
 
     @property
     def guard_deadline(self) -> str | None:
@@ -55,7 +55,7 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeNews:
+class NodeChange:
     """What is new of a node with its latest version."""
 
     of_guard: bool
@@ -66,7 +66,7 @@ class NodeNews:
 
 
 @dataclass(slots=True)
-class NodeBook:
+class NodeIndex:
     """Nodes by name; `seconds` returns the attended time, by which guards age."""
 
     seconds: Callable[[], float] = time.monotonic
@@ -90,7 +90,7 @@ class NodeBook:
         except QuantityError:
             return 0
 
-    def put(self, node: GuardableNode) -> NodeNews:
+    def put(self, node: GuardableNode) -> NodeChange:
         """Put a version of a node in place of the known one; tell what is news."""
         name = node.metadata.name
         known = self._nodes.get(name)
@@ -105,8 +105,8 @@ class NodeBook:
         else:
             self._guarded_since.setdefault(name, self.seconds())
         if known is None:
-            return NodeNews(of_guard=deadline is not None, of_access=node.access != NodeAccess())
-        return NodeNews(of_guard=deadline != known.guard_deadline, of_access=node.access != known.access)
+            return NodeChange(of_guard=deadline is not None, of_access=node.access != NodeAccess())
+        return NodeChange(of_guard=deadline != known.guard_deadline, of_access=node.access != known.access)
 
     def take(self, name: str) -> None:
         """Forget a node."""

@@ -20,7 +20,7 @@ def reservation_uid(pod: Pod) -> str:
     return pod.metadata.labels.get(RESERVATION_LABEL, "")
 
 
-class PodShelf:
+class PodIndex:
     """Pods by key; finding those of one Reservation, or on one node, costs as much as there are."""
 
     def __init__(self, key: Callable[[Pod], str]) -> None:

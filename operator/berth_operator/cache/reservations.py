@@ -163,11 +163,11 @@ class LiveReservations:
 
 
 @dataclass(slots=True)
-class OwnStatuses:
+class StatusTracker:
     """Statuses by the uid of their Reservation; empty while another replica leads, for then that one is right."""
 
-    reign: int = 0
-    """Counts the times that this replica began anew: what was written in an earlier reign says nothing in this one."""
+    epoch: int = 0
+    """Counts the times that this replica began anew: what was written in an earlier epoch says nothing in this one."""
 
     _written: dict[str, ReservationStatus] = field(default_factory=dict)
     _stored: dict[str, ReservationStatus] = field(default_factory=dict)
@@ -175,21 +175,21 @@ class OwnStatuses:
     _underway: dict[str, ReservationStatus] = field(default_factory=dict)
     """What is being written: others may know it before its writer hears that it is stored."""
 
-    def begin_to_write(self, uid: str, status: ReservationStatus) -> None:
+    def begin_write(self, uid: str, status: ReservationStatus) -> None:
         """Remember what is about to be written."""
         self._underway[uid] = status
 
-    def end_writing(self, uid: str) -> None:
+    def end_write(self, uid: str) -> None:
         """Forget what was being written, stored or not."""
         self._underway.pop(uid, None)
 
-    def told(self, believed: Reservation) -> ReservationStatus:
+    def published(self, believed: Reservation) -> ReservationStatus:
         """Return the status of a Reservation that others may know by now."""
         return self._underway.get(believed.metadata.uid, believed.status)
 
-    def keep(self, uid: str, status: ReservationStatus, reign: int) -> None:
-        """Remember what was written, or found to be true, in a reign."""
-        if reign == self.reign:
+    def record(self, uid: str, status: ReservationStatus, epoch: int) -> None:
+        """Remember what was written, or found to be true, in a epoch."""
+        if epoch == self.epoch:
             self._written[uid] = status
 
     def forget(self, uid: str) -> None:
@@ -197,14 +197,14 @@ class OwnStatuses:
         self._written.pop(uid, None)
         self._stored.pop(uid, None)
 
-    def begin_anew(self) -> dict[str, ReservationStatus]:
+    def start_epoch(self) -> dict[str, ReservationStatus]:
         """Forget all; return by uid what the API server holds where it was not believed."""
         doubted = self._stored
-        self.reign += 1
+        self.epoch += 1
         self._written, self._stored = {}, {}
         return doubted
 
-    def believe(self, stored: Reservation) -> Reservation:
+    def reconcile(self, stored: Reservation) -> Reservation:
         """Return a Reservation as the API server holds it, but with the status that is known to be ours."""
         uid = stored.metadata.uid
         ours = self._written.get(uid)
@@ -219,7 +219,7 @@ class OwnStatuses:
         status = self._stored.get(believed.metadata.uid)
         return believed if status is None else msgspec.structs.replace(believed, status=status)
 
-    def knows(self, uid: str) -> bool:
+    def has_written(self, uid: str) -> bool:
         """Tell whether this replica has written the status, or found it true, since it began."""
         return uid in self._written
 
@@ -231,7 +231,7 @@ class OwnStatuses:
 # --- versions --------------------------------------------------------------------------------------------------------
 # Which version of an object is the newer one, and the memory of objects that are gone.
 
-_GRAVE_SECONDS: Final = 120.0
+_TOMBSTONE_SECONDS: Final = 120.0
 """How long a late answer about an object that is gone may come in."""
 
 
@@ -250,24 +250,24 @@ def is_newer(candidate: ObjectMeta, known: ObjectMeta) -> bool:
     return version_of(candidate) > version_of(known)
 
 
-class Graves:
+class Tombstones:
     """Remembers what is gone as of a version, so that a late answer about it does not bring it back."""
 
     def __init__(self) -> None:
-        self._buried: dict[str, tuple[float, float]] = {}
+        self._removed: dict[str, tuple[float, float]] = {}
         """Uid to (time of burial, version); in the order of burial."""
 
-    def bury(self, uid: str, version: float = math.inf) -> None:
+    def add(self, uid: str, version: float = math.inf) -> None:
         """Note that an object is gone as of a version, by default for good."""
         now = time.monotonic()
-        _, known = self._buried.pop(uid, (now, -1.0))
-        self._buried[uid] = (now, max(version, known))
-        while (oldest := next(iter(self._buried))) != uid and self._buried[oldest][0] < now - _GRAVE_SECONDS:
-            del self._buried[oldest]
+        _, known = self._removed.pop(uid, (now, -1.0))
+        self._removed[uid] = (now, max(version, known))
+        while (oldest := next(iter(self._removed))) != uid and self._removed[oldest][0] < now - _TOMBSTONE_SECONDS:
+            del self._removed[oldest]
 
-    def hold(self, metadata: ObjectMeta) -> bool:
+    def cover(self, metadata: ObjectMeta) -> bool:
         """Tell whether a version of an object is one that is gone."""
-        _, version = self._buried.get(metadata.uid, (0.0, -1.0))
+        _, version = self._removed.get(metadata.uid, (0.0, -1.0))
         return version_of(metadata) <= version
 
 
@@ -278,7 +278,7 @@ class Graves:
 
 
 @dataclass(slots=True)
-class ProofBook:
+class ProbeResults:
     """Proofs by the uid of their Reservation, and how far the last probe that came back gated speaks for all.
 
     Whoever answered that probe had heard of every Reservation up to a version, and the webhook was registered for
@@ -319,7 +319,7 @@ class ProofBook:
             self._heard_version, self._registered = -1.0, frozenset()
         return changed
 
-    def proof_of(self, reservation: Reservation) -> ProbeResult | None:
+    def result_for(self, reservation: Reservation) -> ProbeResult | None:
         """Return whether a Reservation's hand-over is proven: by itself, by another's probe, by an earlier process."""
         uid = reservation.metadata.uid
         if self.path is None:
@@ -327,18 +327,18 @@ class ProofBook:
         if not self.path.gated:
             return self.path
         if uid not in self._probes and (
-            self._is_spoken_for(reservation) or reservation.condition(ConditionType.HANDOVER_READY)
+            self._is_covered(reservation) or reservation.condition(ConditionType.HANDOVER_READY)
         ):
             self._probes[uid] = ProbeResult(gated=True, message=self.path.message)
         return self._probes.get(uid)
 
-    def aged_proof_of(self, reservation: Reservation, now: float) -> ProbeResult | None:
+    def aged_result_for(self, reservation: Reservation, now: float) -> ProbeResult | None:
         """Return the proof of a Reservation with its age."""
-        proof = self.proof_of(reservation)
+        proof = self.result_for(reservation)
         made = self._probed_at.get(reservation.metadata.uid)
         return proof if proof is None or proof.gated or made is None else replace(proof, age_seconds=now - made)
 
-    def _is_spoken_for(self, reservation: Reservation) -> bool:
+    def _is_covered(self, reservation: Reservation) -> bool:
         meta = reservation.metadata
         return meta.namespace in self._registered and version_of(meta) <= self._heard_version
 

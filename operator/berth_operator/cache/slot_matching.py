@@ -29,7 +29,7 @@ def _no_promises(_uid: str) -> Iterable[Pod]:
     return ()
 
 
-class Openings:
+class SlotFinder:
     """Finds free slots in what the operator has heard."""
 
     def __init__(self, cache: Cache, promised: Callable[[str], Iterable[Pod]] = _no_promises) -> None:
@@ -61,7 +61,7 @@ class Openings:
         """Tell whether the status is another replica's, and has a slot for the pod that is not given away for good."""
         if self._cache.is_own(reservation.metadata.uid):
             return False
-        slots = self._cache.told_status(reservation).slots
+        slots = self._cache.published_status(reservation).slots
         changing = Counter(slot.task for slot in slots if slot.state in _MAY_BE_HELD)
         if not slots:
             changing = Counter({task.name: task.replicas for task in reservation.spec.tasks})
@@ -72,7 +72,7 @@ class Openings:
 
         So is one on its way to an earlier pod of the same name: that one is gone, as no two pods have one name at once.
         """
-        slots = self._cache.told_status(reservation).slots
+        slots = self._cache.published_status(reservation).slots
         free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
         if not free or choose_task(reservation, pod, free) is None:
             return False
@@ -90,5 +90,5 @@ class Openings:
         uid = reservation.metadata.uid
         promised = list(self._promised(uid))
         served = {slot.owner.uid for slot in slots if slot.owner is not None}
-        _, owners = self._cache.belongings(uid)
+        _, owners = self._cache.pods_of(uid)
         return [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served] + promised

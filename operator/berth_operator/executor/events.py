@@ -38,7 +38,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class RecordedEvent:
     """One event to be written."""
 
     regarding: ObjectReference
@@ -47,7 +47,7 @@ class Announcement:
     message: str
 
 
-class Announcer:
+class EventRecorder:
     """Writes one event after the other; where thousands wait already, the next one is left out. Thread-safe.
 
     While much is to be done it writes few a second.
@@ -56,14 +56,14 @@ class Announcer:
     def __init__(self, client: KubeClient, is_busy: Callable[[], bool] = lambda: False) -> None:
         self._client = client
         self._is_busy = is_busy
-        self._waiting: queue.Queue[Announcement] = queue.Queue(_KEPT)
+        self._waiting: queue.Queue[RecordedEvent] = queue.Queue(_KEPT)
 
-    def tell(self, announcement: Announcement) -> None:
+    def record(self, event: RecordedEvent) -> None:
         """Have an event written soon."""
         try:
-            self._waiting.put_nowait(announcement)
+            self._waiting.put_nowait(event)
         except queue.Full:
-            _LOG.warning(telemetry.EVENT_LEFT_OUT, **{telemetry.KEY_REASON: announcement.reason})
+            _LOG.warning(telemetry.EVENT_LEFT_OUT, **{telemetry.KEY_REASON: event.reason})
 
     def run(self, stop: threading.Event) -> None:
         """Write events until stopped, and then for two seconds what is left."""
@@ -123,10 +123,10 @@ class _Owner(NamedTuple):
 class TemplateRefusals:
     """Records on pods why they do not get a place that is held for their owner; thread-safe."""
 
-    def __init__(self, client: KubeClient, cache: Cache, announcer: Announcer, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, cache: Cache, recorder: EventRecorder, clock: Clock) -> None:
         self._client = client
         self._cache = cache
-        self._announcer = announcer
+        self._recorder = recorder
         self._clock = clock
         self._lock = threading.Lock()
         self._due: dict[_Owner, list[float]] = {}
@@ -191,7 +191,7 @@ class TemplateRefusals:
                 self._tell(reservation, pod, why)
 
     def _why_refused(self, reservation: Reservation, pod: Pod) -> str:
-        slots = self._cache.told_status(reservation).slots
+        slots = self._cache.published_status(reservation).slots
         held = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
         return why_not_fitting(reservation, pod, held)
 
@@ -217,7 +217,7 @@ class TemplateRefusals:
             api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
         message = f"the Reservation {reservation.metadata.name} is for this pod, but its template does not fit: {why}"
-        self._announcer.tell(Announcement(regarding, "Warning", TEMPLATE_DIFFERS, message))
+        self._recorder.record(RecordedEvent(regarding, "Warning", TEMPLATE_DIFFERS, message))
 
 
 def _may_be_told(pod: Pod) -> bool:

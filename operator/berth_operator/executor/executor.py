@@ -38,10 +38,10 @@ from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.pods import reservation_uid
 from berth_operator.cache.reservations import read_reservation
-from berth_operator.cache.slot_matching import Openings
-from berth_operator.executor.events import Announcement, Announcer
-from berth_operator.executor.priority_classes import Priorities
-from berth_operator.executor.probe import Prover
+from berth_operator.cache.slot_matching import SlotFinder
+from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import Validator
 from berth_operator.reconcile import manifests, pod_patches
 from berth_operator.reconcile.actions import (
@@ -85,34 +85,34 @@ class Crew:
 
     client: KubeClient
     cache: Cache
-    prover: Prover
-    priorities: Priorities
+    probe: HandoverProbe
+    priorities: PriorityClasses
     validator: Validator
-    announcer: Announcer
+    recorder: EventRecorder
 
 
-class Performer:
+class ActionExecutor:
     """Carries out the actions on one Reservation at a time."""
 
     def __init__(self, crew: Crew, settings: OperatorSettings, clock: Clock, leads: Callable[[], bool]) -> None:
         """`leads` tells whether this replica may act."""
         self._client = crew.client
         self._cache = crew.cache
-        self._prover = crew.prover
+        self._probe = crew.probe
         self._priorities = crew.priorities
         self._validator = crew.validator
-        self._announcer = crew.announcer
-        self._openings = Openings(crew.cache)
+        self._recorder = crew.recorder
+        self._slots = SlotFinder(crew.cache)
         self._settings = settings
         self._clock = clock
         self._leads = leads
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
         """Replace the status where it differs, or is not ours any more, and tell a change of phase as an event."""
-        uid, reign = reservation.metadata.uid, self._cache.reign
+        uid, epoch = reservation.metadata.uid, self._cache.epoch
         is_forged = self._cache.is_forged(uid)
         if status == reservation.status and not is_forged:
-            self._cache.put_written(uid, status, reign)
+            self._cache.put_written(uid, status, epoch)
             return
         self._require_lease()
         if is_forged:
@@ -133,7 +133,7 @@ class Performer:
             self._cache.remove_reservation(reservation.metadata.uid)
             raise
         stored = read_reservation(body)
-        self._cache.put_written(uid, stored.status, reign, stored)
+        self._cache.put_written(uid, stored.status, epoch, stored)
         self._announce(reservation, status)
         warning = warn_of_endless_hold(reservation)
         if warning:
@@ -160,9 +160,9 @@ class Performer:
 
     def _record(self, reservation: Reservation, type_: EventType, reason: str, message: str) -> None:
         """Have an event about a Reservation written."""
-        self._announcer.tell(Announcement(_reference(reservation), type_, reason, message))
+        self._recorder.record(RecordedEvent(_reference(reservation), type_, reason, message))
 
-    def perform(self, reservation: Reservation, actions: Sequence[Action]) -> None:
+    def execute(self, reservation: Reservation, actions: Sequence[Action]) -> None:
         """Carry out actions in order; what the API server refuses is raised at the end and only stops its pod's others.
 
         Raises at once where it does not answer, and LeaseLostError where another replica may act by now.
@@ -175,7 +175,7 @@ class Performer:
                 continue
             self._require_lease()
             try:
-                self._perform_one(reservation, action)
+                self._execute_one(reservation, action)
             except PermanentError as error:
                 refused = refused or error
                 left_alone.add(pod_uid)
@@ -190,7 +190,7 @@ class Performer:
         if not self._leads():
             raise LeaseLostError("the lease was lost; another replica goes on")
 
-    def _perform_one(self, reservation: Reservation, action: Action) -> None:
+    def _execute_one(self, reservation: Reservation, action: Action) -> None:
         match action:
             case Validate():
                 self._validate(reservation)
@@ -211,7 +211,7 @@ class Performer:
             case SurveyNode(node):
                 self._survey(reservation, node)
             case Probe():
-                self._prover.prove(reservation)
+                self._probe.probe(reservation)
             case DeleteReservation():
                 self._collect(reservation)
             case _:
@@ -345,7 +345,7 @@ class Performer:
 
         `elsewhere`: one that is gated is sent to another Reservation instead, if one has a slot for it.
         """
-        other = self._openings.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
+        other = self._slots.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
         if other is not None:
             self._patch_pod(pod, lambda as_is: pod_patches.build_move(as_is, other.metadata.uid))
             return

@@ -20,10 +20,10 @@ from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import read_reservation
-from berth_operator.executor.executor import Performer
-from berth_operator.executor.guards import FenceKeeper
-from berth_operator.executor.priority_classes import Priorities
-from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.executor.executor import ActionExecutor
+from berth_operator.executor.guards import FenceManager
+from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.observation import holds_our_gate
 from berth_operator.workqueue import STRAYS_KEY, Key, KeyKind
 
@@ -63,16 +63,16 @@ def _is_known(cache: Cache, meta: ObjectMeta) -> bool:
     return cache.knows_reservation(meta.uid, meta.resource_version)
 
 
-class Sweep:
+class Resync:
     """Checks the invariants: nothing of ours is left where nothing needs it."""
 
     def __init__(
         self,
         client: KubeClient,
         cache: Cache,
-        scope: WebhookScope,
-        priorities: Priorities,
-        fences: FenceKeeper,
+        scope: WebhookRegistration,
+        priorities: PriorityClasses,
+        fences: FenceManager,
         enqueue: Callable[[Key], None],
     ) -> None:
         self._client = client
@@ -128,28 +128,28 @@ class _GatedPod(msgspec.Struct, frozen=True):
         return any(gate.name == HANDOVER_GATE for gate in self.spec.scheduling_gates)
 
 
-class OrphanKeeper:
+class OrphanCollector:
     """Lets go of pods whose Reservation is gone, after asking the API server whether it really is."""
 
-    def __init__(self, client: KubeClient, cache: Cache, performer: Performer) -> None:
+    def __init__(self, client: KubeClient, cache: Cache, executor: ActionExecutor) -> None:
         self._client = client
         self._cache = cache
-        self._performer = performer
+        self._executor = executor
 
     def release(self, uid: str) -> None:
         """Release what names a Reservation that is unknown; raises the first error after trying them all.
 
         Placeholders go at once, as they hold a place for nobody: on a node that is gone no kubelet would end them.
         """
-        placeholders, owners = self._cache.belongings(uid)
+        placeholders, owners = self._cache.pods_of(uid)
         if not placeholders and not owners:
             return
         if self._exists(uid, placeholders, owners):
             list_reservations(self._client, self._cache)
             return
         kept_back = [pod for pod in owners if not pod.is_terminating]
-        self._try_all(lambda pod: self._performer.delete_placeholder(pod, at_once=True), list(placeholders))
-        self._try_all(lambda pod: self._performer.release(pod, elsewhere=True), kept_back)
+        self._try_all(lambda pod: self._executor.delete_placeholder(pod, at_once=True), list(placeholders))
+        self._try_all(lambda pod: self._executor.release(pod, elsewhere=True), kept_back)
         if placeholders or kept_back:
             count = len(placeholders) + len(kept_back)
             _LOG.info(telemetry.ORPHAN_RELEASED, **{telemetry.KEY_UID: uid, telemetry.KEY_COUNT: count})
@@ -159,7 +159,7 @@ class OrphanKeeper:
         waiting = self._client.list(
             PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
         ).items
-        self._try_all(self._performer.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
+        self._try_all(self._executor.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
 
     def _read(self, found: _GatedPod) -> Sequence[Pod]:
         """Return a pod in full if it is still without the label and not on its way out; nothing otherwise."""

@@ -26,7 +26,7 @@ from berth_kube.resources import PODS
 from berth_operator import telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.priority_classes import Priorities
+from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.reconcile.manifests import FENCE_PRIORITY, build_fence
 from berth_operator.settings import HandoverSettings, PlaceholderSettings
 
@@ -55,10 +55,12 @@ class _Occupant(msgspec.Struct, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class FenceKeeper:
+class FenceManager:
     """Puts fences up and takes them down; thread-safe, for one node at a time."""
 
-    def __init__(self, client: KubeClient, cache: Cache, priorities: Priorities, settings: PlaceholderSettings) -> None:
+    def __init__(
+        self, client: KubeClient, cache: Cache, priorities: PriorityClasses, settings: PlaceholderSettings
+    ) -> None:
         self._client = client
         self._cache = cache
         self._priorities = priorities
@@ -139,10 +141,10 @@ def _note_omission(node: str, why: str) -> None:
     _LOG.warning(telemetry.FENCE_LEFT_OUT, **{telemetry.KEY_NODE: node, telemetry.KEY_MESSAGE: why})
 
 
-class GuardKeeper:
+class NodeGuard:
     """Brings one node's guard in line with the hand-overs on it."""
 
-    def __init__(self, client: KubeClient, cache: Cache, fences: FenceKeeper, settings: HandoverSettings) -> None:
+    def __init__(self, client: KubeClient, cache: Cache, fences: FenceManager, settings: HandoverSettings) -> None:
         self._client = client
         self._cache = cache
         self._fences = fences

@@ -26,7 +26,7 @@ _MOST_NAMESPACES: Final = 5
 _WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 
 
-class Seeker:
+class PendingOwners:
     """Looks once through all pods that have no node, for all Reservations that asked; thread-safe."""
 
     def __init__(
@@ -45,20 +45,20 @@ class Seeker:
         self._asking: set[str] = set()
         self._looked_at = 0.0
 
-    def ask(self, uid: str) -> None:
+    def request(self, uid: str) -> None:
         """Have a Reservation's waiting pods looked for soon."""
         with self._lock:
             self._asking.add(uid)
             pause = self._looked_at + _PAUSE_SECONDS - time.monotonic()
         self._enqueue(WAITING_KEY, max(0.0, pause))
 
-    def ask_for_all(self) -> None:
+    def request_all(self) -> None:
         """Have waiting pods looked for, for every Reservation that has a slot to give."""
         for reservation in self._cache.reservations():
             if reservation.is_live and any(slot.state is SlotState.HELD for slot in reservation.status.slots):
-                self.ask(reservation.metadata.uid)
+                self.request(reservation.metadata.uid)
 
-    def look(self) -> None:
+    def search(self) -> None:
         """Look for the pods of every Reservation that asked; those whose pods no scheduler has judged yet ask again."""
         with self._lock:
             asking, self._asking = self._asking, set()
@@ -76,7 +76,7 @@ class Seeker:
         for reservation in known:
             self._cache.put_waiting(reservation.metadata.uid, found.get(reservation.metadata.uid, ()))
         for uid in unjudged:
-            self.ask(uid)
+            self.request(uid)
         served = {pod.metadata.uid for pods in found.values() for pod in pods}
         self._consider(pod for pod in waiting if pod.metadata.uid not in served)
 

@@ -17,7 +17,7 @@ from berth_operator.reconcile import manifests
 _LOG = structlog.get_logger(__name__)
 
 
-class Priorities:
+class PriorityClasses:
     """Looks classes up in what a watch has told; asks the API server only about what is not there."""
 
     def __init__(self, client: KubeClient, rules: ClusterRules) -> None:

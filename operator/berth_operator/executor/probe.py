@@ -26,7 +26,7 @@ from berth_kube.resources import PODS
 from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import version_of
-from berth_operator.executor.webhook_registration import WebhookScope
+from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile import manifests
 from berth_operator.reconcile.observation import ProbeResult, holds_our_gate
 from berth_operator.settings import PlaceholderSettings
@@ -46,15 +46,17 @@ NOT_GATED: Final = "a dry-run pod came back without the gate; is the webhook up?
 _LOG = structlog.get_logger(__name__)
 
 
-class Prover:
+class HandoverProbe:
     """Proves the path of one Reservation when told, and that of all again and again; thread-safe."""
 
-    def __init__(self, client: KubeClient, cache: Cache, scope: WebhookScope, settings: PlaceholderSettings) -> None:
+    def __init__(
+        self, client: KubeClient, cache: Cache, scope: WebhookRegistration, settings: PlaceholderSettings
+    ) -> None:
         self._client = client
         self._cache = cache
         self._scope = scope
         self._settings = settings
-        self._hurry = threading.Event()
+        self._wake = threading.Event()
         self._stop = threading.Event()
         self._last_uid = ""
         self._in_a_row = 0
@@ -70,26 +72,26 @@ class Prover:
         """Have a listener told when `proven` changes."""
         self._on_change = listener
 
-    def prove(self, reservation: Reservation) -> None:
+    def probe(self, reservation: Reservation) -> None:
         """Probe for a Reservation and keep how it ended; raises what the API server says instead of an answer."""
         try:
             self._scope.ensure(reservation.metadata.namespace)
-            gated = self._probe(reservation) or self._probe_later(reservation)
+            gated = self._dry_run(reservation) or self._dry_run_later(reservation)
         except KubeError as error:
             self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=False, message=str(error)))
             raise
         self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=gated, message=GATED if gated else NOT_GATED))
         if gated and not self._gated_last:
-            self.hurry()
+            self.probe_soon()
 
-    def hurry(self) -> None:
+    def probe_soon(self) -> None:
         """Have the path proven anew soon."""
-        self._hurry.set()
+        self._wake.set()
 
     def stop(self) -> None:
         """Have `run` end soon."""
         self._stop.set()
-        self._hurry.set()
+        self._wake.set()
 
     def run(self, leads: Callable[[], bool]) -> None:
         """Prove the path again and again while this replica leads, until stopped."""
@@ -98,9 +100,9 @@ class Prover:
                 self.forget()
                 self._stop.wait(_DOUBT_SECONDS)
                 continue
-            self.prove_path()
-            self._hurry.wait(self._pause_seconds())
-            self._hurry.clear()
+            self.probe_path()
+            self._wake.wait(self._pause_seconds())
+            self._wake.clear()
 
     def forget(self) -> None:
         """Know nothing of the path, as a replica that does not lead."""
@@ -108,13 +110,13 @@ class Prover:
         self._tell(gated=False)
         self._cache.put_path(None)
 
-    def prove_path(self) -> None:
+    def probe_path(self) -> None:
         """Probe for the next Reservation in turn, and decide for all where so many probes in a row say the same."""
         reservation = self._newest_unproven() or self._next()
         if reservation is None:
             return
         try:
-            gated, text = self._probe(reservation), ""
+            gated, text = self._dry_run(reservation), ""
         except RetryableError:
             return  # it is not known; what an API server that does not answer holds cannot be changed anyway
         except BerthError as error:
@@ -181,19 +183,19 @@ class Prover:
         self._last_uid = uids[bisect.bisect_right(uids, self._last_uid) % len(uids)]
         return live[self._last_uid]
 
-    def _probe_later(self, reservation: Reservation) -> bool:
+    def _dry_run_later(self, reservation: Reservation) -> bool:
         """Probe once more when another replica has had the time to hear of the Reservation."""
         self._stop.wait(_HEARD_SECONDS)
-        return self._probe(reservation)
+        return self._dry_run(reservation)
 
-    def _probe(self, reservation: Reservation) -> bool:
+    def _dry_run(self, reservation: Reservation) -> bool:
         """Tell whether a dry-run pod comes back gated for a Reservation."""
         registered = self._scope.registered
         body = manifests.build_probe(reservation, self._settings)
         pod = self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, type=Pod)
         gated = holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
         if gated:
-            self._cache.put_shared_proof(reservation, registered)
+            self._cache.put_shared_probe(reservation, registered)
         return gated
 
 

@@ -18,7 +18,7 @@ from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, Not
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.reservations import templates_digest
-from berth_operator.executor.priority_classes import Priorities
+from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.quota.limit_range import why_out_of_range
 from berth_operator.quota.limits import (
     Holding,
@@ -66,7 +66,7 @@ class _Sums:
     usage: dict[PodTraits, dict[str, int]] = field(default_factory=dict)
 
 
-class Allowances:
+class QuotaAdmission:
     """A thread-safe account by namespace; of Reservations that are judged at once, each counts for the next.
 
     Once admitted, a Reservation stays so: a limit that is lowered later takes no place away, as quotas take no pods
@@ -240,8 +240,8 @@ class Validator:
     def __init__(
         self,
         client: KubeClient,
-        priorities: Priorities,
-        allowances: Allowances,
+        priorities: PriorityClasses,
+        allowances: QuotaAdmission,
         settings: OperatorSettings,
         clock: Clock,
         control_plane_nodes: Callable[[], frozenset[str]],

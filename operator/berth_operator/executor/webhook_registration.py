@@ -19,7 +19,7 @@ from berth_operator.reconcile.manifests import build_webhook_configuration
 _LOG = structlog.get_logger(__name__)
 
 
-class WebhookScope:
+class WebhookRegistration:
     """Keeps the registration as wide as the live Reservations need it, and absent when there are none."""
 
     def __init__(

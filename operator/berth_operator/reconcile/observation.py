@@ -143,7 +143,7 @@ _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 """The scheduler takes a cordoned node as one with this taint, whether or not it has come on already."""
 
 
-class NodeSign(msgspec.Struct, frozen=True):
+class NodeCondition(msgspec.Struct, frozen=True):
     """The part of a node's condition that says how it is."""
 
     type: str = ""
@@ -159,7 +159,7 @@ class NodeAccess:
     taints: tuple[Taint, ...] = ()
 
     @classmethod
-    def of(cls, spec: NodeSpec, signs: Iterable[NodeSign]) -> "NodeAccess":
+    def of(cls, spec: NodeSpec, signs: Iterable[NodeCondition]) -> "NodeAccess":
         """Return what a node's spec and conditions say; one that says nothing of itself yet is not taken for closed."""
         return cls(
             is_ready=all(sign.status == "True" for sign in signs if sign.type == "Ready"),

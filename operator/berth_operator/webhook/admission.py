@@ -22,7 +22,7 @@ from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.slot_matching import Openings
+from berth_operator.cache.slot_matching import SlotFinder
 from berth_operator.reconcile.manifests import handover_gate
 from berth_operator.reconcile.observation import holds_our_gate
 
@@ -83,7 +83,7 @@ class BodyReader:
             self._reading_bytes -= expected
 
 
-class SearchTime:
+class SearchBudget:
     """Gives each namespace its own processor time for searches, so that none uses up another's.
 
     A namespace may search for a fifth of a second at once and for a tenth of the time in the long run; one review for a
@@ -240,7 +240,7 @@ class Admission:
     def __init__(
         self,
         cache: Cache,
-        search_time: SearchTime | None = None,
+        search_time: SearchBudget | None = None,
         *,
         let_go: Callable[[Pod], None] = lambda _: None,
         read_anew: Callable[[Reservation], None] | None = None,
@@ -257,8 +257,8 @@ class Admission:
         self._promised = 0
         """How many promises were made; a search counts only if none was made meanwhile."""
         self._pruned = -math.inf
-        self._openings = Openings(cache, self._promised_pods)
-        self._search_time = search_time or SearchTime()
+        self._slots = SlotFinder(cache, self._promised_pods)
+        self._search_time = search_time or SearchBudget()
         cache.on_new_owner(self._keep_promise)
 
     def answer(self, review: AdmissionReview, *, is_last: bool = False) -> Answer:
@@ -295,9 +295,9 @@ class Admission:
         try:
             while True:
                 promised = self._promised
-                reservation = self._openings.find(pod, is_over=is_over)
+                reservation = self._slots.find(pod, is_over=is_over)
                 if reservation is None:
-                    unsure = () if is_last else tuple(self._openings.unsure(pod, is_over=is_over))
+                    unsure = () if is_last else tuple(self._slots.unsure(pod, is_over=is_over))
                     if not (request.dry_run or unsure):
                         self._let_go(pod)
                     return _let_be(request.uid, pod, is_out_of_time=is_over(), unsure=unsure)

@@ -306,7 +306,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 _LOG = structlog.get_logger(__name__)
 
 
-class CertificateKeeper:
+class CertificateManager:
     """Keeps one bundle in the Secret and renews it in time; of two replicas that do so at once one gives way."""
 
     def __init__(self, client: KubeClient, settings: OperatorSettings) -> None:

@@ -31,7 +31,7 @@ from berth_operator.webhook.admission import (
     allow,
     read_review,
 )
-from berth_operator.webhook.certificates import CertificateKeeper
+from berth_operator.webhook.certificates import CertificateManager
 
 _PATH_PREFIX: Final = "/handover/"
 _STOP_SECONDS: Final = 2.0
@@ -44,7 +44,7 @@ _LOG = structlog.get_logger(__name__)
 class WebhookServer:
     """Serves admission reviews over TLS."""
 
-    def __init__(self, admission: Admission, keeper: CertificateKeeper, settings: OperatorSettings) -> None:
+    def __init__(self, admission: Admission, keeper: CertificateManager, settings: OperatorSettings) -> None:
         self._admission = admission
         self._keeper = keeper
         self._settings = settings
