@@ -79,6 +79,7 @@ class NoProgress(kopf.ProgressStorage):
 
 def configure(settings: kopf.OperatorSettings) -> None:
     """Have kopf write nothing, and wait for an API server that is away or does not answer."""
+    settings.process.ultimate_exiting_timeout = None  # kopf would kill the process later though it was begun anew
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.persistence.diffbase_storage = StatusAsMemory()

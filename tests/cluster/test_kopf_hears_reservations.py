@@ -11,13 +11,16 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, cast
 
 import kopf
 import pytest
 
 from berth_core.reservations import ReservationPhase
-from berth_kube.resources import RESERVATIONS
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import CRDS, RESERVATIONS, Resource
 from berth_kube.transport import find_source
 from berth_operator.app import Program
 from berth_operator.cli import connection_info
@@ -25,6 +28,8 @@ from berth_operator.handlers import declare_reservations
 from berth_operator.kopf_runtime import configure
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_objects import build_reservation, label_owner, make_namespace, read_reservation
 from proxied_operator import calls, proxy, undisturbed
 from reservation_stage import Stage
 from service_processes import OperatorProcess, running_operator
@@ -265,3 +270,46 @@ def test_an_answer_that_ends_kopf_does_not_end_the_operator(
 
 def refusals(proxy: FaultProxy) -> int:
     return sum(fault.kind is FaultKind.CONFLICT for _, fault in list(proxy.journal))
+
+
+@pytest.mark.deep
+def test_reservations_are_heard_again_after_their_kind_was_removed_and_installed_anew(tmp_path: Path) -> None:
+    with (
+        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        sandbox.connect() as client,
+        running_operator(sandbox, tmp_path, "--sweep-seconds=3600") as operator,
+    ):
+        make_namespace(client, "anew")
+        kind = f"{RESERVATIONS.plural}.{RESERVATIONS.group}"
+        definition = client.get(CRDS, kind)
+        client.delete(CRDS, kind)
+        eventually("kopf has ended", lambda: "watch Reservations" in operator.tail(1000), seconds=2 * LONG_SECONDS)
+        eventually("the kind is gone", lambda: not is_there(client, CRDS, kind), seconds=LONG_SECONDS)
+        metadata = {"name": kind, "annotations": definition["metadata"].get("annotations", {})}
+        client.create(CRDS, {**definition, "metadata": metadata, "status": {}})
+        eventually("the kind is served", lambda: is_served(client), seconds=LONG_SECONDS)
+
+        body = build_reservation("place", cpu="1", owners=label_owner(app="owner"))
+        client.create(RESERVATIONS, body, namespace="anew")
+        eventually(
+            "it is answered",
+            lambda: read_reservation(client, "anew", "place").status.observed_generation == 1,
+            seconds=3 * LONG_SECONDS,
+        )
+        assert operator.exit_code is None
+
+
+def is_there(client: KubeClient, resource: Resource, name: str) -> bool:
+    try:
+        client.get(resource, name)
+    except NotFoundError:
+        return False
+    return True
+
+
+def is_served(client: KubeClient) -> bool:
+    try:
+        client.list(RESERVATIONS)
+    except NotFoundError:
+        return False
+    return True

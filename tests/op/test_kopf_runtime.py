@@ -26,6 +26,12 @@ def test_kopf_never_gives_up_on_an_api_server_that_is_away() -> None:
         assert list(islice(waits, 1000))[-1] == 5
 
 
+def test_kopf_does_not_kill_the_process_some_time_after_its_watch_has_failed() -> None:
+    settings = kopf.OperatorSettings()
+    configure(settings)
+    assert settings.process.ultimate_exiting_timeout is None
+
+
 def test_kopf_writes_nothing() -> None:
     settings = kopf.OperatorSettings()
     configure(settings)
