@@ -25,8 +25,8 @@ _CHART_README: Final = """\
 <!-- Generated from values.yaml by `{command}`. -->
 # The chart of Berth
 
-Installs the operator, the descheduler, their rights and the CRDs of Berth into one namespace. One Berth serves the
-whole cluster: do not install it twice.
+The chart installs the operator, the descheduler, their rights and the CRDs of Berth. One Berth serves the whole
+cluster: do not install it twice.
 
 The images are not published yet. Build them at the top of the repository, and push them where your nodes find them:
 
@@ -35,23 +35,26 @@ The images are not published yet. Build them at the top of the repository, and p
 
     helm install berth helm/berth --namespace berth-system --create-namespace --set image.prefix=registry.example/team
 
-Everything that runs in the namespace passes the `restricted` Pod Security level, so hold it to that:
+Everything that runs in the namespace passes the `restricted` Pod Security level, so enforce it:
 
     kubectl label namespace berth-system pod-security.kubernetes.io/enforce=restricted
 
-The services run as user 65532 on a root that nobody can write to, with the rights of `files/*-rules.yaml` and no
-others. ValidatingAdmissionPolicies (`files/admission-policies.yaml`) hold their accounts to the fields, names and
-shapes that they need; nobody else's requests are judged. Network policies let them reach the API server and the name
-service only, and are on by default; they need the port of your API servers if it is an uncommon one.
+The services run as user 65532 on a read-only root file system, with the rights of `files/*-rules.yaml` and no others.
+ValidatingAdmissionPolicies (`files/admission-policies.yaml`) hold their accounts to the fields, names and shapes that
+they need, and judge no other requests. Network policies, on by default, let them reach only the API server and the name
+service; set `networkPolicy.apiServerPorts` if your API servers listen on an uncommon port.
+
+Where all nodes are control-plane nodes, as often with k3s and kind, set `operator.options.controlPlaneNodes` and
+`descheduler.options.controlPlaneNodes`.
 
 ## Settings
 
-`operator.options` and `descheduler.options` are the options of the two programs under their own names:
-`timeLimit` is `--time-limit`, a list gives an option several times. What is not there is not for a service in a
-cluster. Unknown values and wrong types are refused by `values.schema.json`.
+`operator.options` and `descheduler.options` are the options of the two programs under their own names: `timeLimit` is
+`--time-limit`, and a list gives an option several times. Options that make no sense for a service in a cluster are left
+out. `values.schema.json` refuses unknown values and wrong types.
 
-The descheduler does what DeschedulerPolicies say, and nothing without one. They are yours to apply at any time; those
-under `policies` come and go with the release:
+The descheduler does what DeschedulerPolicies say, and nothing without one. Apply them at any time; those under
+`policies` come and go with the release:
 
     policies:
       nightly:
@@ -63,7 +66,7 @@ under `policies` come and go with the release:
               - {{name: Defragmentation, args: {{strategy: Consolidate}}}}
             plugins: {{balance: {{enabled: [Defragmentation]}}}}
 
-The mode `Plan` only publishes plans (`kubectl get migrationplans`, `berth show PLAN`); `Approve` waits for
+The mode `Plan` only publishes plans (`kubectl get migrationplans`, `berth show PLAN`), `Approve` waits for
 `berth approve PLAN`, and `Auto` carries them out.
 
 ## Upgrade
@@ -72,14 +75,14 @@ Helm does not update CRDs. Before `helm upgrade`:
 
     kubectl apply --server-side --force-conflicts -f helm/berth/crds/
 
-The operators are replaced one after the other, and a place that is held stays held. So are the deschedulers: the next
-one goes on with what the one before was at.
+Operators are replaced one after the other, and held places stay held. Deschedulers are, too, and the next one continues
+what the one before had begun.
 
 ## Uninstall
 
-The operator makes and renews the certificate of its webhook itself, registers the webhook only while a Reservation is
-live, and makes priority classes for the pods that hold places. It clears all of that away when no Reservation is live.
-The descheduler takes its marks off freed nodes when no policy wants them. So end everything while both still run:
+The operator makes the certificate of its webhook, registers the webhook while a Reservation is live, and creates
+priority classes for placeholders. It removes registration and classes when no Reservation is live. The descheduler
+takes its marks off freed nodes when no policy wants them. So end everything while both still run:
 
     kubectl delete deschedulerpolicies --all
     kubectl delete migrationplans --all
@@ -90,15 +93,16 @@ The descheduler takes its marks off freed nodes when no policy wants them. So en
     kubectl delete namespace berth-system
     kubectl delete --filename helm/berth/crds/
 
-Helm itself removes everything that it installed, but for the CRDs; with the namespace go the certificate's Secret and
-the Leases. Without an operator the registration of a webhook does no harm but delay: pods of the namespaces that had a
-live Reservation are created five seconds later. `kubectl delete mutatingwebhookconfiguration berth-handover` ends
-that, and `berth doctor` finds what else is left and says how to mend it.
+Helm removes everything that it installed except the CRDs. The certificate's Secret and the Leases go with the
+namespace. A webhook registration without an operator only causes delay: pods of the namespaces that had a live
+Reservation are created five seconds later. `kubectl delete mutatingwebhookconfiguration berth-handover` ends that, and
+`berth doctor` finds what else is left and says how to remove it.
 
 ## Monitoring
 
-`monitoring/alerts.yaml` and `monitoring/dashboard.json` are what `monitoring.rules` and `monitoring.dashboard` install.
-The metrics are explained with the programs.
+`monitoring.rules` and `monitoring.dashboard` install `monitoring/alerts.yaml` and `monitoring/dashboard.json`. The
+reference pages of the [descheduler](../../descheduler/docs/reference.md#metrics) and the
+[operator](../../operator/docs/reference.md#metrics) explain the metrics.
 
 ## Values
 

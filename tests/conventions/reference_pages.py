@@ -186,7 +186,8 @@ def findings() -> str:
         (
             code(one),
             f"{BOUND_SECONDS[one]:g} s",
-            f"{advice.what} {advice.why}",
+            advice.what,
+            advice.why,
             f"{advice.to_do} {code(advice.command)}",
         )
         for one, advice in ADVICE.items()

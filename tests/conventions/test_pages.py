@@ -89,6 +89,14 @@ def test_a_link_leads_to_what_exists(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_a_table_has_as_many_cells_in_every_row(page: Path) -> None:
+    for lines in re.findall(r"(?:^\|.*\n)+", prose(page), re.MULTILINE):
+        head, rule, *rows = lines.splitlines()
+        assert re.fullmatch(r"(\| ?-+ ?)+\|", rule), head
+        assert {len(re.findall(r"(?<!\\)\|", row)) for row in (head, rule, *rows)} == {len(head.split("|")) - 1}, head
+
+
 def test_every_page_is_reached_from_the_readme() -> None:
     reached, coming = set(), [ROOT / "README.md"]
     while coming:
