@@ -18,20 +18,21 @@ from berth_core.errors import InputError, PermanentError
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.snapshot import Snapshot
 from berth_descheduler import telemetry
-from berth_descheduler.migration.controller import PlanDeletedError, Workshop, carry_out
+from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
 from berth_descheduler.migration.history import PodName, find_resting
 from berth_descheduler.migration.manifests import MOST_MOVES
 from berth_descheduler.migration.nodes import sweep_cooling_nodes, sweep_freed_nodes
-from berth_descheduler.migration.operator_liveness import watch_operator
+from berth_descheduler.migration.operator_liveness import OperatorLiveness, clean_up_after_operator
 from berth_descheduler.migration.plans import conclude_request, publish_plan, run_lease
-from berth_descheduler.migration.recovery import abort_plan, clear_leftovers
+from berth_descheduler.migration.recovery import abort_plan, recover_plans
 from berth_descheduler.migration.validation import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    LastWord,
     NotBegun,
-    PlanReview,
-    why_not_worth_it,
+    PlanValidator,
+    PreEvictionCheck,
+    too_little_gain_reason,
     why_others_come_first,
 )
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
@@ -51,7 +52,7 @@ _AGAIN_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CycleContext:
     """What a cycle runs in."""
 
     client: KubeClient
@@ -68,7 +69,7 @@ class Cycle:
     """One run of the descheduler; made for one `run`."""
 
     def __init__(
-        self, around: Surroundings, settings: CycleSettings, planner: PlannerSettings, lease: LeaseHolder | None = None
+        self, around: CycleContext, settings: CycleSettings, planner: PlannerSettings, lease: LeaseHolder | None = None
     ) -> None:
         self._around = around
         self._client = around.client
@@ -105,7 +106,7 @@ class Cycle:
             if not self._lease.acquire(self._settings.lease_wait_seconds):
                 return self._outcome(Verdict.LEASE_HELD)
         try:
-            with watch_operator(self._client, self._around.clock, self._settings):
+            with clean_up_after_operator(self._client, self._around.clock, self._settings):
                 return steps()
         finally:
             self._lease.release()
@@ -159,7 +160,7 @@ class Cycle:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
-        left = clear_leftovers(self._client, self._around.clock, self._settings.adoption_seconds)
+        left = recover_plans(self._client, self._around.clock, self._settings.adoption_seconds)
         sweep_freed_nodes(self._client, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._around.clock)
         return left
@@ -207,7 +208,7 @@ class Cycle:
         while True:
             snapshot = self._read_snapshot_timed()
             found = self._find_plan(snapshot)
-            not_worth_it = why_not_worth_it(found, history, self._settings, clock.now())
+            not_worth_it = too_little_gain_reason(found, history, self._settings, clock.now())
             if not_worth_it is not None or not self._begins_by_itself:
                 return found, not_worth_it
             waited = clock.monotonic() - begun_at
@@ -300,7 +301,7 @@ class Cycle:
         """Carry out a plan by the settings of this run, or by those of its own; pods that were moved lately rest."""
         terms = terms or Terms(self._settings, self._planner, self._barred)
         planner = dataclasses.replace(terms.planner, resting_pods=self._read_history(terms.settings)[1])
-        shop = Workshop(
+        context = PlanContext(
             client=self._client,
             clock=self._around.clock,
             settings=terms.settings,
@@ -308,10 +309,13 @@ class Cycle:
             stop=self._around.stop,
             observer=self._around.observer,
             timed=self._timed,
-            last_word=LastWord(planner.plugins, self._read_snapshot, self._read_gangs, self._around.clock),
+            operator=OperatorLiveness(self._client, self._around.clock, terms.settings.namespace),
+            reviewer=PlanValidator(one, planner, self._read_snapshot, barred=terms.barred),
+            pre_eviction_check=PreEvictionCheck(
+                planner.plugins, self._read_snapshot, self._read_gangs, self._around.clock
+            ),
         )
-        reviewer = PlanReview(one, planner, self._read_snapshot, barred=terms.barred)
-        return carry_out(shop, one, adopted=adopted, reviewer=reviewer)
+        return execute_plan(context, one, adopted=adopted)
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from berth_core.errors import BerthError
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import Known
-from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, Unobserved
+from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
 from berth_descheduler.planner import Fragmentation, Plan
 from berth_descheduler.planner.stranded_capacity import AskedShape, CapacityReport, report_capacity
 from berth_descheduler.policy.parsing import PolicyError
@@ -100,7 +100,7 @@ class CapacityMetrics:
             self._largest.labels(resource=resource).set(max(0, found.largest_free(resource)))
 
 
-class CycleMetrics(Unobserved):
+class CycleMetrics(SilentObserver):
     """Counts what cycles do; one registry for each."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:

@@ -418,7 +418,7 @@ class CycleObserver(Protocol):
         """Take note of what the cycle did."""
 
 
-class Unobserved:
+class SilentObserver:
     """An observer that does nothing; also the base of those that want to hear of some things only."""
 
     def phase_begun(self, phase: Phase) -> None:

@@ -21,10 +21,10 @@ from berth_descheduler import telemetry
 from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
 from berth_descheduler.controller.leader import PolicyServer
 from berth_descheduler.controller.store import Office
-from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, RunTally
-from berth_descheduler.migration.operator_liveness import watch_operator
+from berth_descheduler.migration.operator_liveness import clean_up_after_operator
 from berth_descheduler.options.command import (
     cluster_options,
     duration_option,
@@ -87,7 +87,7 @@ class DeschedulerService:
         """Run one cycle; raises `BerthError`."""
         planner = replace(self._planner, now=self._clock.now())
         defaults, registry = RunDefaults(self._settings, planner), installed_plugins()
-        around = Surroundings(
+        around = CycleContext(
             self._client,
             self._clock,
             self.metrics,
@@ -105,7 +105,7 @@ class DeschedulerService:
 
     def run_at(self, interval: timedelta) -> None:
         """Run cycles whose starts are an interval apart until asked to stop; a cycle that fails does not end it."""
-        with watch_operator(self._client, self._clock, self._settings):
+        with clean_up_after_operator(self._client, self._clock, self._settings):
             while not self._stop.is_set():
                 next_at = self._clock.monotonic() + interval.total_seconds()
                 try:

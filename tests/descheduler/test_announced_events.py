@@ -11,9 +11,9 @@ from berth_core.migration_plans import MigrationPlan, PlannedMove
 from berth_core.objects import ObjectMeta
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
 from berth_core.reservations import ObjectReference
-from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans import announce, announce_eviction
-from berth_descheduler.outcome import Unobserved
+from berth_descheduler.outcome import SilentObserver
 from berth_descheduler.telemetry import EventReason, PolicyEventReason
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import EVENTS, PODS
@@ -127,7 +127,7 @@ def test_every_eviction_of_a_run_is_told_and_none_that_was_refused() -> None:
             raise ForbiddenError(call("evict", PODS, name), failure(403, "no"))
 
     cluster.before = refuse
-    around = Surroundings(cluster, SystemClock(), Unobserved(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, SystemClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     Cycle(around, impatient("gap_seconds"), PLANNER).run()
 
     evicted = {("Pod", name) for verb, _, name in cluster.calls if verb == "evict"}

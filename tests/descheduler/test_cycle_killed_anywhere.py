@@ -12,9 +12,9 @@ import pytest
 from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, PLAN_LABEL
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
-from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.migration.recovery import Fate, judge_plan, release_reservations
-from berth_descheduler.outcome import Unobserved
+from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.migration.recovery import RecoveryAction, choose_recovery, release_reservations
+from berth_descheduler.outcome import SilentObserver
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 from berth_descheduler.snapshots import read_live_snapshot
@@ -84,7 +84,7 @@ class MortalProcess:
 
 
 def run(client: Any, clock: Any) -> Any:
-    return Cycle(Surroundings(client, clock, Unobserved(), threading.Event()), SETTINGS, PLANNER).run()
+    return Cycle(CycleContext(client, clock, SilentObserver(), threading.Event()), SETTINGS, PLANNER).run()
 
 
 def count_calls() -> int:
@@ -191,32 +191,40 @@ def plan(
 @dataclass(frozen=True)
 class Case:
     plan: MigrationPlan
-    want: Fate
+    want: RecoveryAction
 
 
 CASES = {
-    "a running plan is continued": Case(plan("Running"), Fate.CONTINUE),
-    "an approved plan whose run is gone is not begun": Case(plan("Approved"), Fate.ABORT_AS_NOT_BEGUN),
-    "an approved plan that anybody may have written is not begun": Case(plan(None), Fate.ABORT_AS_NOT_BEGUN),
+    "a running plan is continued": Case(plan("Running"), RecoveryAction.CONTINUE),
+    "an approved plan whose run is gone is not begun": Case(plan("Approved"), RecoveryAction.ABORT_AS_NOT_BEGUN),
+    "an approved plan that anybody may have written is not begun": Case(plan(None), RecoveryAction.ABORT_AS_NOT_BEGUN),
     "a proposed plan that was approved when its run was gone is not begun": Case(
-        plan("Proposed"), Fate.ABORT_AS_NOT_BEGUN
+        plan("Proposed"), RecoveryAction.ABORT_AS_NOT_BEGUN
     ),
-    "a running plan with a time that is none is aborted": Case(plan("Running", begun="noon"), Fate.ABORT_AS_OLD),
+    "a running plan with a time that is none is aborted": Case(
+        plan("Running", begun="noon"), RecoveryAction.ABORT_AS_OLD
+    ),
     "a proposed plan that nobody approved is superseded": Case(
-        plan("Proposed", approved=False), Fate.ABORT_AS_SUPERSEDED
+        plan("Proposed", approved=False), RecoveryAction.ABORT_AS_SUPERSEDED
     ),
-    "a plan that somebody aborted before it began is ended": Case(plan("Approved", aborted=True), Fate.ABORT_AS_ASKED),
+    "a plan that somebody aborted before it began is ended": Case(
+        plan("Approved", aborted=True), RecoveryAction.ABORT_AS_ASKED
+    ),
     "a plan that somebody aborted in its middle is continued, to bring its pods home": Case(
-        plan("Running", aborted=True), Fate.CONTINUE
+        plan("Running", aborted=True), RecoveryAction.CONTINUE
     ),
-    "an old running plan is aborted": Case(plan("Running", begun="2026-11-21T11:00:00Z"), Fate.ABORT_AS_OLD),
-    **{f"a plan that is {phase} stays": Case(plan(phase), Fate.LEAVE) for phase in PlanPhase if phase.terminal},
+    "an old running plan is aborted": Case(plan("Running", begun="2026-11-21T11:00:00Z"), RecoveryAction.ABORT_AS_OLD),
+    **{
+        f"a plan that is {phase} stays": Case(plan(phase), RecoveryAction.LEAVE)
+        for phase in PlanPhase
+        if phase.terminal
+    },
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_becomes_of_a_plan_that_is_found(case: Case) -> None:
-    assert judge_plan(case.plan, NOON, adoption_seconds=1800) is case.want
+    assert choose_recovery(case.plan, NOON, adoption_seconds=1800) is case.want
 
 
 def test_an_old_plan_is_aborted_and_its_taints_and_places_are_taken_off() -> None:

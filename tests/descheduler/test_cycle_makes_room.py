@@ -10,8 +10,8 @@ from berth_core.clock import SystemClock, parse_duration
 from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
 from berth_core.migration_plans import MoveReason, PlanPhase, RoomReason, RoomState
 from berth_core.names import room_taint_value
-from berth_descheduler.cycle import Cycle, Surroundings
-from berth_descheduler.outcome import Outcome, Unobserved
+from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.outcome import Outcome, SilentObserver
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ForbiddenError
@@ -35,7 +35,7 @@ def run(
     settings: CycleSettings = SETTINGS,
     stop: threading.Event | None = None,
 ) -> Outcome:
-    around = Surroundings(cluster, SystemClock(), Unobserved(), stop or threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, SystemClock(), SilentObserver(), stop or threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner or asking()).run()
 
 
@@ -250,7 +250,7 @@ def test_the_next_run_ends_what_a_killed_one_began() -> None:
     for calls_to_live in range(total):
         cluster = RoomCluster()
         process = MortalProcess(cluster, calls_to_live)
-        mortal = Cycle(Surroundings(process, process, Unobserved(), threading.Event()), PATIENT, asking())  # type: ignore[arg-type]
+        mortal = Cycle(CycleContext(process, process, SilentObserver(), threading.Event()), PATIENT, asking())  # type: ignore[arg-type]
         with pytest.raises(Killed):
             mortal.run()
 

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, FREED_TAINT
 from berth_core.migration_plans import PlanPhase
-from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PING_PONG, CycleMetrics
 from berth_descheduler.migration.nodes import sweep_freed_nodes
-from berth_descheduler.outcome import Outcome, Unobserved, Verdict
+from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
@@ -28,7 +28,7 @@ TAINTING = replace(SETTINGS, freed=FreedNodes(taint=True, annotations={"example.
 
 
 def run(cluster: FakeCluster, settings: CycleSettings = SETTINGS, planner: PlannerSettings = PLANNER) -> Outcome:
-    around = Surroundings(cluster, SystemClock(), Unobserved(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, SystemClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
 
 

@@ -21,15 +21,15 @@ from berth_core.reservations import (
     SlotState,
 )
 from berth_descheduler.migration.move_facts import (
-    KinTally,
     MoveProgress,
+    ReplicaTally,
     derive_facts,
-    look_at,
+    observe_wave,
     read_place,
     start_progress,
 )
-from berth_descheduler.migration.moves import Eviction, Kin, MoveFacts, Place, Presence
-from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.moves import Eviction, MoveFacts, Presence, ReplicaCounts, ReservationProgress
+from berth_descheduler.migration.observation import ObservedPlan
 from builders import NOON, pod, reservation
 
 NOW, GAP = 1000.0, 5.0
@@ -49,7 +49,7 @@ def slot(state: SlotState, owner: str = "") -> Slot:
 @dataclass(frozen=True)
 class Case:
     status: ReservationStatus
-    want: Place
+    want: ReservationProgress
     want_detail: str = "Because: it is so"
     deleted: bool = False
 
@@ -57,29 +57,34 @@ class Case:
 AVAILABLE, READY = "Available", "HandoverReady"
 CASES = {
     "nobody has looked at it": Case(
-        ReservationStatus(), Place.ASKED, "no operator has looked at it; is berth-operator running?"
+        ReservationStatus(), ReservationProgress.PENDING, "no operator has looked at it; is berth-operator running?"
     ),
-    "pending": Case(status(ReservationPhase.PENDING), Place.ASKED),
-    "waiting for room": Case(status(ReservationPhase.WAITING, slot(SlotState.PENDING)), Place.ASKED),
+    "pending": Case(status(ReservationPhase.PENDING), ReservationProgress.PENDING),
+    "waiting for room": Case(status(ReservationPhase.WAITING, slot(SlotState.PENDING)), ReservationProgress.PENDING),
     "available, not proven": Case(
-        status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE), Place.UNPROVEN, "not proven yet"
+        status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE), ReservationProgress.UNVERIFIED, "not proven yet"
     ),
-    "available and proven": Case(status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY), Place.HELD),
-    "proven but not available any more": Case(status(ReservationPhase.PENDING, None, READY), Place.ASKED),
+    "available and proven": Case(
+        status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY), ReservationProgress.READY
+    ),
+    "proven but not available any more": Case(
+        status(ReservationPhase.PENDING, None, READY), ReservationProgress.PENDING
+    ),
     "being handed over": Case(
-        status(ReservationPhase.AVAILABLE, slot(SlotState.HANDING_OVER), AVAILABLE, READY), Place.CLAIMED
+        status(ReservationPhase.AVAILABLE, slot(SlotState.HANDING_OVER), AVAILABLE, READY),
+        ReservationProgress.HANDING_OVER,
     ),
-    "taken, not all over": Case(status(ReservationPhase.AVAILABLE, slot(SlotState.TAKEN)), Place.TAKEN),
-    "succeeded": Case(status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN)), Place.TAKEN),
-    "failed": Case(status(ReservationPhase.FAILED), Place.LOST),
+    "taken, not all over": Case(status(ReservationPhase.AVAILABLE, slot(SlotState.TAKEN)), ReservationProgress.BOUND),
+    "succeeded": Case(status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN)), ReservationProgress.BOUND),
+    "failed": Case(status(ReservationPhase.FAILED), ReservationProgress.LOST),
     "being deleted": Case(
         status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY),
-        Place.LOST,
+        ReservationProgress.LOST,
         "the Reservation is being deleted",
         deleted=True,
     ),
     "succeeded and being deleted": Case(
-        status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN)), Place.TAKEN, deleted=True
+        status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN)), ReservationProgress.BOUND, deleted=True
     ),
 }
 
@@ -94,7 +99,10 @@ def test_why_a_hand_over_is_not_proven_is_said() -> None:
     why = Condition(type=READY, status="False", reason="NotGated", message="the probe came back ungated")
     seen = status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE)
     seen = ReservationStatus(state=seen.state, slots=seen.slots, conditions=(*seen.conditions, why))
-    assert read_place(reservation(status=seen)) == (Place.UNPROVEN, "NotGated: the probe came back ungated")
+    assert read_place(reservation(status=seen)) == (
+        ReservationProgress.UNVERIFIED,
+        "NotGated: the probe came back ungated",
+    )
 
 
 # --- one move -------------------------------------------------------------------------------------------------------
@@ -113,14 +121,16 @@ def progress(name: str = "web-1", *, owner: str = "web", source: str = "source",
     return start_progress("plan-1", zlib.crc32(name.encode()), move, None)
 
 
-def observed(*moves: tuple[MoveProgress, ReservationStatus | None, Pod | None], more: tuple[Pod, ...] = ()) -> Observed:
+def observed(
+    *moves: tuple[MoveProgress, ReservationStatus | None, Pod | None], more: tuple[Pod, ...] = ()
+) -> ObservedPlan:
     reservations = {one.key: reservation(one.reservation, status=seen) for one, seen, _ in moves if seen is not None}
     pods = {found.metadata.uid: found for found in (*(p for _, _, p in moves if p), *more)}
-    return Observed(reservations=reservations, pods=pods)
+    return ObservedPlan(reservations=reservations, pods=pods)
 
 
-def facts_of(one: MoveProgress, seen: Observed, *others: MoveProgress, now: float = NOW) -> MoveFacts:
-    look = look_at([one, *others], seen, now, GAP)
+def facts_of(one: MoveProgress, seen: ObservedPlan, *others: MoveProgress, now: float = NOW) -> MoveFacts:
+    look = observe_wave([one, *others], seen, now, GAP)
     return derive_facts(one, look, stop=MoveReason.NONE, stopping_since=None, source_lost=False)
 
 
@@ -146,8 +156,8 @@ def test_a_reservation_just_made_may_be_unseen_for_a_while_however_long_its_maki
     one = progress()
     one.asked, one.asked_at, one.reserving_since = True, NOW, NOW - 2 * GAP
     here = observed((one, None, pod("web-1", node="source")))
-    assert facts_of(one, here, now=NOW + GAP - 1).place is Place.ASKED
-    assert facts_of(one, here, now=NOW + GAP).place is Place.LOST
+    assert facts_of(one, here, now=NOW + GAP - 1).place is ReservationProgress.PENDING
+    assert facts_of(one, here, now=NOW + GAP).place is ReservationProgress.LOST
 
 
 def test_a_reservation_that_was_seen_and_is_not_there_was_deleted() -> None:
@@ -155,7 +165,7 @@ def test_a_reservation_that_was_seen_and_is_not_there_was_deleted() -> None:
     here = pod("web-1", node="source")
     one.asked, one.asked_at = True, NOW
     facts_of(one, observed((one, AVAILABLE_STATUS, here)))
-    assert facts_of(one, observed((one, None, here))).place is Place.LOST
+    assert facts_of(one, observed((one, None, here))).place is ReservationProgress.LOST
 
 
 def test_who_took_the_place_and_where_it_really_runs() -> None:
@@ -199,19 +209,23 @@ def test_a_new_run_takes_no_pod_that_is_gone_for_evicted() -> None:
 
 HORIZON = NOON + timedelta(minutes=2)
 EXPIRIES = {
-    "one that expires before the pod could have moved is lost": ("2026-11-21T12:01:59Z", False, Place.LOST),
-    "one that expires later holds": ("2026-11-21T12:02:01Z", False, Place.HELD),
-    "one that never expires holds": (None, False, Place.HELD),
-    "one for which a pod was evicted is used to the last": ("2026-11-21T12:01:59Z", True, Place.HELD),
+    "one that expires before the pod could have moved is lost": (
+        "2026-11-21T12:01:59Z",
+        False,
+        ReservationProgress.LOST,
+    ),
+    "one that expires later holds": ("2026-11-21T12:02:01Z", False, ReservationProgress.READY),
+    "one that never expires holds": (None, False, ReservationProgress.READY),
+    "one for which a pod was evicted is used to the last": ("2026-11-21T12:01:59Z", True, ReservationProgress.READY),
 }
 
 
 @pytest.mark.parametrize(("expires", "gone", "want"), EXPIRIES.values(), ids=EXPIRIES)
-def test_a_place_counts_while_it_lasts(expires: str | None, gone: bool, want: Place) -> None:  # noqa: FBT001 - a table
+def test_a_place_counts_while_it_lasts(expires: str | None, gone: bool, want: ReservationProgress) -> None:  # noqa: FBT001 - a table
     one = evicted(progress()) if gone else progress()
     held = status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY, expires_at=expires)
     seen = observed((one, held, None if gone else pod("web-1", node="source")))
-    look = look_at([one], seen, NOW, GAP, horizon=HORIZON)
+    look = observe_wave([one], seen, NOW, GAP, horizon=HORIZON)
     assert look.sights[one.index].place is want
 
 
@@ -230,20 +244,20 @@ def test_held_places_evicted_pods_and_pods_that_stay_are_counted_by_controller()
         (second, AVAILABLE_STATUS, pod("web-2", node="source")),
         (third, AVAILABLE_STATUS, pod("api-1", node="source")),
     )
-    assert facts_of(first, seen, second, third).kin == Kin(held=2, homeless=1, staying=1)
-    assert facts_of(third, seen, first, second).kin == Kin(held=1, homeless=0, staying=1)
+    assert facts_of(first, seen, second, third).kin == ReplicaCounts(held=2, homeless=1, staying=1)
+    assert facts_of(third, seen, first, second).kin == ReplicaCounts(held=1, homeless=0, staying=1)
 
 
 def test_a_replacement_in_a_siblings_place_is_at_home() -> None:
     first, second = evicted(progress("web-1")), progress("web-2")
     taken = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new"))
     seen = observed((first, AVAILABLE_STATUS, None), (second, taken, pod("web-2", node="source")))
-    assert facts_of(second, seen, first).kin == Kin(held=1, homeless=0, staying=1)
+    assert facts_of(second, seen, first).kin == ReplicaCounts(held=1, homeless=0, staying=1)
 
 
 def test_a_strangers_pod_in_a_place_makes_nobody_at_home() -> None:
-    tally = KinTally(held=1, homeless=-1)
-    assert tally.frozen() == Kin(held=1, homeless=0)
+    tally = ReplicaTally(held=1, homeless=-1)
+    assert tally.frozen() == ReplicaCounts(held=1, homeless=0)
 
 
 def test_a_sibling_that_ended_in_anothers_place_still_balances_it() -> None:
@@ -286,7 +300,9 @@ def newcomer(name: str = "web-9", *, node: str = "elsewhere", created: str = LAT
     return pod(name, uid=f"uid-{name}", node=node, created=created, controller=WEB, **rest)
 
 
-def kin_after(gap: float, more: tuple[Pod, ...], *, state: SlotState = SlotState.HELD, owner: str = "") -> Kin:
+def kin_after(
+    gap: float, more: tuple[Pod, ...], *, state: SlotState = SlotState.HELD, owner: str = ""
+) -> ReplicaCounts:
     """Look twice, so far apart, at a pod that was evicted and is gone, beside more pods of its controller."""
     one = evicted(progress("web-1"))
     phase = ReservationPhase.AVAILABLE
@@ -296,7 +312,7 @@ def kin_after(gap: float, more: tuple[Pod, ...], *, state: SlotState = SlotState
 
 
 def test_a_replacement_that_was_handed_no_place_is_at_home_where_it_runs() -> None:
-    assert kin_after(GAP, (newcomer(),)) == Kin(held=1, homeless=0, astray="elsewhere")
+    assert kin_after(GAP, (newcomer(),)) == ReplicaCounts(held=1, homeless=0, astray="elsewhere")
 
 
 NOT_ASTRAY = {
@@ -312,9 +328,9 @@ NOT_ASTRAY = {
 
 @pytest.mark.parametrize(("gap", "found"), NOT_ASTRAY.values(), ids=NOT_ASTRAY)
 def test_the_replacement_is_waited_for_beside(gap: float, found: Pod) -> None:
-    assert kin_after(gap, (found,)) == Kin(held=1, homeless=1)
+    assert kin_after(gap, (found,)) == ReplicaCounts(held=1, homeless=1)
 
 
 def test_a_pod_that_took_a_place_is_not_astray() -> None:
     taken = kin_after(GAP, (newcomer(),), state=SlotState.TAKEN, owner="uid-web-9")
-    assert taken == Kin(held=0, homeless=0)
+    assert taken == ReplicaCounts(held=0, homeless=0)

@@ -10,11 +10,11 @@ from berth_descheduler.migration.moves import (
     Evict,
     Eviction,
     Finish,
-    Kin,
     MoveFacts,
-    Place,
     Presence,
     Replacement,
+    ReplicaCounts,
+    ReservationProgress,
     Reserve,
     Since,
     Step,
@@ -29,16 +29,16 @@ RELEASED, KEPT = True, False
 TIMEOUTS = MoveTimeouts(
     reserve_seconds=60, evict_seconds=120, land_seconds=90, ready_seconds=30, gap_seconds=5, shutdown_seconds=15
 )
-ONE_PLACE = Kin(held=1, staying=1)
+ONE_PLACE = ReplicaCounts(held=1, staying=1)
 EVICTED = MoveFacts(
     target="target",
     presence=Presence.GONE,
-    place=Place.HELD,
+    place=ReservationProgress.READY,
     eviction=Eviction.SENT,
-    kin=Kin(held=1, homeless=1),
+    kin=ReplicaCounts(held=1, homeless=1),
     since=Since(reserving=900, evicted=980, gone=985),
 )
-RESERVED = MoveFacts(target="target", place=Place.HELD, kin=ONE_PLACE, since=Since(reserving=990))
+RESERVED = MoveFacts(target="target", place=ReservationProgress.READY, kin=ONE_PLACE, since=Since(reserving=990))
 RUNNING_ON_TARGET = Replacement(name="web-1", node="target", ready=True)
 
 
@@ -52,43 +52,46 @@ class Case:
     want_words: str = ""
 
 
-def begun(place: Place, seconds_ago: float = 1, **facts: object) -> MoveFacts:
+def begun(place: ReservationProgress, seconds_ago: float = 1, **facts: object) -> MoveFacts:
     return MoveFacts(target="target", place=place, kin=ONE_PLACE, since=Since(reserving=NOW - seconds_ago), **facts)
 
 
 CASES = {
     "a replacement that was handed no place ends the move at once, with where it runs": Case(
-        replace(EVICTED, kin=Kin(held=1, astray="elsewhere")),
+        replace(EVICTED, kin=ReplicaCounts(held=1, astray="elsewhere")),
         Finish,
         MoveState.ELSEWHERE,
         want_release=RELEASED,
         want_words="was not handed the place and runs on elsewhere, not on target",
     ),
     "a place whose pod went astray waits for a sibling that is still to move": Case(
-        replace(EVICTED, kin=Kin(held=1, staying=1, astray="elsewhere")), Wait, MoveState.EVICTED
+        replace(EVICTED, kin=ReplicaCounts(held=1, staying=1, astray="elsewhere")), Wait, MoveState.EVICTED
     ),
     "a pod on its source without a Reservation is reserved for": Case(MoveFacts(target="target"), Reserve),
-    "a Reservation that could not be made yet is tried again": Case(begun(Place.UNASKED), Reserve),
+    "a Reservation that could not be made yet is tried again": Case(begun(ReservationProgress.NOT_CREATED), Reserve),
     "one that could not be made in time fails the move": Case(
-        begun(Place.UNASKED, 60), Finish, MoveState.FAILED, MoveReason.RESERVATION_TIMEOUT, RELEASED
+        begun(ReservationProgress.NOT_CREATED, 60), Finish, MoveState.FAILED, MoveReason.RESERVATION_TIMEOUT, RELEASED
     ),
     "a pending Reservation is waited for": Case(
-        begun(Place.ASKED, 59, place_detail="Unschedulable"), Wait, MoveState.RESERVING, want_words="Unschedulable"
+        begun(ReservationProgress.PENDING, 59, place_detail="Unschedulable"),
+        Wait,
+        MoveState.RESERVING,
+        want_words="Unschedulable",
     ),
     "a Reservation that stays pending fails the move with what was seen": Case(
-        begun(Place.ASKED, 60, place_detail="AwaitingScheduler: no such scheduler"),
+        begun(ReservationProgress.PENDING, 60, place_detail="AwaitingScheduler: no such scheduler"),
         Finish,
         MoveState.FAILED,
         MoveReason.RESERVATION_TIMEOUT,
         RELEASED,
         "not held within 60 s: AwaitingScheduler: no such scheduler",
     ),
-    "an unproven hand-over is waited for": Case(begun(Place.UNPROVEN, 59), Wait, MoveState.RESERVING),
+    "an unproven hand-over is waited for": Case(begun(ReservationProgress.UNVERIFIED, 59), Wait, MoveState.RESERVING),
     "an unproven hand-over never leads to an eviction": Case(
-        begun(Place.UNPROVEN, 60), Finish, MoveState.FAILED, MoveReason.HANDOVER_NOT_READY, RELEASED
+        begun(ReservationProgress.UNVERIFIED, 60), Finish, MoveState.FAILED, MoveReason.HANDOVER_NOT_READY, RELEASED
     ),
     "a failed Reservation fails the move and is deleted": Case(
-        begun(Place.LOST, place_detail="Preempted: by a higher priority"),
+        begun(ReservationProgress.LOST, place_detail="Preempted: by a higher priority"),
         Finish,
         MoveState.FAILED,
         MoveReason.RESERVATION_FAILED,
@@ -96,7 +99,7 @@ CASES = {
         "Preempted",
     ),
     "a refused Reservation fails the move": Case(
-        begun(Place.UNASKED, refusal=MoveReason.RESERVATION_FAILED, refusal_detail="forbidden"),
+        begun(ReservationProgress.NOT_CREATED, refusal=MoveReason.RESERVATION_FAILED, refusal_detail="forbidden"),
         Finish,
         MoveState.FAILED,
         MoveReason.RESERVATION_FAILED,
@@ -104,7 +107,7 @@ CASES = {
         "forbidden",
     ),
     "a pod that is another by now is left alone": Case(
-        begun(Place.UNASKED, refusal=MoveReason.POD_CHANGED),
+        begun(ReservationProgress.NOT_CREATED, refusal=MoveReason.POD_CHANGED),
         Finish,
         MoveState.SKIPPED,
         MoveReason.POD_CHANGED,
@@ -132,17 +135,19 @@ CASES = {
         replace(RESERVED, source_ready=False), Wait, MoveState.RESERVED
     ),
     "as many pods are evicted as places are held": Case(
-        replace(RESERVED, kin=Kin(held=1, homeless=1, staying=1)), Wait, MoveState.RESERVED
+        replace(RESERVED, kin=ReplicaCounts(held=1, homeless=1, staying=1)), Wait, MoveState.RESERVED
     ),
-    "a second place allows a second eviction": Case(replace(RESERVED, kin=Kin(held=2, homeless=1, staying=1)), Evict),
+    "a second place allows a second eviction": Case(
+        replace(RESERVED, kin=ReplicaCounts(held=2, homeless=1, staying=1)), Evict
+    ),
     "a place that a sibling took is paid back by the sibling's": Case(
-        replace(RESERVED, place=Place.TAKEN, kin=Kin(held=1, staying=1)), Evict
+        replace(RESERVED, place=ReservationProgress.BOUND, kin=ReplicaCounts(held=1, staying=1)), Evict
     ),
     "a place on its way to a sibling as well": Case(
-        replace(RESERVED, place=Place.CLAIMED, kin=Kin(held=1, staying=1)), Evict
+        replace(RESERVED, place=ReservationProgress.HANDING_OVER, kin=ReplicaCounts(held=1, staying=1)), Evict
     ),
     "a place that went to a stranger leaves the pod where it is": Case(
-        replace(RESERVED, place=Place.TAKEN, kin=Kin(staying=1)),
+        replace(RESERVED, place=ReservationProgress.BOUND, kin=ReplicaCounts(staying=1)),
         Finish,
         MoveState.SKIPPED,
         MoveReason.RESERVATION_FAILED,
@@ -210,7 +215,7 @@ CASES = {
         MoveFacts(target="target", presence=Presence.GONE), Finish, MoveState.SKIPPED, MoveReason.POD_GONE, RELEASED
     ),
     "a deleted pod whose replacement takes the place lands": Case(
-        replace(RESERVED, presence=Presence.GONE, place=Place.TAKEN, replacement=RUNNING_ON_TARGET),
+        replace(RESERVED, presence=Presence.GONE, place=ReservationProgress.BOUND, replacement=RUNNING_ON_TARGET),
         Finish,
         MoveState.LANDED,
     ),
@@ -255,7 +260,7 @@ CASES = {
         "within 90 s: SlotsHeld",
     ),
     "a place lost after the eviction fails the move and says what happens": Case(
-        replace(EVICTED, place=Place.LOST, place_detail="NodeLost: node target is gone"),
+        replace(EVICTED, place=ReservationProgress.LOST, place_detail="NodeLost: node target is gone"),
         Finish,
         MoveState.FAILED,
         MoveReason.RESERVATION_FAILED,
@@ -263,17 +268,17 @@ CASES = {
         "scheduled as ever",
     ),
     "a hand-over under way is waited for": Case(
-        replace(EVICTED, place=Place.CLAIMED, kin=Kin()), Wait, MoveState.EVICTED
+        replace(EVICTED, place=ReservationProgress.HANDING_OVER, kin=ReplicaCounts()), Wait, MoveState.EVICTED
     ),
     "a replacement that is not Ready yet is waited for": Case(
-        replace(EVICTED, place=Place.TAKEN, replacement=replace(RUNNING_ON_TARGET, ready=False)),
+        replace(EVICTED, place=ReservationProgress.BOUND, replacement=replace(RUNNING_ON_TARGET, ready=False)),
         Wait,
         MoveState.EVICTED,
     ),
     "a replacement that does not become Ready fails the move but keeps its place": Case(
         replace(
             EVICTED,
-            place=Place.TAKEN,
+            place=ReservationProgress.BOUND,
             replacement=replace(RUNNING_ON_TARGET, ready=False),
             since=Since(taken=NOW - 30),
         ),
@@ -286,7 +291,7 @@ CASES = {
     "a replacement that finds no node is said to have none": Case(
         replace(
             EVICTED,
-            place=Place.TAKEN,
+            place=ReservationProgress.BOUND,
             replacement=replace(RUNNING_ON_TARGET, node="", ready=False),
             since=Since(taken=NOW - 30),
         ),
@@ -297,24 +302,29 @@ CASES = {
         "the replacement has no node yet after",
     ),
     "a replacement of a pod that was not Ready need not be Ready": Case(
-        replace(EVICTED, place=Place.TAKEN, must_be_ready=False, replacement=replace(RUNNING_ON_TARGET, ready=False)),
+        replace(
+            EVICTED,
+            place=ReservationProgress.BOUND,
+            must_be_ready=False,
+            replacement=replace(RUNNING_ON_TARGET, ready=False),
+        ),
         Finish,
         MoveState.LANDED,
     ),
     "a Ready replacement on the target has landed": Case(
-        replace(EVICTED, place=Place.TAKEN, replacement=RUNNING_ON_TARGET), Finish, MoveState.LANDED
+        replace(EVICTED, place=ReservationProgress.BOUND, replacement=RUNNING_ON_TARGET), Finish, MoveState.LANDED
     ),
     "a Ready replacement on another node is elsewhere": Case(
-        replace(EVICTED, place=Place.TAKEN, replacement=replace(RUNNING_ON_TARGET, node="other")),
+        replace(EVICTED, place=ReservationProgress.BOUND, replacement=replace(RUNNING_ON_TARGET, node="other")),
         Finish,
         MoveState.ELSEWHERE,
         want_words="runs on other, not on target",
     ),
     "an evicted pod whose replacement took a sibling's place waits for the sibling": Case(
-        replace(EVICTED, kin=Kin(held=1, homeless=0, staying=1), since=Since(gone=1)), Wait, MoveState.EVICTED
+        replace(EVICTED, kin=ReplicaCounts(held=1, homeless=0, staying=1), since=Since(gone=1)), Wait, MoveState.EVICTED
     ),
     "if that sibling stays the left-over place is released": Case(
-        replace(EVICTED, kin=Kin(held=1, homeless=0, staying=0)),
+        replace(EVICTED, kin=ReplicaCounts(held=1, homeless=0, staying=0)),
         Finish,
         MoveState.ELSEWHERE,
         want_release=RELEASED,
@@ -352,14 +362,14 @@ def test_every_move_ends_when_all_its_deadlines_are_over() -> None:
     long_ago = Since(reserving=0, blocked=0, evicted=0, gone=0, taken=0, stopping=0)
     stops = (MoveReason.NONE, MoveReason.PLAN_STOPPED, MoveReason.INTERRUPTED)
     unending = []
-    for presence, place, eviction, stop in product(Presence, Place, Eviction, stops):
+    for presence, place, eviction, stop in product(Presence, ReservationProgress, Eviction, stops):
         facts = MoveFacts(
             target="target",
             presence=presence,
             place=place,
             eviction=eviction,
             stop=stop,
-            kin=Kin(held=1),
+            kin=ReplicaCounts(held=1),
             since=long_ago,
         )
         step = next_step(facts, TIMEOUTS, now=10_000)
@@ -370,8 +380,8 @@ def test_every_move_ends_when_all_its_deadlines_are_over() -> None:
 
 def test_no_pod_is_evicted_without_a_held_place_for_it() -> None:
     evicting = []
-    for place, presence in product(Place, Presence):
-        facts = MoveFacts(target="target", presence=presence, place=place, kin=Kin(held=0, staying=1))
+    for place, presence in product(ReservationProgress, Presence):
+        facts = MoveFacts(target="target", presence=presence, place=place, kin=ReplicaCounts(held=0, staying=1))
         if isinstance(next_step(facts, TIMEOUTS, NOW), Evict):
             evicting.append((place, presence))
     assert not evicting

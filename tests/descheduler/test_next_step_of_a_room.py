@@ -8,9 +8,9 @@ from berth_core.migration_plans import RoomReason, RoomState
 from berth_descheduler.migration.rooms import (
     AskForRoom,
     EndRoom,
-    Hold,
     KeepRoom,
     RoomFacts,
+    RoomReservationProgress,
     RoomStep,
     Waiters,
     next_room_step,
@@ -21,9 +21,9 @@ NOW = 1000.0
 RELEASED = True
 TIMEOUTS = MoveTimeouts(reserve_seconds=60, land_seconds=90, gap_seconds=5, shutdown_seconds=15)
 
-WAITING = RoomFacts(hold=Hold.WAITING, hold_detail="not yet", has_waited=True)
+WAITING = RoomFacts(hold=RoomReservationProgress.WAITING, hold_detail="not yet", has_waited=True)
 STILL = replace(WAITING, is_moving=False, still_since=NOW - 10)
-HELD = RoomFacts(hold=Hold.HELD, has_waited=True, is_moving=False, held_since=NOW - 1)
+HELD = RoomFacts(hold=RoomReservationProgress.READY, has_waited=True, is_moving=False, held_since=NOW - 1)
 SHAPE = replace(HELD, waiters=Waiters.NONE)
 
 
@@ -64,10 +64,10 @@ CASES = {
         RoomFacts(spoilt="a pod had to stay", is_moving=False), RoomState.FAILED, RoomReason.ROOM_NOT_MADE
     ),
     "the operator has not looked yet": Case(
-        RoomFacts(hold=Hold.ASKED, asked_since=NOW - 59), want_state=RoomState.PENDING
+        RoomFacts(hold=RoomReservationProgress.PENDING, asked_since=NOW - 59), want_state=RoomState.PENDING
     ),
     "the operator does not look": ends(
-        RoomFacts(hold=Hold.ASKED, hold_detail="is it running?", asked_since=NOW - 60),
+        RoomFacts(hold=RoomReservationProgress.PENDING, hold_detail="is it running?", asked_since=NOW - 60),
         RoomState.FAILED,
         RoomReason.RESERVATION_TIMEOUT,
         release=RELEASED,
@@ -75,7 +75,9 @@ CASES = {
     ),
     # --- while it waits
     "it waits": Case(WAITING, want_state=RoomState.WAITING, want_words="not yet"),
-    "its place was found and is about to run": Case(replace(WAITING, hold=Hold.ASKED), want_state=RoomState.WAITING),
+    "its place was found and is about to run": Case(
+        replace(WAITING, hold=RoomReservationProgress.PENDING), want_state=RoomState.WAITING
+    ),
     "its moves are over": Case(STILL, want_state=RoomState.WAITING),
     "its moves are over for long": ends(
         replace(STILL, still_since=NOW - 60),
@@ -91,7 +93,7 @@ CASES = {
         replace(STILL, spoilt="a pod had to stay"), RoomState.FAILED, RoomReason.ROOM_NOT_MADE, release=RELEASED
     ),
     "its Reservation failed": ends(
-        replace(WAITING, hold=Hold.LOST, hold_detail="Expired"),
+        replace(WAITING, hold=RoomReservationProgress.LOST, hold_detail="Expired"),
         RoomState.FAILED,
         RoomReason.RESERVATION_FAILED,
         release=RELEASED,
@@ -149,9 +151,9 @@ CASES = {
     ),
     "a shape's is held for nobody": ends(SHAPE, RoomState.HELD, words="for nobody in particular"),
     # --- taken
-    "it is taken": ends(RoomFacts(hold=Hold.TAKEN), RoomState.TAKEN),
+    "it is taken": ends(RoomFacts(hold=RoomReservationProgress.BOUND), RoomState.TAKEN),
     "it is taken though the plan is stopped": ends(
-        RoomFacts(hold=Hold.TAKEN, stop=RoomReason.INTERRUPTED, stopping_since=NOW), RoomState.TAKEN
+        RoomFacts(hold=RoomReservationProgress.BOUND, stop=RoomReason.INTERRUPTED, stopping_since=NOW), RoomState.TAKEN
     ),
     "some took it, and the others found a place by themselves": ends(
         replace(HELD, waiters=Waiters.PLACED, any_taken=True, placed_since=NOW - 5),

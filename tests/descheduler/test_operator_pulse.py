@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN
-from berth_descheduler.migration.operator_liveness import OperatorPulse
+from berth_descheduler.migration.operator_liveness import OperatorLiveness
 from berth_kube.errors import ServerError
 from berth_kube.resources import LEASES
 from builders import NOON, FakeClock
@@ -24,7 +24,7 @@ class Stage:
         self.cluster = FakeCluster()
         self.clock = FakeClock()
         self.ahead = ahead
-        self.pulse = OperatorPulse(self.cluster, self.clock, "berth-system")  # type: ignore[arg-type]
+        self.pulse = OperatorLiveness(self.cluster, self.clock, "berth-system")  # type: ignore[arg-type]
 
     def renew(self, holder: str | None = "op", *, proven: bool = True) -> None:
         renewed = format_precise_timestamp(self.clock.now() + self.ahead)
@@ -35,7 +35,7 @@ class Stage:
 
     def look(self, seconds_later: float = 0.0) -> str:
         self.clock.advance(seconds_later)
-        return self.pulse.why_silent()
+        return self.pulse.problem()
 
 
 @pytest.fixture

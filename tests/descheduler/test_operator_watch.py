@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
-from berth_descheduler.migration.operator_liveness import OperatorWatch, is_past
+from berth_descheduler.migration.operator_liveness import StaleOperatorCleanup, is_past
 from berth_kube.errors import ServerError
 from berth_kube.resources import LEASES, NODES, PODS
 from builders import NOON, FakeClock
@@ -43,11 +43,11 @@ def gated(name: str, labels: dict[str, str], *, slot_on: str = "", said: str = "
     }
 
 
-def watch_over(made: FakeCluster, clock: FakeClock) -> OperatorWatch:
-    return OperatorWatch(made, clock, "berth-system", every=EVERY_SECONDS, stale=STALE_SECONDS)  # type: ignore[arg-type]
+def watch_over(made: FakeCluster, clock: FakeClock) -> StaleOperatorCleanup:
+    return StaleOperatorCleanup(made, clock, "berth-system", every=EVERY_SECONDS, stale=STALE_SECONDS)  # type: ignore[arg-type]
 
 
-def look_for(watch: OperatorWatch, clock: FakeClock, seconds: float) -> int:
+def look_for(watch: StaleOperatorCleanup, clock: FakeClock, seconds: float) -> int:
     """Look as often as the watch does for some seconds, and return how much was taken off."""
     count = watch.look()
     for _ in range(int(seconds / EVERY_SECONDS)):
@@ -213,5 +213,5 @@ def test_the_watch_looks_again_and_again_and_outlives_a_failure() -> None:
         clock.advance(1)
         return gates(made) == ["theirs"]
 
-    with OperatorWatch(made, clock, "berth-system", every=0.01, stale=0.05):  # type: ignore[arg-type]
+    with StaleOperatorCleanup(made, clock, "berth-system", every=0.01, stale=0.05):  # type: ignore[arg-type]
         soon("the gate is off", is_off)

@@ -2,7 +2,7 @@
 
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_TAINT
-from berth_descheduler.migration.operator_liveness import watch_operator
+from berth_descheduler.migration.operator_liveness import clean_up_after_operator
 from berth_descheduler.settings import CycleSettings, ExecutionSettings
 from berth_kube.resources import LEASES, NODES
 from builders import FakeClock
@@ -21,7 +21,7 @@ def test_the_settings_say_whose_operator_it_is_how_often_it_looks_and_when_that_
     renewed = {"holderIdentity": "op", "leaseDurationSeconds": 8, "renewTime": format_precise_timestamp(clock.now())}
     cluster.add(LEASES, {"metadata": {"name": "berth-operator", "namespace": "berth-system"}, "spec": renewed})
     execution = ExecutionSettings(watchdog_seconds=EVERY_SECONDS, stale_operator_seconds=30)
-    watch = watch_operator(cluster, clock, CycleSettings(namespace="own", execution=execution))  # type: ignore[arg-type]
+    watch = clean_up_after_operator(cluster, clock, CycleSettings(namespace="own", execution=execution))  # type: ignore[arg-type]
 
     def look() -> list[str]:
         clock.advance(EVERY_SECONDS)
@@ -34,5 +34,5 @@ def test_the_settings_say_whose_operator_it_is_how_often_it_looks_and_when_that_
 def test_it_looks_again_and_again_by_itself() -> None:
     cluster = FakeCluster()
     settings = CycleSettings(execution=ExecutionSettings(watchdog_seconds=0.01))
-    with watch_operator(cluster, FakeClock(), settings):  # type: ignore[arg-type]
+    with clean_up_after_operator(cluster, FakeClock(), settings):  # type: ignore[arg-type]
         soon("it has looked twice", lambda: cluster.calls.count(("get", "leases", "berth-operator")) > 1)

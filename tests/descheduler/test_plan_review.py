@@ -10,7 +10,7 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MoveRea
 from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
-from berth_descheduler.migration.validation import PlanReview, Review, names_of
+from berth_descheduler.migration.validation import PlanValidator, Review, names_of
 from builders import disruption_budget, meta, node, owner, pod, reservation
 from descheduler.cycle_settings import UNPROTECTED
 
@@ -57,7 +57,7 @@ def look(
     pods = [placed(move.pod, "source") for move in ahead.values()]
     nodes = (source or drained(), node("target", cpu=target_cpu))
     snapshot = Snapshot(nodes=nodes, pods=(*pods, *more), **rest)
-    return PlanReview(PLAN, UNPROTECTED, lambda: snapshot).review(ahead, [min(ahead)], budgets=budgets)
+    return PlanValidator(PLAN, UNPROTECTED, lambda: snapshot).review(ahead, [min(ahead)], budgets=budgets)
 
 
 def hungry(cpu: str) -> Pod:
@@ -86,12 +86,12 @@ def test_a_place_of_a_move_whose_pod_is_gone_is_taken() -> None:
 def test_a_target_that_is_now_of_the_control_plane_is_left_alone_unless_the_settings_allow_it() -> None:
     target = node("target", cpu="4", labels={"node-role.kubernetes.io/control-plane": ""})
     snapshot = Snapshot(nodes=(drained(), target), pods=tuple(placed(move.pod, "source") for move in MOVES))
-    kept = PlanReview(PLAN, UNPROTECTED, lambda: snapshot).review(AHEAD, [0])
+    kept = PlanValidator(PLAN, UNPROTECTED, lambda: snapshot).review(AHEAD, [0])
     told = configured(UNPROTECTED, control_plane_nodes=True)
 
     assert kept.invalid[0].reason is MoveReason.TARGET_UNFIT
     assert "control-plane node" in kept.invalid[0].message
-    assert PlanReview(PLAN, told, lambda: snapshot).review(AHEAD, [0]) == Review()
+    assert PlanValidator(PLAN, told, lambda: snapshot).review(AHEAD, [0]) == Review()
 
 
 def test_a_later_move_that_does_not_hold_keeps_the_node_whole() -> None:

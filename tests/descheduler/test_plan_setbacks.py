@@ -12,7 +12,7 @@ from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.policies import DeschedulerPolicy
 from berth_descheduler.controller import store
 from berth_descheduler.controller.decisions import CarryOn, Setbacks, choose_work, find_endings, pause_until
-from berth_descheduler.migration.recovery import clear_leftovers
+from berth_descheduler.migration.recovery import recover_plans
 from berth_descheduler.policy.parsing import PolicyRun, read_policy
 from berth_kube.errors import ForbiddenError, InvalidObjectError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES
@@ -241,7 +241,7 @@ def test_a_plan_that_cannot_be_ended_keeps_no_other_from_it(cluster: FakeCluster
     for name in ("a", "b"):
         cluster.add(MIGRATION_PLANS, {"metadata": {"name": name}, "spec": {"moves": [OTHER]}, "status": {}})
     cluster.before = refuse
-    assert clear_leftovers(cluster, SystemClock(), 1800) == ()  # type: ignore[arg-type]
+    assert recover_plans(cluster, SystemClock(), 1800) == ()  # type: ignore[arg-type]
     assert {one.metadata.name: one.phase for one in plans(cluster)} == {
         "a": PlanPhase.PROPOSED,
         "b": PlanPhase.ABORTED,

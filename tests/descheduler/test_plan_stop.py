@@ -7,12 +7,12 @@ import pytest
 
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, MoveReason, MoveState, MoveStatus
 from berth_core.objects import ObjectMeta
-from berth_descheduler.migration.executor import Bounds, PlanStop
-from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.executor import PlanStop
+from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.settings import ExecutionSettings
 from builders import NOON, FakeClock
 
-SEEN, ABORTED, DELETED = Observed(), Observed(plan_aborted=True), Observed(plan_exists=False)
+SEEN, ABORTED, DELETED = ObservedPlan(), ObservedPlan(plan_aborted=True), ObservedPlan(plan_exists=False)
 SETTINGS = ExecutionSettings(max_failed_share=0.5, max_seconds=60.0)
 PLAN = MigrationPlan(
     metadata=ObjectMeta(name="plan"), status=MigrationPlanStatus(start_time=NOON.isoformat().replace("+00:00", "Z"))
@@ -29,9 +29,9 @@ class Scene:
     states: tuple[MoveState, ...] = (MoveState.PENDING,) * 4
 
     def __post_init__(self) -> None:
-        self.stop = PlanStop(Bounds(self.clock, self.settings, self.asked), PLAN)
+        self.stop = PlanStop(PLAN, clock=self.clock, settings=self.settings, asked=self.asked)
 
-    def note(self, *looks: Observed) -> tuple[MoveReason, str]:
+    def note(self, *looks: ObservedPlan) -> tuple[MoveReason, str]:
         for observed in looks:
             statuses = [MoveStatus(namespace="default", pod="web", state=state) for state in self.states]
             self.stop.note(observed, statuses)
@@ -85,7 +85,7 @@ CASES = {
 
 @pytest.mark.parametrize(("scene", "looks", "want"), CASES.values(), ids=CASES.keys())
 def test_a_plan_stops_for_these_reasons(
-    scene: Scene, looks: tuple[Observed, ...], want: tuple[MoveReason, str]
+    scene: Scene, looks: tuple[ObservedPlan, ...], want: tuple[MoveReason, str]
 ) -> None:
     assert scene.note(*looks) == want
     assert scene.stop.has_begun is bool(want[0])

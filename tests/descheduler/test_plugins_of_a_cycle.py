@@ -14,13 +14,13 @@ from berth_core.errors import RetryableError
 from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.framework.runtime import Enabled, PluginError
 from berth_descheduler.migration.move_controller import evict
-from berth_descheduler.migration.validation import LastWord
-from berth_descheduler.outcome import Outcome, Unobserved, Verdict
+from berth_descheduler.migration.validation import PreEvictionCheck
+from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import NoBalance
@@ -67,7 +67,7 @@ def naming(*names: str) -> PlannerSettings:
 
 
 def run(cluster: FakeCluster, planner: PlannerSettings, settings: CycleSettings = SETTINGS) -> Outcome:
-    around = Surroundings(cluster, SystemClock(), Unobserved(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, SystemClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
 
 
@@ -166,7 +166,7 @@ def test_what_an_autoscaler_has_to_leave_by_then_stays() -> None:
 class Pulse:
     """An operator that is there."""
 
-    def why_silent(self) -> str:
+    def problem(self) -> str:
         return ""
 
 
@@ -191,7 +191,9 @@ def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
 
     cluster.land, cluster.before = leave, meet
     client: Any = cluster
-    word = LastWord(plugin_set(), Snapshot.empty, lambda namespace: read_gangs(client, namespace), SystemClock())
+    word = PreEvictionCheck(
+        plugin_set(), Snapshot.empty, lambda namespace: read_gangs(client, namespace), SystemClock()
+    )
     pulse: Any = Pulse()
     moves = [
         PlannedMove(namespace="shop", pod=name, pod_uid=f"uid-{name}", source=source, target="high-1")
@@ -332,26 +334,26 @@ def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
     looking = plugin_set(
         pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(len(view.snapshot.pods))])),)
     )
-    word = LastWord(looking, read, no_gangs, clock)
+    word = PreEvictionCheck(looking, read, no_gangs, clock)
     for seconds in (0, 10, 19, 2, 10):
         clock.sleep(seconds)
         assert [one.message for one in word.refusals(raw_pod())] == ["Guard: 0"]
     assert len(reads) == 2
 
-    LastWord(plugin_set(), read, no_gangs, clock).refusals(raw_pod())
+    PreEvictionCheck(plugin_set(), read, no_gangs, clock).refusals(raw_pod())
     assert len(reads) == 2
 
 
 def test_a_pod_that_cannot_be_read_stays() -> None:
     odd = {**raw_pod(), "status": "Running"}
-    (refusal,) = LastWord(plugin_set(), Snapshot.empty, no_gangs, FakeClock()).refusals(odd)
+    (refusal,) = PreEvictionCheck(plugin_set(), Snapshot.empty, no_gangs, FakeClock()).refusals(odd)
     assert refusal.reason is RefusalReason.PLUGIN_FAILED
 
 
 def test_an_argument_that_does_not_fit_the_cluster_any_more_keeps_the_pod() -> None:
     evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "gone"}})
     plugins = plugin_set(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
-    (refusal,) = LastWord(plugins, Snapshot.empty, no_gangs, FakeClock()).refusals(raw_pod())
+    (refusal,) = PreEvictionCheck(plugins, Snapshot.empty, no_gangs, FakeClock()).refusals(raw_pod())
     assert "priorityThreshold.name is 'gone'" in refusal.message
 
 
@@ -361,7 +363,7 @@ def test_a_cluster_that_cannot_be_read_is_no_answer() -> None:
 
     looking = plugin_set(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(view.snapshot)])),))
     with pytest.raises(RetryableError):
-        LastWord(looking, unreadable, no_gangs, FakeClock()).refusals(raw_pod())
+        PreEvictionCheck(looking, unreadable, no_gangs, FakeClock()).refusals(raw_pod())
 
 
 def no_gangs(_namespace: str) -> Snapshot:

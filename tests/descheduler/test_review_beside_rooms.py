@@ -20,7 +20,7 @@ from berth_core.names import DEFAULT_NAMESPACE, room_taint_value
 from berth_core.objects import Node, OwnerReference, Pod, Taint
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
-from berth_descheduler.migration.validation import PlanReview, Review
+from berth_descheduler.migration.validation import PlanValidator, Review
 from builders import bare_pod, meta, namespace, node, owner, pod, reservation, task
 from descheduler.cycle_settings import UNPROTECTED
 
@@ -80,7 +80,7 @@ def review(snapshot: Snapshot, *ahead: int) -> Review:
         predicted=Predicted(nodes=2, moves=2, waves=2, freed_nodes=("tight",)),
     )
     plan = MigrationPlan(metadata=meta(PLAN), spec=spec)
-    return PlanReview(plan, UNPROTECTED, lambda: snapshot).review({index: MOVES[index] for index in ahead}, ahead)
+    return PlanValidator(plan, UNPROTECTED, lambda: snapshot).review({index: MOVES[index] for index in ahead}, ahead)
 
 
 def test_the_moves_hold_though_the_room_waits_on_their_node() -> None:

@@ -27,11 +27,11 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.migration.rooms import (
-    Hold,
     RoomFacts,
     RoomProgress,
+    RoomReservationProgress,
     Waiters,
     moves_of_rooms,
     see_room,
@@ -89,7 +89,7 @@ def waits(name: str, *, node: str = "", **rest: Any) -> Pod:
 
 
 def look(progress: RoomProgress, *seen: Reservation | Pod) -> RoomFacts:
-    observed = Observed(
+    observed = ObservedPlan(
         reservations={one.key: one for one in seen if isinstance(one, Reservation)},
         pods={one.metadata.uid: one for one in seen if isinstance(one, Pod)},
     )
@@ -104,23 +104,27 @@ HELD, PENDING, TAKEN = SlotState.HELD, SlotState.PENDING, SlotState.TAKEN
 @dataclass(frozen=True)
 class Holding:
     reservation: Reservation
-    want: Hold
+    want: RoomReservationProgress
     want_detail: str = "Because: it is so"
 
 
 HOLDINGS = {
     "nobody has looked at it": Holding(
         reservation(begun().reservation, namespace="shop"),
-        Hold.ASKED,
+        RoomReservationProgress.PENDING,
         "no operator has looked at it; is berth-operator running?",
     ),
-    "it is pending": Holding(held(PENDING, PENDING, phase=ReservationPhase.PENDING), Hold.ASKED),
-    "it waits": Holding(held(HELD, PENDING, phase=ReservationPhase.WAITING), Hold.WAITING),
-    "all slots are held": Holding(held(HELD, HELD), Hold.HELD),
-    "all slots are held or further": Holding(held(TAKEN, SlotState.HANDING_OVER), Hold.HELD),
-    "it is over, and well": Holding(held(TAKEN, TAKEN, phase=ReservationPhase.SUCCEEDED), Hold.TAKEN),
-    "it failed": Holding(held(SlotState.LOST, TAKEN, phase=ReservationPhase.FAILED), Hold.LOST),
-    "it is being deleted": Holding(held(HELD, HELD, deleted=NOON_TEXT), Hold.LOST, "the Reservation is being deleted"),
+    "it is pending": Holding(held(PENDING, PENDING, phase=ReservationPhase.PENDING), RoomReservationProgress.PENDING),
+    "it waits": Holding(held(HELD, PENDING, phase=ReservationPhase.WAITING), RoomReservationProgress.WAITING),
+    "all slots are held": Holding(held(HELD, HELD), RoomReservationProgress.READY),
+    "all slots are held or further": Holding(held(TAKEN, SlotState.HANDING_OVER), RoomReservationProgress.READY),
+    "it is over, and well": Holding(
+        held(TAKEN, TAKEN, phase=ReservationPhase.SUCCEEDED), RoomReservationProgress.BOUND
+    ),
+    "it failed": Holding(held(SlotState.LOST, TAKEN, phase=ReservationPhase.FAILED), RoomReservationProgress.LOST),
+    "it is being deleted": Holding(
+        held(HELD, HELD, deleted=NOON_TEXT), RoomReservationProgress.LOST, "the Reservation is being deleted"
+    ),
 }
 
 
@@ -132,15 +136,15 @@ def test_how_far_a_room_is_held_when(case: Holding) -> None:
 
 def test_a_reservation_that_is_not_seen_was_not_asked_for_or_comes_or_was_deleted() -> None:
     (fresh,) = start_rooms(plan_for(ROOM))
-    assert look(fresh).hold is Hold.UNASKED
+    assert look(fresh).hold is RoomReservationProgress.NOT_CREATED
     fresh.asked_at = NOW - 4
-    assert look(fresh).hold is Hold.ASKED
+    assert look(fresh).hold is RoomReservationProgress.PENDING
     fresh.asked_at = NOW - 5
-    assert look(fresh).hold is Hold.LOST
+    assert look(fresh).hold is RoomReservationProgress.LOST
     seen = begun()
     look(seen, held(HELD, HELD))
     seen.asked_at = NOW
-    assert look(seen).hold is Hold.LOST
+    assert look(seen).hold is RoomReservationProgress.LOST
 
 
 # --- what has become of the pods

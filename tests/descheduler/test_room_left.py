@@ -9,7 +9,7 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlannedMove, Predicted
 from berth_core.reservations import ObjectReference
 from berth_descheduler.migration.manifests import PlanIdentity, build_plan, build_reservation
-from berth_descheduler.migration.validation import who_lacks_room
+from berth_descheduler.migration.validation import insufficient_targets
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS
@@ -146,7 +146,7 @@ def test_a_node_that_cannot_be_read_is_taken_to_have_room() -> None:
     cluster = tight_cluster(large="2")
     cluster.faults["get", "nodes"] = [ServerError(call("get", NODES, "kept"), failure(503, "later"))]
 
-    assert who_lacks_room(cluster, {1: move("large", "from-large", "kept", 1, "2")}) == {}  # type: ignore[arg-type]
+    assert insufficient_targets(cluster, {1: move("large", "from-large", "kept", 1, "2")}) == {}  # type: ignore[arg-type]
 
 
 def test_a_pod_takes_a_slot_though_its_move_names_none() -> None:
@@ -155,7 +155,7 @@ def test_a_pod_takes_a_slot_though_its_move_names_none() -> None:
     cluster.merge_patch(NODES, "kept", {"status": {"allocatable": amounts}}, subresource="status")
     without = PlannedMove(namespace="shop", pod="p", source="third", target="kept", requests={"cpu": "1"})
 
-    assert who_lacks_room(cluster, {0: without}) == {0: ("pods",)}  # type: ignore[arg-type]
+    assert insufficient_targets(cluster, {0: without}) == {0: ("pods",)}  # type: ignore[arg-type]
 
 
 def test_what_needs_the_room_of_a_skipped_move_is_skipped_too() -> None:

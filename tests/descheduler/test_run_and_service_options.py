@@ -27,7 +27,7 @@ from berth_descheduler.cli.main import run
 from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
-from berth_descheduler.outcome import Outcome, PlanOutcome, Unobserved, Verdict
+from berth_descheduler.outcome import Outcome, PlanOutcome, SilentObserver, Verdict
 from berth_descheduler.server import DeschedulerService, read_service_settings, serve
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts, Service
 from berth_kube.errors import ServerError
@@ -404,7 +404,7 @@ def test_metrics_show_how_fragmented_the_cluster_was() -> None:
 
 
 def test_an_observer_may_ignore_everything() -> None:
-    observer = Unobserved()
+    observer = SilentObserver()
     observer.plan_begun("plan", 1)
     observer.cycle_ended(Outcome(Verdict.LEASE_HELD))
     assert vars(observer) == {}

@@ -10,7 +10,7 @@ from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
 from berth_descheduler.migration.move_facts import MoveProgress, Siblings, find_unready, start_progress
 from berth_descheduler.migration.moves import Eviction
-from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.observation import ObservedPlan
 from builders import pod
 
 SINCE = "2026-11-21T12:00:00Z"
@@ -73,7 +73,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_which_controller_has_to_wait(case: Case) -> None:
-    observed = Observed(pods={one.metadata.uid: one for one in case.pods})
+    observed = ObservedPlan(pods={one.metadata.uid: one for one in case.pods})
     found = find_unready(case.earlier, observed, since=SINCE, known={"known"})
     assert found == (frozenset({KIN}) if case.want else frozenset())
 
@@ -81,7 +81,7 @@ def test_which_controller_has_to_wait(case: Case) -> None:
 def test_each_wave_is_counted_anew_and_a_wave_now_and_then() -> None:
     moves = [progress(), progress("web-2", MoveState.PENDING, wave=1, eviction=NOT_SENT)]
     siblings = Siblings(moves, since=SINCE, known=())
-    nobody, ready = Observed(), Observed(pods={"web-9": newcomer()})
+    nobody, ready = ObservedPlan(), ObservedPlan(pods={"web-9": newcomer()})
     assert siblings.unready(0, nobody, 1.0) == frozenset(), "nothing was taken before the first wave"
     assert siblings.unready(1, nobody, 1.0) == {KIN}
     assert siblings.unready(1, ready, 1.1) == {KIN}
@@ -90,4 +90,4 @@ def test_each_wave_is_counted_anew_and_a_wave_now_and_then() -> None:
 
 def test_a_controller_with_nothing_left_to_move_is_not_counted() -> None:
     siblings = Siblings([progress(), progress("web-2", MoveState.SKIPPED, wave=1)], since=SINCE, known=())
-    assert siblings.unready(1, Observed(), 1.0) == frozenset()
+    assert siblings.unready(1, ObservedPlan(), 1.0) == frozenset()

@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.errors import RetryableError
 from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_descheduler.migration.validation import Passage, Review, WaveGate
+from berth_descheduler.migration.validation import Review, ValidationResult, WaveValidator
 from berth_descheduler.planner import Invalid
 from builders import FakeClock
 
@@ -33,31 +33,33 @@ class Script:
         return said
 
 
-def passage(*says: Review | RetryableError, clock: FakeClock | None = None, stopped_after: float = 10_000) -> Passage:
+def passage(
+    *says: Review | RetryableError, clock: FakeClock | None = None, stopped_after: float = 10_000
+) -> ValidationResult:
     clock = clock or FakeClock()
     end = clock.monotonic() + stopped_after
-    gate = WaveGate(Script(list(says)), clock, 60.0, budgets=False, stopped=lambda: clock.monotonic() >= end)
-    return gate.pass_through(lambda: MOVES, MOVES)
+    gate = WaveValidator(Script(list(says)), clock, 60.0, budgets=False, stopped=lambda: clock.monotonic() >= end)
+    return gate.validate(lambda: MOVES, MOVES)
 
 
 def test_where_all_is_well_nothing_is_waited_for() -> None:
     clock = FakeClock()
-    assert passage(FINE, clock=clock) == Passage()
+    assert passage(FINE, clock=clock) == ValidationResult()
     assert clock.slept == []
 
 
 def test_what_does_not_hold_in_two_looks_is_skipped() -> None:
-    assert passage(Review({0: UNFIT})) == Passage({0: UNFIT})
+    assert passage(Review({0: UNFIT})) == ValidationResult({0: UNFIT})
 
 
 def test_what_holds_in_the_second_look_is_not_skipped() -> None:
-    assert passage(Review({0: UNFIT}), FINE) == Passage()
-    assert passage(Review({0: UNFIT}), Review({1: GONE})) == Passage()
+    assert passage(Review({0: UNFIT}), FINE) == ValidationResult()
+    assert passage(Review({0: UNFIT}), Review({1: GONE})) == ValidationResult()
 
 
 def test_pods_that_wait_are_waited_for_and_then_the_plan_goes_on() -> None:
     clock = FakeClock()
-    assert passage(WAITING, WAITING, FINE, clock=clock) == Passage()
+    assert passage(WAITING, WAITING, FINE, clock=clock) == ValidationResult()
     assert 0 < sum(clock.slept) < 60
 
 
@@ -72,7 +74,7 @@ def test_pods_that_wait_for_too_long_stop_the_plan_and_are_named() -> None:
 
 def test_a_cluster_that_cannot_be_read_is_asked_again_and_in_the_end_stops_the_plan() -> None:
     away = RetryableError("away")
-    assert passage(away, away, FINE) == Passage()
+    assert passage(away, away, FINE) == ValidationResult()
     clock = FakeClock()
     found = passage(away, clock=clock)
     assert found.stop is MoveReason.PLAN_STOPPED
@@ -83,5 +85,5 @@ def test_a_cluster_that_cannot_be_read_is_asked_again_and_in_the_end_stops_the_p
 @pytest.mark.parametrize("says", [WAITING, RetryableError("away")], ids=["pods wait", "nothing to be seen"])
 def test_who_is_asked_to_stop_waits_no_longer(says: Review | RetryableError) -> None:
     clock = FakeClock()
-    assert passage(says, clock=clock, stopped_after=3) == Passage()
+    assert passage(says, clock=clock, stopped_after=3) == ValidationResult()
     assert sum(clock.slept) <= 4

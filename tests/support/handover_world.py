@@ -19,7 +19,7 @@ from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LAB
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Pod
 from berth_core.reservations import API_VERSION, KIND, Reservation, SlotState
-from berth_descheduler.migration.operator_liveness import OperatorWatch
+from berth_descheduler.migration.operator_liveness import StaleOperatorCleanup
 from berth_kube.errors import Call, Failure, UnreachableError
 from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
 from berth_operator.cache.cache import Cache
@@ -134,7 +134,7 @@ class World:
         self._seen: dict[Resource, list[Raw]] = {}
         self._see()
         self._returns_at = 0.0
-        self._watch = OperatorWatch(
+        self._watch = StaleOperatorCleanup(
             self.api.as_client(), self.clock, "berth-system", every=_WATCHDOG_SECONDS, stale=_STALE_SECONDS
         )
         self._looked_at = self.clock.monotonic()

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth_core.clock import Clock
 from berth_descheduler import metrics, telemetry
-from berth_descheduler.api.limits import Admission, Passage, send_problem
+from berth_descheduler.api.limits import Admission, ValidationResult, send_problem
 from berth_descheduler.api.problems import FAILED, ProblemError, ProblemKind
 
 _LOG = structlog.get_logger(__name__)
@@ -96,7 +96,7 @@ class Recorder:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", _UNROUTED)
         self._numbers.answered(scope["method"], route, status, seconds)
-        passage: Passage | None = scope["state"].get("passage")
+        passage: ValidationResult | None = scope["state"].get("passage")
         log = _LOG.warning if status >= _FAILED else _LOG.info
         log(
             telemetry.REQUEST_ANSWERED,

@@ -207,7 +207,7 @@ _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
 @dataclass(slots=True)
-class Passage:
+class ValidationResult:
     """What the gate found out about a request that it let through."""
 
     visit: Visit
@@ -277,7 +277,7 @@ class Gate:
         """Have a request answered, in its own place; one without authorization has no caller."""
         with self._admission.request() as visit:
             async with asyncio.timeout(self._times.request_seconds) as deadline:
-                passage = Passage(visit, deadline, authorization=authorization)
+                passage = ValidationResult(visit, deadline, authorization=authorization)
                 scope["state"]["passage"] = passage
                 if authorization:
                     passage.subject = await self._authority.identify(authorization)

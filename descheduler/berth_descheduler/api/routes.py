@@ -20,7 +20,7 @@ from berth_core.policies import VALID, DeschedulerPolicy
 from berth_descheduler.api import queries
 from berth_descheduler.api.auth import Authority
 from berth_descheduler.api.concurrency import Workers
-from berth_descheduler.api.limits import Passage
+from berth_descheduler.api.limits import ValidationResult
 from berth_descheduler.api.openapi import answers
 from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, Following, PlanFeeds, stream_events
 from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
@@ -184,7 +184,7 @@ class Desk:
 
     async def admit(self, request: Request, *needed: Access) -> Subject:
         """Return who asks, if they may do all that is needed; raises `ProblemError`."""
-        passage: Passage = request.state.passage
+        passage: ValidationResult = request.state.passage
         subject = passage.subject
         if subject is None:  # no path outside of the gate's protected ones asks
             raise ProblemError(ProblemKind.UNAUTHENTICATED, "nobody is known to ask")
@@ -322,7 +322,7 @@ def _add_events(router: APIRouter, desk: Desk) -> None:
         refuse_unknown(dict(request.query_params), set())
         needed = Access("watch", MIGRATION_PLANS, name)
         await desk.admit(request, needed)
-        passage: Passage = request.state.passage
+        passage: ValidationResult = request.state.passage
         with ExitStack() as leaving:
             feed = leaving.enter_context(desk.feeds.following(name))
             await feed.looked()
@@ -337,7 +337,7 @@ def _add_events(router: APIRouter, desk: Desk) -> None:
         raise AssertionError("the stack passes every error on")
 
 
-def _asking_again(desk: Desk, passage: Passage, needed: Access) -> Callable[[], Awaitable[None]]:
+def _asking_again(desk: Desk, passage: ValidationResult, needed: Access) -> Callable[[], Awaitable[None]]:
     """Return what finds out whether a reader may still read on."""
 
     async def ask() -> None:

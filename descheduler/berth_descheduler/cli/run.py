@@ -13,7 +13,7 @@ from berth_core.clock import SystemClock
 from berth_core.errors import BerthError
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_descheduler.cli.output import Output, output_option, write_described
-from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.options.command import cluster_options, planner_options
 from berth_descheduler.options.policy import (
     cycle_settings,
@@ -76,7 +76,7 @@ def run_command(
         def terms_of(plan: MigrationPlan) -> Terms:
             return read_terms(client, plan, defaults, installed_plugins(), clock.now())
 
-        outcome = Cycle(Surroundings(client, clock, progress, stop, terms_of), settings, planner).run()
+        outcome = Cycle(CycleContext(client, clock, progress, stop, terms_of), settings, planner).run()
         measured = _look_again(client, progress.found, outcome) if report is not None else None
     if output is Output.TABLE:
         print_outcome(outcome, Terminal())

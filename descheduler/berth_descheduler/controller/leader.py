@@ -16,7 +16,7 @@ from berth_descheduler.controller.runner import Runner
 from berth_descheduler.controller.status import Clerk
 from berth_descheduler.controller.store import Bells, Book, Office
 from berth_descheduler.metrics import RunTally
-from berth_descheduler.migration.operator_liveness import watch_operator
+from berth_descheduler.migration.operator_liveness import clean_up_after_operator
 from berth_descheduler.migration.plans import leader_lease, run_lease
 
 _LOG = structlog.get_logger(__name__)
@@ -78,7 +78,7 @@ class PolicyServer:
         bells = Bells()
         try:
             with ExitStack() as stack:
-                stack.enter_context(watch_operator(self._office.client, self._office.clock, cycle))
+                stack.enter_context(clean_up_after_operator(self._office.client, self._office.clock, cycle))
                 book = stack.enter_context(Book(self._office, bells))
                 self._state = "reading"
                 if book.wait(self._is_over):

@@ -34,11 +34,11 @@ from berth_descheduler.controller.decisions import (
 )
 from berth_descheduler.controller.status import build_failure_patch, build_outcome_patch
 from berth_descheduler.controller.store import Book, Office
-from berth_descheduler.cycle import Cycle, Surroundings
+from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import RunTally
 from berth_descheduler.migration.nodes import FreedMark, left_over_nodes, sweep_cooling_nodes, sweep_freed_nodes
 from berth_descheduler.migration.plans import end_plan
-from berth_descheduler.migration.recovery import abort_plan, clear_leftovers
+from berth_descheduler.migration.recovery import abort_plan, recover_plans
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun
@@ -211,7 +211,7 @@ class Runner:
         keys = {telemetry.KEY_POLICY: settings.policy, telemetry.KEY_TRIGGER: settings.trigger}
         _LOG.info(telemetry.POLICY_RUN, **keys)
         # Plans that other runs left are work of their own, by their own policies: none is carried on beside this one.
-        around = Surroundings(self._office.client, self._office.clock, self._tally, stop, terms_of=lambda _: None)
+        around = CycleContext(self._office.client, self._office.clock, self._tally, stop, terms_of=lambda _: None)
         cycle = Cycle(around, settings, assignment.planner, self._lease)
         name = assignment.plan.metadata.name if assignment.plan else settings.plan_name
         try:
@@ -288,7 +288,7 @@ class Runner:
         if (stray or self._swept_at is None) and self._lease.acquire(0):
             try:
                 seconds = self._office.defaults.cycle.adoption_seconds
-                clear_leftovers(self._office.client, self._office.clock, seconds)
+                recover_plans(self._office.client, self._office.clock, seconds)
             finally:
                 self._lease.release()
         client, known = self._office.client, self._book.known()

@@ -3,21 +3,20 @@
 It does not own the moves (`executor`) or what comes before (`cycle`).
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
-from berth_core.clock import Clock, format_timestamp, parse_timestamp
+from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.errors import BerthError, PermanentError
 from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, MoveStatus, PlanPhase, RoomState
 from berth_descheduler import telemetry
-from berth_descheduler.migration.executor import Execution, LeaseLostError, PlanExecutor, Tools
+from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.executor import Execution, LeaseLostError, PlanExecutor
 from berth_descheduler.migration.history import count_ping_pong
 from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
 from berth_descheduler.migration.nodes import (
@@ -32,19 +31,15 @@ from berth_descheduler.migration.nodes import (
     untaint_nodes,
 )
 from berth_descheduler.migration.observation import Observation
-from berth_descheduler.migration.operator_liveness import OperatorPulse
 from berth_descheduler.migration.plans import announce
 from berth_descheduler.migration.recovery import release_reservations, status_of_new_run
-from berth_descheduler.migration.validation import LastWord, Reviewer, WaveGate
-from berth_descheduler.outcome import CycleObserver, Phase, PlanOutcome, conclude
+from berth_descheduler.migration.validation import WaveValidator
+from berth_descheduler.outcome import Phase, PlanOutcome, conclude
 from berth_descheduler.planner import Invalid
 from berth_descheduler.plugins.defragmentation import Goal, goal_of
-from berth_descheduler.settings import CycleSettings
 from berth_descheduler.telemetry import EventReason
 from berth_descheduler.text import count
-from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.leases import LeaseHolder
 from berth_kube.resources import MIGRATION_PLANS
 
 _LOG = structlog.get_logger(__name__)
@@ -58,62 +53,48 @@ class PlanDeletedError(PermanentError):
     """There is no such plan any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What the carrying out of a plan works with."""
-
-    client: KubeClient
-    clock: Clock
-    settings: CycleSettings
-    lease: LeaseHolder
-    stop: threading.Event
-    observer: CycleObserver
-    timed: Timed
-    last_word: LastWord
-
-
-def carry_out(shop: Workshop, plan: MigrationPlan, *, adopted: bool, reviewer: Reviewer) -> PlanOutcome:
+def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> PlanOutcome:
     """Carry out a published plan and return how it went; raises `PlanDeletedError` where it is gone before it begins.
 
     The taints are taken off whatever happens, unless another process may hold the Lease by then: taking them off is
     that one's work.
     """
-    begun_at = shop.clock.monotonic()
-    with shop.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
-        skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_before(shop, plan, reviewer)
+    begun_at = context.clock.monotonic()
+    with context.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
+        skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_before(context, plan)
     rooms = nodes_of_open_rooms(plan)
     moves = (move for index, move in enumerate(plan.spec.moves) if index not in skipped)
     sources = [node for node in nodes_to_empty(moves) if node not in rooms]
-    plan = _begin(shop, plan, adopted=adopted)
+    plan = _begin(context, plan, adopted=adopted)
     try:
-        with shop.timed(Phase.TAINT):  # 9 keep new pods off the sources
-            taint_nodes(shop.client, sources, plan.metadata.name)
-            taint_nodes(shop.client, rooms, plan.metadata.name, ROOM_TAINT)
-        with shop.timed(Phase.MOVE):  # 10 reserve, evict, hand over, wave by wave
-            execution = _execute(shop, plan, (skipped, reviewer), adopted=adopted)
-        with shop.timed(Phase.VERIFY):  # 11 see what came of it, and say so
-            outcome = _verify(shop, plan, execution, shop.clock.monotonic() - begun_at)
-            _conclude(shop, plan, execution, outcome)
+        with context.timed(Phase.TAINT):  # 9 keep new pods off the sources
+            taint_nodes(context.client, sources, plan.metadata.name)
+            taint_nodes(context.client, rooms, plan.metadata.name, ROOM_TAINT)
+        with context.timed(Phase.MOVE):  # 10 reserve, evict, hand over, wave by wave
+            execution = _execute(context, plan, skipped, adopted=adopted)
+        with context.timed(Phase.VERIFY):  # 11 see what came of it, and say so
+            outcome = _verify(context, plan, execution, context.clock.monotonic() - begun_at)
+            _conclude(context, plan, execution, outcome)
     finally:
-        with shop.timed(Phase.UNTAINT):  # 12 let the sources be used again
-            if not shop.lease.lost.is_set():
-                untaint_nodes(shop.client, sources, DRAINING_TAINT)
-                untaint_nodes(shop.client, rooms, ROOM_TAINT)
+        with context.timed(Phase.UNTAINT):  # 12 let the sources be used again
+            if not context.lease.lost.is_set():
+                untaint_nodes(context.client, sources, DRAINING_TAINT)
+                untaint_nodes(context.client, rooms, ROOM_TAINT)
     return outcome
 
 
-def _skip_before(shop: Workshop, plan: MigrationPlan, reviewer: Reviewer) -> dict[int, MoveStatus]:
+def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveStatus]:
     """Return the states of the moves that are not to be begun: those that do not hold, or all while others wait."""
     ahead = dict(enumerate(plan.spec.moves))
-    gate = WaveGate(
-        reviewer=reviewer,
-        clock=shop.clock,
-        pending_wait_seconds=shop.settings.execution.pending_wait_seconds,
+    gate = WaveValidator(
+        reviewer=context.reviewer,
+        clock=context.clock,
+        pending_wait_seconds=context.execution.pending_wait_seconds,
         budgets=True,
-        stopped=lambda: shop.stop.is_set() or shop.lease.lost.is_set(),
+        stopped=lambda: context.stop.is_set() or context.lease.lost.is_set(),
     )
-    passage = gate.pass_through(lambda: ahead, ahead)
-    if shop.lease.lost.is_set():
+    passage = gate.validate(lambda: ahead, ahead)
+    if context.lease.lost.is_set():
         raise LeaseLostError("the lease was lost before a plan began; the next run continues it")
     invalid = passage.invalid
     if passage.stop:
@@ -130,56 +111,44 @@ def _skip_before(shop: Workshop, plan: MigrationPlan, reviewer: Reviewer) -> dic
     }
 
 
-def _begin(shop: Workshop, plan: MigrationPlan, *, adopted: bool) -> MigrationPlan:
+def _begin(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> MigrationPlan:
     """Set a plan Running and return it so; raises `PlanDeletedError`."""
-    status = status_of_new_run(shop.clock, plan)
+    status = status_of_new_run(context.clock, plan)
     try:
         patch = build_status_patch(status)
-        shop.client.merge_patch(MIGRATION_PLANS, plan.metadata.name, patch, subresource="status")
+        context.client.merge_patch(MIGRATION_PLANS, plan.metadata.name, patch, subresource="status")
     except NotFoundError as error:
         raise PlanDeletedError(f"plan {plan.metadata.name} was deleted before it began") from error
     reason = EventReason.ADOPTED if adopted else EventReason.STARTED
     what = "Continuing what an interrupted run began" if adopted else "Moving"
-    announce(shop.client, shop.clock, plan, reason, f"{what}: {count(len(plan.spec.moves), 'move')}")
+    announce(context.client, context.clock, plan, reason, f"{what}: {count(len(plan.spec.moves), 'move')}")
     if adopted:
         _LOG.warning(telemetry.PLAN_ADOPTED, **{telemetry.KEY_PLAN: plan.metadata.name})
-    shop.observer.plan_begun(plan.metadata.name, len(plan.spec.moves))
+    context.observer.plan_begun(plan.metadata.name, len(plan.spec.moves))
     return replace(plan, status=status)
 
 
 def _execute(
-    shop: Workshop, plan: MigrationPlan, review: tuple[Mapping[int, MoveStatus], Reviewer], *, adopted: bool
+    context: PlanContext, plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool
 ) -> Execution:
-    skipped, reviewer = review
-    tools = Tools(
-        client=shop.client,
-        clock=shop.clock,
-        settings=shop.settings.execution,
-        stop=shop.stop,
-        lease_lost=shop.lease.lost,
-        listener=shop.observer,
-        operator=OperatorPulse(shop.client, shop.clock, shop.settings.namespace),
-        reviewer=reviewer,
-        last_word=shop.last_word,
-    )
     identity = PlanIdentity.of(plan)
-    with Observation(shop.client, identity, plan.spec.moves, plan.spec.rooms) as observation:
-        return PlanExecutor(tools, plan, observation, skipped=skipped, adopted=adopted).run()
+    with Observation(context.client, identity, plan.spec.moves, plan.spec.rooms) as observation:
+        return PlanExecutor(context, plan, observation, skipped=skipped, adopted=adopted).run()
 
 
-def _verify(shop: Workshop, plan: MigrationPlan, execution: Execution, seconds: float) -> PlanOutcome:
+def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, seconds: float) -> PlanOutcome:
     evicted = [move for move, gone in zip(plan.spec.moves, execution.evicted, strict=True) if gone]
-    since = parse_timestamp(plan.status.start_time) if plan.status.start_time else shop.clock.now()
+    since = parse_timestamp(plan.status.start_time) if plan.status.start_time else context.clock.now()
     return PlanOutcome(
         plan=plan.metadata.name,
         phase=conclude(execution.statuses, execution.rooms, interrupted=_is_interrupted(execution)),
         statuses=execution.statuses,
-        freed_nodes=read_freed(shop.client, plan.spec.moves),
-        pending=count_pending(shop.client, evicted, since),
+        freed_nodes=read_freed(context.client, plan.spec.moves),
+        pending=count_pending(context.client, evicted, since),
         seconds=seconds,
         note=execution.stop_message or _why_never_begun(execution),
         frees_nodes=goal_of(plan.spec.objective) is Goal.FREE_NODES,
-        ping_pong=_count_ping_pong(shop, plan, execution),
+        ping_pong=_count_ping_pong(context, plan, execution),
         rooms=execution.rooms,
     )
 
@@ -197,50 +166,52 @@ def _why_never_begun(execution: Execution) -> str:
     return first.message
 
 
-def _count_ping_pong(shop: Workshop, plan: MigrationPlan, execution: Execution) -> int:
+def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execution) -> int:
     """Return how many of the moves undid earlier ones; 0 where the earlier plans cannot be read."""
     try:
-        plans = shop.client.list(MIGRATION_PLANS, type=MigrationPlan).items
+        plans = context.client.list(MIGRATION_PLANS, type=MigrationPlan).items
     except BerthError as error:
         _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)})
         return 0
     earlier = [one for one in plans if one.metadata.uid != plan.metadata.uid]
     moved = list(zip(plan.spec.moves, execution.statuses, strict=True))
-    return count_ping_pong(earlier, moved, shop.clock.now(), shop.settings.pod_cool_down)
+    return count_ping_pong(earlier, moved, context.clock.now(), context.settings.pod_cool_down)
 
 
-def _conclude(shop: Workshop, plan: MigrationPlan, execution: Execution, outcome: PlanOutcome) -> None:
+def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, outcome: PlanOutcome) -> None:
     """Write down what came of a plan: on the plan, in events, on the nodes."""
     moved = zip(plan.spec.moves, execution.evicted, strict=True)
     left = {move.source for move, gone in moved if gone}
     reached = {one.node for one in execution.statuses if one.node and one.state in _ARRIVED}
-    cool_down = shop.settings.node_cool_down
-    mark_moved(shop.client, shop.clock, sources=left, targets=reached, cool_down=cool_down)
+    cool_down = context.settings.node_cool_down
+    mark_moved(context.client, context.clock, sources=left, targets=reached, cool_down=cool_down)
     if outcome.frees_nodes and outcome.phase is not PlanPhase.ABORTED:
-        freeing = Freeing(plan.metadata.name, plan.spec.policy, shop.settings.freed)
-        mark_freed(shop.client, shop.clock, sorted(left.intersection(outcome.freed_nodes)), freeing)
+        freeing = Freeing(plan.metadata.name, plan.spec.policy, context.settings.freed)
+        mark_freed(context.client, context.clock, sorted(left.intersection(outcome.freed_nodes)), freeing)
     if execution.plan_deleted:
-        release_reservations(shop.client, plan.metadata.name)
+        release_reservations(context.client, plan.metadata.name)
         return
     status = replace(
         plan.status,
         phase=outcome.phase,
         message=outcome.sentence,
-        completion_time=format_timestamp(shop.clock.now()),
+        completion_time=format_timestamp(context.clock.now()),
         moves=outcome.statuses,
         rooms=outcome.rooms,
         achieved=outcome.achieved,
     )
     try:
-        shop.client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
+        context.client.merge_patch(
+            MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status"
+        )
     except NotFoundError:
         return
     failed = [one for one in outcome.statuses if one.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
     for one in failed[:_MOST_MOVE_EVENTS]:
         text = f"{one.namespace}/{one.pod} {' '.join(filter(None, (one.state.value, one.reason)))}: {one.message}"
-        announce(shop.client, shop.clock, plan, EventReason.MOVE_FAILED, text, bad=True)
+        announce(context.client, context.clock, plan, EventReason.MOVE_FAILED, text, bad=True)
     for room in [one for one in outcome.rooms if one.state is RoomState.FAILED][:_MOST_MOVE_EVENTS]:
         text = f"{room.name} {room.reason}: {room.message}"
-        announce(shop.client, shop.clock, plan, EventReason.ROOM_FAILED, text, bad=True)
+        announce(context.client, context.clock, plan, EventReason.ROOM_FAILED, text, bad=True)
     reason = EventReason.ABORTED if outcome.phase is PlanPhase.ABORTED else EventReason.FINISHED
-    announce(shop.client, shop.clock, plan, reason, outcome.sentence, bad=not outcome.clean)
+    announce(context.client, context.clock, plan, reason, outcome.sentence, bad=not outcome.clean)

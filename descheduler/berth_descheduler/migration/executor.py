@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -27,8 +27,9 @@ from berth_core.migration_plans import (
     RoomStatus,
 )
 from berth_descheduler import telemetry
+from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
-from berth_descheduler.migration.move_controller import Around, MoveKeeper, MoveTools, start_moves
+from berth_descheduler.migration.move_controller import MoveController, WaveContext, start_moves
 from berth_descheduler.migration.move_facts import (
     MoveProgress,
     Siblings,
@@ -38,10 +39,9 @@ from berth_descheduler.migration.move_facts import (
     is_untouched,
 )
 from berth_descheduler.migration.moves import Eviction
-from berth_descheduler.migration.observation import Observation, Observed
-from berth_descheduler.migration.operator_liveness import OperatorPulse
-from berth_descheduler.migration.room_controller import PlanProgress, RoomKeeper, RoomTools
-from berth_descheduler.migration.validation import LastWord, Reviewer, WaveGate, who_lacks_room
+from berth_descheduler.migration.observation import Observation, ObservedPlan
+from berth_descheduler.migration.room_controller import PlanProgress, RoomController
+from berth_descheduler.migration.validation import WaveValidator, insufficient_targets
 from berth_descheduler.migration.worker_pool import BackgroundCalls
 from berth_descheduler.settings import ExecutionSettings
 from berth_kube.client import KubeClient
@@ -54,21 +54,15 @@ from berth_kube.resources import MIGRATION_PLANS
 _LOG = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What ends a plan before its last move."""
-
-    clock: Clock
-    settings: ExecutionSettings
-    asked: threading.Event
-    """Set from outside, by a signal."""
-
-
 class PlanStop:
     """Whether nothing new may begin for one plan; `since` in monotonic seconds."""
 
-    def __init__(self, bounds: Bounds, plan: MigrationPlan) -> None:
-        self._bounds = bounds
+    def __init__(
+        self, plan: MigrationPlan, *, clock: Clock, settings: ExecutionSettings, asked: threading.Event
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._asked = asked
         self._plan = plan.metadata.name
         self._start_time = plan.status.start_time
         self.reason = MoveReason.NONE
@@ -81,14 +75,14 @@ class PlanStop:
         """Tell whether nothing new may begin."""
         return bool(self.reason)
 
-    def note(self, observed: Observed, statuses: Sequence[MoveStatus]) -> None:
+    def note(self, observed: ObservedPlan, statuses: Sequence[MoveStatus]) -> None:
         """Begin to stop where somebody asks for it or too much has failed; a stop from outside outranks the other."""
         self.plan_deleted = self.plan_deleted or not observed.plan_exists
         if self.reason is MoveReason.INTERRUPTED:
             return
         if self.plan_deleted:
             self._begin(MoveReason.INTERRUPTED, "the plan was deleted", telemetry.PLAN_DELETED)
-        elif self._bounds.asked.is_set():
+        elif self._asked.is_set():
             self._begin(MoveReason.INTERRUPTED, "asked to stop", telemetry.STOPPING)
         elif observed.plan_aborted and self.reason is not MoveReason.ABORTED:
             self._begin(MoveReason.ABORTED, "somebody aborted it", telemetry.PLAN_ABORTED)
@@ -101,22 +95,22 @@ class PlanStop:
             self._begin(reason, message, telemetry.PLAN_STOPPED)
 
     def _note_limits(self, statuses: Sequence[MoveStatus]) -> None:
-        failed, settings = sum(map(has_failed, statuses)), self._bounds.settings
+        failed, settings = sum(map(has_failed, statuses)), self._settings
         if failed > max(1, int(settings.max_failed_share * len(statuses))):
             self.begin(MoveReason.PLAN_STOPPED, f"{failed} of {len(statuses)} moves failed")
         elif self._is_out_of_time():
             self.begin(MoveReason.PLAN_STOPPED, f"it took longer than {settings.max_seconds:g} s")
 
     def _begin(self, reason: MoveReason, message: str, event: str) -> None:
-        self.reason, self.message, self.since = reason, message, self._bounds.clock.monotonic()
+        self.reason, self.message, self.since = reason, message, self._clock.monotonic()
         _LOG.warning(event, **{telemetry.KEY_PLAN: self._plan, telemetry.KEY_REASON: message})
 
     def _is_out_of_time(self) -> bool:
         """Tell whether the plan has been carried out for as long as it may, by whichever run began it."""
-        most = self._bounds.settings.max_seconds
+        most = self._settings.max_seconds
         if most is None or not self._start_time:
             return False
-        return (self._bounds.clock.now() - parse_timestamp(self._start_time)).total_seconds() > most
+        return (self._clock.now() - parse_timestamp(self._start_time)).total_seconds() > most
 
 
 def has_failed(status: MoveStatus) -> bool:
@@ -176,13 +170,6 @@ class LeaseLostError(RetryableError):
     """Another process may act now; everything is left as it is for that one."""
 
 
-class MoveListener(Protocol):
-    """Who is told how the moves fare."""
-
-    def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
-        """Take note of all moves' states; `wave` is the one under way."""
-
-
 @dataclass(frozen=True, slots=True)
 class Execution:
     """How a plan's moves and rooms went, in the order of the plan."""
@@ -195,34 +182,12 @@ class Execution:
     rooms: tuple[RoomStatus, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What the loop works with."""
-
-    client: KubeClient
-    clock: Clock
-    settings: ExecutionSettings
-    stop: threading.Event
-    """Set from outside, by a signal: begin nothing new."""
-
-    lease_lost: threading.Event
-    """Set when another process may carry the plan on: do nothing more."""
-
-    listener: MoveListener
-    operator: OperatorPulse
-    reviewer: Reviewer
-    """Who looks at the whole cluster before each wave."""
-
-    last_word: LastWord
-    """Who is asked before each eviction."""
-
-
 class PlanExecutor:
     """Carries out one published plan."""
 
     def __init__(
         self,
-        tools: Tools,
+        context: PlanContext,
         plan: MigrationPlan,
         observation: Observation,
         *,
@@ -230,27 +195,28 @@ class PlanExecutor:
         adopted: bool = False,
     ) -> None:
         """Take what is over before it begins (`skipped`); of a plan that is adopted, moves may be under way."""
-        self._tools = tools
+        self._context = context
+        self._settings = context.execution
         self._adopted = adopted
         self._plan = PlanIdentity.of(plan)
         self._start_time = plan.status.start_time
         self._observation = observation
         self._progress = start_moves(plan, skipped or {}, adopted=adopted)
         self._earlier = earlier_moves(plan.spec.moves)
-        self._stop = PlanStop(Bounds(tools.clock, tools.settings, tools.stop), plan)
+        self._stop = PlanStop(plan, clock=context.clock, settings=self._settings, asked=context.stop)
         known = frozenset[str]() if adopted else frozenset(observation.look().pods)
         self._siblings = Siblings(self._progress, since=plan.metadata.creation_timestamp or "", known=known)
         self._first_wave = min((one.move.wave for one in self._progress), default=1)
         self._wave = self._first_wave
-        self._calls = BackgroundCalls(tools.settings.workers, observation.changed.set)
-        self._moves = MoveKeeper(_move_tools(tools, self._calls), plan, self._progress)
-        self._rooms = RoomKeeper(RoomTools(tools.client, tools.clock, tools.settings, self._calls), plan)
+        self._calls = BackgroundCalls(self._settings.workers, observation.changed.set)
+        self._moves = MoveController(context, self._calls, plan, self._progress)
+        self._rooms = RoomController(context, self._calls, plan)
         self._writer = PlanStatusWriter(
-            tools.client,
+            context.client,
             self._plan.name,
             self._calls.pool,
-            interval_seconds=tools.settings.status_interval_seconds,
-            clock=tools.clock,
+            interval_seconds=self._settings.status_interval_seconds,
+            clock=context.clock,
         )
 
     def run(self) -> Execution:
@@ -276,7 +242,7 @@ class PlanExecutor:
 
     def _run_wave(self, wave: Sequence[MoveProgress]) -> None:
         """Bring all moves of a wave to their end, within its bound."""
-        begun_at = self._tools.clock.monotonic()
+        begun_at = self._context.clock.monotonic()
         while True:
             self._calls.take_answers()
             self._step(wave, self._look())
@@ -298,40 +264,40 @@ class PlanExecutor:
 
     def _pause(self) -> None:
         """Wait until there may be something new to look at."""
-        self._tools.clock.sleep(_COALESCE_SECONDS)
-        self._observation.wait(self._tools.settings.tick_seconds)
+        self._context.clock.sleep(_COALESCE_SECONDS)
+        self._observation.wait(self._settings.tick_seconds)
 
-    def _look(self) -> Observed:
+    def _look(self) -> ObservedPlan:
         """Return what is seen now, and begin to stop where that calls for it; raises `LeaseLostError`."""
-        if self._tools.lease_lost.is_set():
+        if self._context.lease.lost.is_set():
             raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
         observed = self._observation.look()
         self._stop.note(observed, self._moves.statuses)
         return observed
 
-    def _step(self, wave: Sequence[MoveProgress], observed: Observed) -> None:
+    def _step(self, wave: Sequence[MoveProgress], observed: ObservedPlan) -> None:
         """Decide and act for each room, and for each move of a wave."""
         self._tend_rooms(observed)
         for progress in wave:
             if not progress.finished and not progress.in_flight:
                 self._rooms.excuse(progress)
-        unready = self._siblings.unready(self._wave, observed, self._tools.clock.monotonic())
-        self._moves.tend(wave, observed, Around(unready, self._stop.reason, self._stop.since))
+        unready = self._siblings.unready(self._wave, observed, self._context.clock.monotonic())
+        self._moves.tend(wave, observed, WaveContext(unready, self._stop.reason, self._stop.since))
 
-    def _tend_rooms(self, observed: Observed) -> None:
+    def _tend_rooms(self, observed: ObservedPlan) -> None:
         plan = PlanProgress(self._progress, self._moves.lost_sources, self._stop.reason, self._stop.since)
         self._rooms.tend(observed, plan)
 
     def _end_when_overdue(self, wave: Sequence[MoveProgress], begun_at: float) -> None:
         """Stop the plan where a wave takes longer than it may, and then give up what does not end even so."""
         longest_grace = max(one.grace_seconds for one in wave)
-        limit = self._tools.settings.wave_limit(len(wave), longest_grace)
-        overdue = self._tools.clock.monotonic() - begun_at - limit
+        limit = self._settings.wave_limit(len(wave), longest_grace)
+        overdue = self._context.clock.monotonic() - begun_at - limit
         if overdue < 0:
             return
         message = f"wave {self._wave} took longer than {limit:g} s"
         self._stop.begin(MoveReason.PLAN_STOPPED, message)
-        if overdue >= self._tools.settings.timeouts.shutdown_seconds:
+        if overdue >= self._settings.timeouts.shutdown_seconds:
             for progress in wave:
                 if not progress.finished and not progress.in_flight:
                     self._moves.give_up(progress, message)
@@ -340,10 +306,10 @@ class PlanExecutor:
 
     def _review(self, wave: Sequence[MoveProgress]) -> None:
         """Look at the whole cluster before a wave; skip what does not hold, and stop where other pods come first."""
-        gate = WaveGate(
-            reviewer=self._tools.reviewer,
-            clock=self._tools.clock,
-            pending_wait_seconds=self._tools.settings.pending_wait_seconds,
+        gate = WaveValidator(
+            reviewer=self._context.reviewer,
+            clock=self._context.clock,
+            pending_wait_seconds=self._settings.pending_wait_seconds,
             budgets=False,
             stopped=self._is_over,
         )
@@ -351,7 +317,7 @@ class PlanExecutor:
         begins = {one.index: one for one in wave if not one.finished and is_untouched(one, observed)}
         if not begins:
             return
-        passage = gate.pass_through(self._moves_ahead, begins)
+        passage = gate.validate(self._moves_ahead, begins)
         if passage.stop:
             self._stop.begin(passage.stop, passage.message)
         for index, why in passage.invalid.items():
@@ -388,7 +354,7 @@ class PlanExecutor:
             return
         observed = self._observation.look()
         begin = {one.index: one.move for one in doubtful if is_untouched(one, observed)}
-        for index, lacking in who_lacks_room(self._tools.client, begin).items():
+        for index, lacking in insufficient_targets(self._context.client, begin).items():
             move = begin[index]
             message = f"the room that a move off {move.target} was to make is missing: not enough {', '.join(lacking)}"
             self._moves.skip(self._progress[index], MoveReason.ROOM_NOT_MADE, message)
@@ -398,7 +364,7 @@ class PlanExecutor:
     def _tell(self) -> None:
         """Tell the listener and the plan's status how the moves fare."""
         statuses = self._moves.statuses
-        self._tools.listener.moves_changed(statuses, self._wave)
+        self._context.observer.moves_changed(statuses, self._wave)
         message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
         self._writer.offer(
             MigrationPlanStatus(
@@ -419,17 +385,6 @@ class PlanExecutor:
             plan_deleted=self._stop.plan_deleted,
             rooms=self._rooms.statuses,
         )
-
-
-def _move_tools(tools: Tools, calls: BackgroundCalls) -> MoveTools:
-    return MoveTools(
-        client=tools.client,
-        clock=tools.clock,
-        settings=tools.settings,
-        calls=calls,
-        operator=tools.operator,
-        last_word=tools.last_word,
-    )
 
 
 def _has_left(progress: MoveProgress) -> bool:

@@ -13,28 +13,27 @@ from typing import Any, Final, assert_never
 
 import structlog
 
-from berth_core.clock import Clock
 from berth_core.errors import BerthError, PermanentError, RetryableError
 from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_descheduler import telemetry
+from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests import PlanIdentity, build_reservation, controller_reference
 from berth_descheduler.migration.move_facts import (
-    Kinship,
-    Look,
     MoveProgress,
+    OwnerKey,
+    WaveObservation,
     derive_facts,
-    look_at,
     note_siblings,
+    observe_wave,
     start_progress,
     was_evicted,
 )
 from berth_descheduler.migration.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
-from berth_descheduler.migration.observation import Observed
-from berth_descheduler.migration.operator_liveness import OperatorPulse
+from berth_descheduler.migration.observation import ObservedPlan
+from berth_descheduler.migration.operator_liveness import OperatorLiveness
 from berth_descheduler.migration.plans import announce_eviction
-from berth_descheduler.migration.validation import LastWord
+from berth_descheduler.migration.validation import PreEvictionCheck
 from berth_descheduler.migration.worker_pool import BackgroundCalls
-from berth_descheduler.settings import ExecutionSettings
 from berth_kube.client import KubeClient
 from berth_kube.errors import (
     AlreadyExistsError,
@@ -142,19 +141,21 @@ def _is_ready(raw_pod: dict[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def evict(client: KubeClient, move: PlannedMove, operator: OperatorPulse, last_word: LastWord) -> EvictAnswer:
+def evict(
+    client: KubeClient, move: PlannedMove, operator: OperatorLiveness, pre_eviction_check: PreEvictionCheck
+) -> EvictAnswer:
     """Ask for the eviction of exactly the planned pod, while there is an operator to hand its place over.
 
     The rules and filters are asked once more before, about the pod as it is now.
     """
-    silent = operator.why_silent()
+    silent = operator.problem()
     if silent:
         return EvictAnswer(Eviction.BLOCKED, silent)
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
         if raw_pod["metadata"]["uid"] == move.pod_uid:
-            with last_word.turn_of(raw_pod):
-                return _ask_rules(raw_pod, last_word) or _ask_for_eviction(client, move)
+            with pre_eviction_check.turn_of(raw_pod):
+                return _ask_rules(raw_pod, pre_eviction_check) or _ask_for_eviction(client, move)
     except NotFoundError:
         pass  # the eviction finds out what became of it
     except PermanentError as error:
@@ -164,9 +165,9 @@ def evict(client: KubeClient, move: PlannedMove, operator: OperatorPulse, last_w
     return _ask_for_eviction(client, move)
 
 
-def _ask_rules(raw_pod: dict[str, Any], last_word: LastWord) -> EvictAnswer | None:
+def _ask_rules(raw_pod: dict[str, Any], pre_eviction_check: PreEvictionCheck) -> EvictAnswer | None:
     """Return why the pod is not to be evicted, None if it may be; raises a `BerthError` where that is not known."""
-    found = last_word.refusals(raw_pod)
+    found = pre_eviction_check.refusals(raw_pod)
     if not found:
         return None
     return EvictAnswer(Eviction.NOT_SENT, "; ".join(one.message for one in found), refusal=MoveReason.FILTERED)
@@ -194,23 +195,10 @@ _LOG = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class MoveTools:
-    """What the keeper works with."""
-
-    client: KubeClient
-    clock: Clock
-    settings: ExecutionSettings
-    calls: BackgroundCalls
-    operator: OperatorPulse
-    last_word: LastWord
-    """Who is asked before each eviction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
+class WaveContext:
     """What else counts for the moves of a wave at one look; `stopping_since` in monotonic seconds."""
 
-    unready: frozenset[Kinship] = frozenset()
+    unready: frozenset[OwnerKey] = frozenset()
     """Controllers that have not got back what earlier waves took from them."""
 
     stop: MoveReason = MoveReason.NONE
@@ -225,11 +213,15 @@ class _Counts:
     open_sources: set[str] = field(default_factory=set)
 
 
-class MoveKeeper:
+class MoveController:
     """Keeps the moves of one plan."""
 
-    def __init__(self, tools: MoveTools, plan: MigrationPlan, moves: Sequence[MoveProgress]) -> None:
-        self._tools = tools
+    def __init__(
+        self, context: PlanContext, calls: BackgroundCalls, plan: MigrationPlan, moves: Sequence[MoveProgress]
+    ) -> None:
+        self._context = context
+        self._settings = context.execution
+        self._calls = calls
         self._plan = PlanIdentity.of(plan)
         self._moves = moves
         self.lost_sources = {one.move.source for one in moves if one.finished and _stays(one.status)}
@@ -240,11 +232,11 @@ class MoveKeeper:
         """Return the moves' statuses, in the order of the plan."""
         return tuple(one.status for one in self._moves)
 
-    def tend(self, wave: Sequence[MoveProgress], observed: Observed, around: Around) -> None:
+    def tend(self, wave: Sequence[MoveProgress], observed: ObservedPlan, around: WaveContext) -> None:
         """Look at a wave once, then decide and act for each of its moves."""
-        now, timeouts = self._tools.clock.monotonic(), self._tools.settings.timeouts
-        horizon = self._tools.clock.now() + timedelta(seconds=timeouts.land_seconds)
-        look = look_at(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
+        now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
+        horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
+        look = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         counts = _count_open(wave)
         for progress in wave:
             if progress.finished or progress.in_flight:
@@ -271,7 +263,7 @@ class MoveKeeper:
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
-    def _act(self, progress: MoveProgress, step: Step, look: Look, counts: _Counts) -> None:
+    def _act(self, progress: MoveProgress, step: Step, look: WaveObservation, counts: _Counts) -> None:
         match step:
             case Reserve():
                 self._begin_reserve(progress, counts)
@@ -286,19 +278,19 @@ class MoveKeeper:
 
     def _begin_reserve(self, progress: MoveProgress, counts: _Counts) -> None:
         """Ask for a place, unless enough is under way; the moves of one source begin together."""
-        now = self._tools.clock.monotonic()
+        now = self._context.clock.monotonic()
         source = progress.move.source
         if progress.retry_at is not None and now < progress.retry_at:
             return
         if progress.reserving_since is None:
-            if counts.open_moves >= self._tools.settings.max_open_moves and source not in counts.open_sources:
+            if counts.open_moves >= self._settings.max_open_moves and source not in counts.open_sources:
                 return
             counts.open_moves += 1
             counts.open_sources.add(source)
             progress.reserving_since = now
-        client, ttl = self._tools.client, self._tools.settings.ttl
+        client, ttl = self._context.client, self._settings.ttl
         self._set_status(progress, MoveState.RESERVING)
-        self._tools.calls.make_for(
+        self._calls.make_for(
             progress,
             lambda: reserve(client, self._plan, progress.index, progress.move, ttl),
             lambda answer: self._reserved(progress, answer),
@@ -306,8 +298,8 @@ class MoveKeeper:
 
     def _reserved(self, progress: MoveProgress, answer: ReserveAnswer) -> None:
         if answer.created:
-            progress.asked, progress.asked_at = True, self._tools.clock.monotonic()
-            longest = self._tools.settings.max_grace.total_seconds()
+            progress.asked, progress.asked_at = True, self._context.clock.monotonic()
+            longest = self._settings.max_grace.total_seconds()
             progress.was_ready, progress.grace_seconds = answer.was_ready, min(answer.grace_seconds, longest)
             progress.attempts, progress.retry_at = 0, None
             _LOG.info(telemetry.RESERVED, **self._keys(progress))
@@ -316,26 +308,28 @@ class MoveKeeper:
         if not answer.refusal:
             self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
 
-    def _begin_evict(self, progress: MoveProgress, look: Look) -> None:
+    def _begin_evict(self, progress: MoveProgress, look: WaveObservation) -> None:
         """Ask for the eviction; it counts as done for the decisions about its kin until the answer says otherwise."""
         look.count_eviction(progress)
         progress.eviction = Eviction.SENT
-        self._tools.calls.make_for(
+        self._calls.make_for(
             progress,
-            lambda: evict(self._tools.client, progress.move, self._tools.operator, self._tools.last_word),
+            lambda: evict(
+                self._context.client, progress.move, self._context.operator, self._context.pre_eviction_check
+            ),
             lambda answer: self._evicted(progress, answer),
         )
 
     def _evicted(self, progress: MoveProgress, answer: EvictAnswer) -> None:
-        now = self._tools.clock.monotonic()
+        now = self._context.clock.monotonic()
         progress.eviction, progress.eviction_detail = answer.eviction, answer.detail
         match answer.eviction:
             case Eviction.SENT:
                 progress.evicted_since = now
                 self._set_status(progress, MoveState.EVICTED)
                 _LOG.info(telemetry.EVICTED, **self._keys(progress))
-                client, clock = self._tools.client, self._tools.clock
-                self._tools.calls.make(lambda: announce_eviction(client, clock, self._plan.name, progress.move))
+                client, clock = self._context.client, self._context.clock
+                self._calls.make(lambda: announce_eviction(client, clock, self._plan.name, progress.move))
             case Eviction.BLOCKED | Eviction.INTERCEPTED | Eviction.UNANSWERED:
                 progress.evicted_since = progress.evicted_since or now
                 progress.blocked_since = progress.blocked_since or now
@@ -348,22 +342,22 @@ class MoveKeeper:
     def _back_off(self, progress: MoveProgress, detail: str, asked_for: float | None, event: str) -> None:
         wait_seconds = backoff_seconds(progress.attempts, asked_for)
         progress.attempts += 1
-        progress.retry_at = self._tools.clock.monotonic() + wait_seconds
+        progress.retry_at = self._context.clock.monotonic() + wait_seconds
         _LOG.info(event, **self._keys(progress), **{telemetry.KEY_MESSAGE: detail})
 
-    def _finish(self, progress: MoveProgress, step: Finish, look: Look) -> None:
+    def _finish(self, progress: MoveProgress, step: Finish, look: WaveObservation) -> None:
         """End a move; its Reservation is deleted where it is of no use any more."""
         sight = look.sights[progress.index]
         if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
             self.lost_sources.add(progress.move.source)
         self._set_state(progress, look, step.state, step.reason, step.message)
         if step.release and (progress.reserving_since is not None or progress.seen):
-            self._tools.calls.make_for(progress, lambda: self._release(progress))
+            self._calls.make_for(progress, lambda: self._release(progress))
 
     def _release(self, progress: MoveProgress) -> None:
         """Delete the Reservation; where that fails, its TTL releases the place."""
         try:
-            self._tools.client.delete(RESERVATIONS, progress.reservation, namespace=progress.move.namespace)
+            self._context.client.delete(RESERVATIONS, progress.reservation, namespace=progress.move.namespace)
         except NotFoundError:
             return
         except BerthError as error:
@@ -376,7 +370,7 @@ class MoveKeeper:
     def _set_state(
         self,
         progress: MoveProgress,
-        look: Look,
+        look: WaveObservation,
         state: MoveState,
         reason: MoveReason = MoveReason.NONE,
         message: str = "",

@@ -18,10 +18,18 @@ from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, Planne
 from berth_core.names import reservation_name
 from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, Slot, SlotState
-from berth_descheduler.migration.moves import Eviction, Kin, MoveFacts, Place, Presence, Replacement, Since
-from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.moves import (
+    Eviction,
+    MoveFacts,
+    Presence,
+    Replacement,
+    ReplicaCounts,
+    ReservationProgress,
+    Since,
+)
+from berth_descheduler.migration.observation import ObservedPlan
 
-Kinship: TypeAlias = tuple[str, ...]
+OwnerKey: TypeAlias = tuple[str, ...]
 """What pods that may take one another's places have in common: namespace and controller."""
 
 
@@ -80,7 +88,7 @@ class MoveProgress:
         return f"{self.move.namespace}/{self.reservation}"
 
     @property
-    def kin(self) -> Kinship:
+    def kin(self) -> OwnerKey:
         """Return what tells the pods that may take one another's places: their controller."""
         owner = self.move.owner
         if owner is None:
@@ -89,18 +97,18 @@ class MoveProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class MoveObservation:
     """One move as seen: where its pod is, how far its place is, who took it."""
 
     presence: Presence
-    place: Place
+    place: ReservationProgress
     place_detail: str = ""
     replacement: Replacement | None = None
 
 
 @dataclass(slots=True)
-class KinTally:
-    """The counts behind `moves.Kin`; counted on within a look, as evictions are decided one after another."""
+class ReplicaTally:
+    """The counts behind `moves.ReplicaCounts`; counted on within a look, as evictions are decided one after another."""
 
     held: int = 0
     homeless: int = 0
@@ -109,18 +117,20 @@ class KinTally:
     astray: tuple[str, ...] = ()
     """Nodes of the replacements that run without having been handed a place."""
 
-    def frozen(self) -> Kin:
+    def frozen(self) -> ReplicaCounts:
         """Return the counts as they are now; somebody else's pod in a place makes none of ours at home."""
         homeless = max(0, self.homeless - len(self.astray))
-        return Kin(held=self.held, homeless=homeless, staying=self.staying, astray=", ".join(sorted(set(self.astray))))
+        return ReplicaCounts(
+            held=self.held, homeless=homeless, staying=self.staying, astray=", ".join(sorted(set(self.astray)))
+        )
 
 
 @dataclass(slots=True)
-class Look:
+class WaveObservation:
     """All moves of a wave as seen at one instant."""
 
-    sights: dict[int, Sight] = field(default_factory=dict)
-    kins: dict[Kinship, KinTally] = field(default_factory=dict)
+    sights: dict[int, MoveObservation] = field(default_factory=dict)
+    kins: dict[OwnerKey, ReplicaTally] = field(default_factory=dict)
     unready_sources: set[str] = field(default_factory=set)
     """Sources with a pod whose place is still waited for."""
 
@@ -138,24 +148,29 @@ def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus 
     return MoveProgress(index=index, move=move, reservation=name, status=status or fresh)
 
 
-def is_untouched(progress: MoveProgress, observed: Observed) -> bool:
+def is_untouched(progress: MoveProgress, observed: ObservedPlan) -> bool:
     """Tell whether nothing has been begun for a move: its pod is on the source and there is no Reservation."""
     return is_on_source(progress, observed) and progress.key not in observed.reservations
 
 
-def is_on_source(progress: MoveProgress, observed: Observed) -> bool:
+def is_on_source(progress: MoveProgress, observed: ObservedPlan) -> bool:
     """Tell whether the pod of a move has not left."""
     return _presence(observed.pods.get(progress.move.pod_uid)) is Presence.ON_SOURCE
 
 
-def look_at(
-    wave: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float, *, horizon: datetime | None = None
-) -> Look:
+def observe_wave(
+    wave: Iterable[MoveProgress],
+    observed: ObservedPlan,
+    now: float,
+    gap_seconds: float,
+    *,
+    horizon: datetime | None = None,
+) -> WaveObservation:
     """Look at all moves of a wave; brings `seen` and the times in their progress up to date.
 
     A place that expires before the horizon does not count as long as nothing was evicted for it.
     """
-    look = Look()
+    look = WaveObservation()
     moves = tuple(wave)
     for progress in moves:
         sight = _before_horizon(progress, _see(progress, observed, now, gap_seconds), observed, horizon)
@@ -167,7 +182,7 @@ def look_at(
 
 
 def _count_astray(
-    look: Look, moves: Iterable[MoveProgress], observed: Observed, now: float, gap_seconds: float
+    look: WaveObservation, moves: Iterable[MoveProgress], observed: ObservedPlan, now: float, gap_seconds: float
 ) -> None:
     """Note which pods of a controller run that are as young as a replacement and were handed no place.
 
@@ -178,7 +193,7 @@ def _count_astray(
     known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
     missed = _missed_since(look, moves, observed)
     for uid, pod in observed.pods.items():
-        kin = kin_of(pod)
+        kin = owner_key(pod)
         if kin not in missed or uid in known or not _runs_without_us(pod):
             continue
         progress, created = missed[kin]
@@ -189,10 +204,10 @@ def _count_astray(
 
 
 def _missed_since(
-    look: Look, moves: Iterable[MoveProgress], observed: Observed
-) -> dict[Kinship, tuple[MoveProgress, str]]:
+    look: WaveObservation, moves: Iterable[MoveProgress], observed: ObservedPlan
+) -> dict[OwnerKey, tuple[MoveProgress, str]]:
     """Return by controller the first move whose pod this run took away, and when a place was reserved for it."""
-    found: dict[Kinship, tuple[MoveProgress, str]] = {}
+    found: dict[OwnerKey, tuple[MoveProgress, str]] = {}
     for progress in moves:
         reservation = observed.reservations.get(progress.key)
         created = reservation.metadata.creation_timestamp if reservation is not None else None
@@ -211,7 +226,7 @@ def _runs_without_us(pod: Pod) -> bool:
     )
 
 
-def kin_of(pod: Pod) -> Kinship:
+def owner_key(pod: Pod) -> OwnerKey:
     """Return what tells the pods that may take one another's places, as `MoveProgress.kin` does."""
     owner = pod.controller
     if owner is None:
@@ -219,7 +234,7 @@ def kin_of(pod: Pod) -> Kinship:
     return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)
 
 
-def note_siblings(progress: MoveProgress, unready: Collection[Kinship], now: float) -> None:
+def note_siblings(progress: MoveProgress, unready: Collection[OwnerKey], now: float) -> None:
     """Take note whether the move's controller has got back what earlier waves took from it."""
     if progress.kin not in unready:
         progress.siblings_since = None
@@ -228,7 +243,7 @@ def note_siblings(progress: MoveProgress, unready: Collection[Kinship], now: flo
 
 
 def derive_facts(
-    progress: MoveProgress, look: Look, *, stop: MoveReason, stopping_since: float | None, source_lost: bool
+    progress: MoveProgress, look: WaveObservation, *, stop: MoveReason, stopping_since: float | None, source_lost: bool
 ) -> MoveFacts:
     """Return the facts of one move out of a look at all."""
     sight = look.sights[progress.index]
@@ -263,11 +278,11 @@ def derive_facts(
     )
 
 
-def _see(progress: MoveProgress, observed: Observed, now: float, gap_seconds: float) -> Sight:
+def _see(progress: MoveProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
     reservation = observed.reservations.get(progress.key)
     place, detail = _place(progress, reservation, now, gap_seconds)
     pod = observed.pods.get(progress.move.pod_uid)
-    return Sight(
+    return MoveObservation(
         presence=_presence(pod),
         place=place,
         place_detail=detail,
@@ -275,14 +290,22 @@ def _see(progress: MoveProgress, observed: Observed, now: float, gap_seconds: fl
     )
 
 
-def _before_horizon(progress: MoveProgress, sight: Sight, observed: Observed, horizon: datetime | None) -> Sight:
+def _before_horizon(
+    progress: MoveProgress, sight: MoveObservation, observed: ObservedPlan, horizon: datetime | None
+) -> MoveObservation:
     """Return a sight in which a free place that expires too soon is lost, if its pod is still where it was."""
-    if horizon is None or sight.place not in {Place.HELD, Place.UNPROVEN} or was_evicted(progress, sight):
+    if (
+        horizon is None
+        or sight.place not in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
+        or was_evicted(progress, sight)
+    ):
         return sight
     expires = observed.reservations[progress.key].status.expires_at
     if expires is None or parse_timestamp(expires) > horizon:
         return sight
-    return replace(sight, place=Place.LOST, place_detail=f"it expires at {expires}, before the pod could have moved")
+    return replace(
+        sight, place=ReservationProgress.LOST, place_detail=f"it expires at {expires}, before the pod could have moved"
+    )
 
 
 def _presence(pod: Pod | None) -> Presence:
@@ -293,37 +316,41 @@ def _presence(pod: Pod | None) -> Presence:
 
 def _place(
     progress: MoveProgress, reservation: Reservation | None, now: float, gap_seconds: float
-) -> tuple[Place, str]:
+) -> tuple[ReservationProgress, str]:
     """Return how far the place is; a Reservation that was seen, or has long been due, and is not there was deleted."""
     if reservation is not None:
         progress.seen = True
         return read_place(reservation)
     if not progress.asked and not progress.seen:
-        return Place.UNASKED, ""
+        return ReservationProgress.NOT_CREATED, ""
     since = progress.asked_at
     if not progress.seen and since is not None and now - since < gap_seconds:
-        return Place.ASKED, "not seen yet"
-    return Place.LOST, "the Reservation was deleted"
+        return ReservationProgress.PENDING, "not seen yet"
+    return ReservationProgress.LOST, "the Reservation was deleted"
 
 
-def read_place(reservation: Reservation) -> tuple[Place, str]:
+def read_place(reservation: Reservation) -> tuple[ReservationProgress, str]:
     """Return how far the place of a one-slot Reservation is, and its reason and message."""
     state = reservation.status.state
     detail = ": ".join(part for part in (state.reason, state.message) if part) if state else ""
     slot = _slot(reservation)
     slot_state = slot.state if slot else SlotState.PENDING
     if reservation.phase is ReservationPhase.FAILED:
-        return Place.LOST, detail
+        return ReservationProgress.LOST, detail
     if reservation.phase is ReservationPhase.SUCCEEDED or slot_state is SlotState.TAKEN:
-        return Place.TAKEN, detail
+        return ReservationProgress.BOUND, detail
     if reservation.metadata.deletion_timestamp:
-        return Place.LOST, "the Reservation is being deleted"
+        return ReservationProgress.LOST, "the Reservation is being deleted"
     if slot_state is SlotState.HANDING_OVER:
-        return Place.CLAIMED, detail
+        return ReservationProgress.HANDING_OVER, detail
     if reservation.phase is ReservationPhase.AVAILABLE and reservation.condition(ConditionType.AVAILABLE):
         proven = reservation.condition(ConditionType.HANDOVER_READY)
-        return (Place.HELD, detail) if proven else (Place.UNPROVEN, _handover_detail(reservation))
-    return Place.ASKED, detail if state else "no operator has looked at it; is berth-operator running?"
+        return (
+            (ReservationProgress.READY, detail)
+            if proven
+            else (ReservationProgress.UNVERIFIED, _handover_detail(reservation))
+        )
+    return ReservationProgress.PENDING, detail if state else "no operator has looked at it; is berth-operator running?"
 
 
 def _slot(reservation: Reservation) -> Slot | None:
@@ -335,7 +362,7 @@ def _handover_detail(reservation: Reservation) -> str:
     return ": ".join(part for part in (found[0].reason, found[0].message) if part) if found else "not proven yet"
 
 
-def _replacement(reservation: Reservation | None, observed: Observed) -> Replacement | None:
+def _replacement(reservation: Reservation | None, observed: ObservedPlan) -> Replacement | None:
     """Return the pod that took the place, with the node that it is really bound to."""
     if reservation is None:
         return None
@@ -348,12 +375,16 @@ def _replacement(reservation: Reservation | None, observed: Observed) -> Replace
     return Replacement(name=pod.metadata.name, node=pod.spec.node_name, ready=ready)
 
 
-def _note_times(progress: MoveProgress, sight: Sight, now: float) -> None:
+def _note_times(progress: MoveProgress, sight: MoveObservation, now: float) -> None:
     if sight.presence is Presence.GONE and progress.gone_since is None:
         progress.gone_since = now
-    if sight.place is Place.TAKEN and progress.taken_since is None:
+    if sight.place is ReservationProgress.BOUND and progress.taken_since is None:
         progress.taken_since = now
-    if progress.adopted and sight.presence is not Presence.ON_SOURCE and sight.place is not Place.UNASKED:
+    if (
+        progress.adopted
+        and sight.presence is not Presence.ON_SOURCE
+        and sight.place is not ReservationProgress.NOT_CREATED
+    ):
         _assume_evicted(progress, now)
 
 
@@ -364,19 +395,23 @@ def _assume_evicted(progress: MoveProgress, now: float) -> None:
         progress.evicted_since = now
 
 
-def _count(look: Look, progress: MoveProgress, sight: Sight) -> None:
-    tally = look.kins.setdefault(progress.kin, KinTally())
-    claimed = sight.place in {Place.CLAIMED, Place.TAKEN}
+def _count(look: WaveObservation, progress: MoveProgress, sight: MoveObservation) -> None:
+    tally = look.kins.setdefault(progress.kin, ReplicaTally())
+    claimed = sight.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
     left = was_evicted(progress, sight) or (sight.presence is not Presence.ON_SOURCE and claimed)
     if progress.finished:
         tally.homeless += _left_unbalanced(progress, left=left, claimed=claimed)
         return
-    tally.held += sight.place is Place.HELD
+    tally.held += sight.place is ReservationProgress.READY
     tally.homeless += left - claimed
     tally.staying += not left
     if left and progress.gone_since is not None:
         tally.last_gone = _latest(tally.last_gone, progress.gone_since)
-    if not left and sight.place in {Place.UNASKED, Place.ASKED, Place.UNPROVEN}:
+    if not left and sight.place in {
+        ReservationProgress.NOT_CREATED,
+        ReservationProgress.PENDING,
+        ReservationProgress.UNVERIFIED,
+    }:
         look.unready_sources.add(progress.move.source)
 
 
@@ -387,7 +422,7 @@ def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> in
     return -1 if claimed and not left else 0
 
 
-def was_evicted(progress: MoveProgress, sight: Sight) -> bool:
+def was_evicted(progress: MoveProgress, sight: MoveObservation) -> bool:
     """Tell whether this run, or the interrupted one before it, took the pod away."""
     if progress.eviction is Eviction.UNANSWERED:
         return sight.presence is not Presence.ON_SOURCE
@@ -416,7 +451,7 @@ def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
     return found
 
 
-def follow(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: Observed) -> bool:
+def follow(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
     """Let a second move mean the replacement that the earlier one brought; tell whether there is one.
 
     Of a plan that is continued, the replacement may have been evicted already: then its Reservation says so.
@@ -436,7 +471,7 @@ def follow(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: Obs
     return True
 
 
-def _reservation_of(progress: MoveProgress, observed: Observed) -> str:
+def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
     """Return the name of the Reservation that an interrupted run made for a move, "" if it made none."""
     for found in observed.reservations.values():
         if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
@@ -444,7 +479,7 @@ def _reservation_of(progress: MoveProgress, observed: Observed) -> str:
     return ""
 
 
-def _pod_named(namespace: str, name: str, observed: Observed) -> Pod | None:
+def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
     found = (pod for pod in observed.pods.values() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
     return next(found, None)
 
@@ -465,11 +500,11 @@ class Siblings:
         self._moves = moves
         self._since = since
         self._known = known
-        self._unready: frozenset[Kinship] = frozenset()
+        self._unready: frozenset[OwnerKey] = frozenset()
         self._wave = -1
         self._until = 0.0
 
-    def unready(self, wave: int, observed: Observed, now: float) -> frozenset[Kinship]:
+    def unready(self, wave: int, observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
         """Return the controllers that a wave has to wait for; counted anew with each wave, and now and then in it."""
         if now >= self._until or self._wave != wave:
             self._until, self._wave = now + _PAUSE_SECONDS, wave
@@ -480,8 +515,8 @@ class Siblings:
 
 
 def find_unready(
-    earlier: Iterable[MoveProgress], observed: Observed, *, since: str, known: Collection[str]
-) -> frozenset[Kinship]:
+    earlier: Iterable[MoveProgress], observed: ObservedPlan, *, since: str, known: Collection[str]
+) -> frozenset[OwnerKey]:
     """Return the controllers with fewer Ready pods made for this plan than the earlier moves took Ready pods away.
 
     Made for it is what was created since then (RFC 3339) and not known, by its uid, when the run began.
@@ -489,11 +524,11 @@ def find_unready(
     taken = Counter(one.kin for one in earlier if one.was_ready and _took_its_pod_away(one))
     if not taken:
         return frozenset()
-    ready: Counter[Kinship] = Counter()
+    ready: Counter[OwnerKey] = Counter()
     for uid, pod in observed.pods.items():
         lives = pod.status.phase == "Succeeded" or (pod.is_ready and not pod.is_terminating)
         if lives and uid not in known and (pod.metadata.creation_timestamp or "") >= since:
-            ready[kin_of(pod)] += 1
+            ready[owner_key(pod)] += 1
     return frozenset(kin for kin, count in taken.items() if ready[kin] < count)
 
 

@@ -26,20 +26,20 @@ class Presence(Enum):
     """Deleted, or ended by itself."""
 
 
-class Place(Enum):
-    """How far the place on the target is, read off the move's Reservation."""
+class ReservationProgress(Enum):
+    """How far the Reservation of a move has come."""
 
-    UNASKED = auto()
+    NOT_CREATED = auto()
     """There is no Reservation, and this run has made none."""
-    ASKED = auto()
+    PENDING = auto()
     """The Reservation waits for the scheduler, or the watch has not shown it yet."""
-    UNPROVEN = auto()
+    UNVERIFIED = auto()
     """Held, but the hand-over path is not proven."""
-    HELD = auto()
+    READY = auto()
     """Held and proven."""
-    CLAIMED = auto()
+    HANDING_OVER = auto()
     """On its way to an owner."""
-    TAKEN = auto()
+    BOUND = auto()
     """An owner runs in it."""
     LOST = auto()
     """The Reservation failed or was deleted."""
@@ -71,7 +71,7 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Kin:
+class ReplicaCounts:
     """The places and the evicted pods of one controller, over the moves of the running wave."""
 
     held: int = 0
@@ -106,7 +106,7 @@ class MoveFacts:
 
     target: str
     presence: Presence = Presence.ON_SOURCE
-    place: Place = Place.UNASKED
+    place: ReservationProgress = ReservationProgress.NOT_CREATED
     place_detail: str = ""
     eviction: Eviction = Eviction.NOT_SENT
     eviction_detail: str = ""
@@ -120,7 +120,7 @@ class MoveFacts:
     """Whether the pod before was Ready, or that is not known."""
 
     grace_seconds: float = 0.0
-    kin: Kin = Kin()
+    kin: ReplicaCounts = ReplicaCounts()
     source_ready: bool = True
     """No other move of the same source and wave still waits for its place."""
 
@@ -189,7 +189,7 @@ def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     """Decide for a pod that somebody else took away: if its place is being taken, that is a landing like any other."""
-    if facts.place in {Place.CLAIMED, Place.TAKEN}:
+    if facts.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}:
         return _after_eviction(facts, timeouts, now)
     message = "the pod was deleted or has ended before its turn"
     if facts.eviction is Eviction.INTERCEPTED:
@@ -224,19 +224,19 @@ def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
     if _elapsed(facts.since.siblings, timeouts.ready_seconds, now):
         message = f"a pod that took a sibling's place was not Ready for {timeouts.ready_seconds:g} s"
         return Finish(MoveState.SKIPPED, MoveReason.SIBLING_NOT_READY, message, release=True)
-    state = MoveState.PENDING if facts.place is Place.UNASKED else MoveState.RESERVED
+    state = MoveState.PENDING if facts.place is ReservationProgress.NOT_CREATED else MoveState.RESERVED
     return Wait(state, "waits until the pods that took its siblings' places are Ready")
 
 
 def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     match facts.place:
-        case Place.UNASKED if not _elapsed(facts.since.reserving, timeouts.reserve_seconds, now):
+        case ReservationProgress.NOT_CREATED if not _elapsed(facts.since.reserving, timeouts.reserve_seconds, now):
             return Reserve()
-        case Place.LOST:
+        case ReservationProgress.LOST:
             return Finish(MoveState.FAILED, MoveReason.RESERVATION_FAILED, facts.place_detail, release=True)
-        case Place.UNASKED | Place.ASKED | Place.UNPROVEN:
+        case ReservationProgress.NOT_CREATED | ReservationProgress.PENDING | ReservationProgress.UNVERIFIED:
             return _await_place(facts, timeouts, now)
-        case Place.HELD | Place.CLAIMED | Place.TAKEN:
+        case ReservationProgress.READY | ReservationProgress.HANDING_OVER | ReservationProgress.BOUND:
             return _await_eviction(facts, timeouts, now)
         case _:
             assert_never(facts.place)
@@ -251,7 +251,7 @@ def _refused(facts: MoveFacts) -> Step:
 def _await_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if not _elapsed(facts.since.reserving, timeouts.reserve_seconds, now):
         return Wait(MoveState.RESERVING, facts.place_detail)
-    if facts.place is Place.UNPROVEN:
+    if facts.place is ReservationProgress.UNVERIFIED:
         reason, what = MoveReason.HANDOVER_NOT_READY, "its hand-over was not proven"
     else:
         reason, what = MoveReason.RESERVATION_TIMEOUT, "the place was not held"
@@ -277,7 +277,7 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
 def _without_spare_place(facts: MoveFacts) -> Step:
     if facts.kin.homeless:
         return Wait(MoveState.RESERVED, "waits until its evicted siblings have their places")
-    if facts.place is Place.HELD:
+    if facts.place is ReservationProgress.READY:
         return Wait(MoveState.RESERVED, "waits for a look at its siblings' places")
     message = "its place went to another pod of the same owner"
     return Finish(MoveState.SKIPPED, MoveReason.RESERVATION_FAILED, message, release=True)
@@ -285,13 +285,19 @@ def _without_spare_place(facts: MoveFacts) -> Step:
 
 def _after_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     match facts.place:
-        case Place.TAKEN if facts.presence is not Presence.ON_SOURCE:
+        case ReservationProgress.BOUND if facts.presence is not Presence.ON_SOURCE:
             return _await_ready(facts, timeouts, now)
-        case Place.LOST | Place.UNASKED:
+        case ReservationProgress.LOST | ReservationProgress.NOT_CREATED:
             message = _joined("the pod was evicted, then its Reservation was lost", facts.place_detail)
             message += "; its replacement is scheduled as ever"
             return Finish(MoveState.FAILED, MoveReason.RESERVATION_FAILED, message, release=True)
-        case Place.ASKED | Place.UNPROVEN | Place.HELD | Place.CLAIMED | Place.TAKEN:
+        case (
+            ReservationProgress.PENDING
+            | ReservationProgress.UNVERIFIED
+            | ReservationProgress.READY
+            | ReservationProgress.HANDING_OVER
+            | ReservationProgress.BOUND
+        ):
             return _await_landing(facts, timeouts, now)
         case _:
             assert_never(facts.place)
@@ -327,7 +333,11 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
     if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
         message = "stopped while the replacement was on its way; its Reservation stays and is handed over"
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
-    if facts.presence is Presence.GONE and not facts.kin.homeless and facts.place in {Place.HELD, Place.UNPROVEN}:
+    if (
+        facts.presence is Presence.GONE
+        and not facts.kin.homeless
+        and facts.place in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
+    ):
         return _place_left_over(facts)
     if _elapsed(*_landing_clock(facts, timeouts), now):
         message = _joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.place_detail)

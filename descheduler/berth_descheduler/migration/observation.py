@@ -27,7 +27,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedPlan:
     """What was seen last, all at one instant."""
 
     reservations: dict[str, Reservation] = field(default_factory=dict)
@@ -80,14 +80,14 @@ class Observation:
         for informer in self._informers:
             informer.join()
 
-    def look(self) -> Observed:
+    def look(self) -> ObservedPlan:
         """Return what is seen now; raises the error that ended a watch."""
         self._raise_failure()
         pods = {pod.metadata.uid: pod for seen in self._pods for pod in seen.objects()}
         reservations = {one.key: one for one in self._reservations.objects()}
         plans = self._plans.objects()
         aborted = any(plan.spec.aborted for plan in plans)
-        return Observed(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
+        return ObservedPlan(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
 
     def _namespaces(self) -> list[str | None]:
         """Return what to watch pods in; [None] is all namespaces at once, where one by one would be too many.

@@ -35,7 +35,7 @@ _LOOK_SECONDS: Final = 0.2
 """Evictions closer together than this are decided on one look."""
 
 
-class OperatorPulse:
+class OperatorLiveness:
     """Reads the operator's Lease when asked; thread-safe.
 
     A Lease that is seen to change was renewed after the last look, by our own clock. How long after, only the times in
@@ -53,7 +53,7 @@ class OperatorPulse:
         self._renewed_at: float | None = None
         self._failure = ""
 
-    def why_silent(self) -> str:
+    def problem(self) -> str:
         """Return why no pod may be evicted now, "" if the operator is alive."""
         with self._lock:
             now = self._clock.monotonic()
@@ -182,7 +182,7 @@ def _full_time_seconds(*, is_tried: bool) -> float:
     return HANDOVER_SECONDS if is_tried else UNTRIED_SECONDS
 
 
-class OperatorWatch:
+class StaleOperatorCleanup:
     """Looks after a silent operator from time to time, in a thread; use as a context manager."""
 
     def __init__(self, client: KubeClient, clock: Clock, namespace: str, *, every: float, stale: float) -> None:
@@ -257,10 +257,10 @@ class OperatorWatch:
         return count
 
 
-def watch_operator(client: KubeClient, clock: Clock, settings: CycleSettings) -> OperatorWatch:
+def clean_up_after_operator(client: KubeClient, clock: Clock, settings: CycleSettings) -> StaleOperatorCleanup:
     """Return what looks after the operator of Berth's own namespace, as often as the settings say."""
     execution = settings.execution
-    return OperatorWatch(
+    return StaleOperatorCleanup(
         client,
         clock,
         settings.namespace,

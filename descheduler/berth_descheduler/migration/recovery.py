@@ -36,7 +36,7 @@ from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS
 _LOG = structlog.get_logger(__name__)
 
 
-class Fate(Enum):
+class RecoveryAction(Enum):
     """What becomes of a plan that a new run finds."""
 
     CONTINUE = auto()
@@ -48,17 +48,17 @@ class Fate(Enum):
 
 
 _ABORT_MESSAGES = {
-    Fate.ABORT_AS_OLD: "aborted: the run was interrupted too long ago to be continued",
-    Fate.ABORT_AS_SUPERSEDED: "aborted: it was never approved, and a new run makes a new plan",
-    Fate.ABORT_AS_NOT_BEGUN: (
+    RecoveryAction.ABORT_AS_OLD: "aborted: the run was interrupted too long ago to be continued",
+    RecoveryAction.ABORT_AS_SUPERSEDED: "aborted: it was never approved, and a new run makes a new plan",
+    RecoveryAction.ABORT_AS_NOT_BEGUN: (
         "aborted: only the berth run that makes a plan without spec.mode begins it; "
         "a plan for the service names its policy and says mode: Approve"
     ),
-    Fate.ABORT_AS_ASKED: "aborted: somebody asked for it before it began",
+    RecoveryAction.ABORT_AS_ASKED: "aborted: somebody asked for it before it began",
 }
 
 
-def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> Fate:
+def choose_recovery(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> RecoveryAction:
     """Decide what becomes of a plan; one that began is continued while it is young.
 
     One that is aborted in its middle is continued, too: its end is to bring home the pods that it has evicted.
@@ -67,38 +67,38 @@ def judge_plan(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> F
     begun by the run that made it, which waits for its approval itself: any user could have written it.
     """
     if plan.phase.terminal:
-        return Fate.LEAVE
+        return RecoveryAction.LEAVE
     return _judge_begun(plan, now, adoption_seconds) if plan.phase is PlanPhase.RUNNING else _judge_unbegun(plan)
 
 
-def _judge_unbegun(plan: MigrationPlan) -> Fate:
+def _judge_unbegun(plan: MigrationPlan) -> RecoveryAction:
     if plan.spec.mode is not None:
-        return Fate.LEAVE
+        return RecoveryAction.LEAVE
     if plan.spec.aborted:
-        return Fate.ABORT_AS_ASKED
-    return Fate.ABORT_AS_NOT_BEGUN if plan.spec.approved else Fate.ABORT_AS_SUPERSEDED
+        return RecoveryAction.ABORT_AS_ASKED
+    return RecoveryAction.ABORT_AS_NOT_BEGUN if plan.spec.approved else RecoveryAction.ABORT_AS_SUPERSEDED
 
 
-def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> Fate:
+def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> RecoveryAction:
     try:
         begun = plan.status.start_time or plan.metadata.creation_timestamp
         age_seconds = (now - parse_timestamp(begun)).total_seconds() if begun else 0.0
     except InputError:
-        return Fate.ABORT_AS_OLD
-    return Fate.CONTINUE if age_seconds <= adoption_seconds else Fate.ABORT_AS_OLD
+        return RecoveryAction.ABORT_AS_OLD
+    return RecoveryAction.CONTINUE if age_seconds <= adoption_seconds else RecoveryAction.ABORT_AS_OLD
 
 
-def clear_leftovers(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
+def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
     """Abort and untaint what is left of runs that are over; return the plans to be continued, oldest first.
 
     A plan that cannot be aborted is left to the next look: it stands in the way of no other.
     """
     continued = []
     for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
-        match judge_plan(plan, clock.now(), adoption_seconds):
-            case Fate.LEAVE:
+        match choose_recovery(plan, clock.now(), adoption_seconds):
+            case RecoveryAction.LEAVE:
                 continue
-            case Fate.CONTINUE:
+            case RecoveryAction.CONTINUE:
                 continued.append(plan)
             case fate:
                 try:

@@ -14,24 +14,25 @@ from typing import Any, Final, assert_never
 import msgspec
 import structlog
 
-from berth_core.clock import Clock, parse_timestamp
+from berth_core.clock import parse_timestamp
 from berth_core.errors import BerthError, PermanentError, RetryableError
 from berth_core.labels import ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveReason, Room, RoomReason, RoomSlot, RoomState, RoomStatus
 from berth_core.reservations import Reservation, expires_at
 from berth_descheduler import telemetry
+from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests import PlanIdentity, build_room_reservation, ttl_from
 from berth_descheduler.migration.move_controller import backoff_seconds
 from berth_descheduler.migration.move_facts import MoveProgress
 from berth_descheduler.migration.nodes import untaint_nodes
-from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.migration.rooms import (
     AskForRoom,
     EndRoom,
-    Hold,
     KeepRoom,
     RoomFacts,
     RoomProgress,
+    RoomReservationProgress,
     RoomStep,
     next_room_step,
     see_room,
@@ -39,7 +40,6 @@ from berth_descheduler.migration.rooms import (
     takers,
 )
 from berth_descheduler.migration.worker_pool import BackgroundCalls
-from berth_descheduler.settings import ExecutionSettings
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, NotFoundError
 from berth_kube.resources import PODS, RESERVATIONS
@@ -123,17 +123,9 @@ def open_nodes(client: KubeClient, nodes: Iterable[str]) -> None:
     untaint_nodes(client, nodes, ROOM_TAINT)
 
 
-_READY: Final = frozenset({Hold.WAITING, Hold.HELD, Hold.TAKEN})
-
-
-@dataclass(frozen=True, slots=True)
-class RoomTools:
-    """What the keeper works with."""
-
-    client: KubeClient
-    clock: Clock
-    settings: ExecutionSettings
-    calls: BackgroundCalls
+_READY: Final = frozenset(
+    {RoomReservationProgress.WAITING, RoomReservationProgress.READY, RoomReservationProgress.BOUND}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +140,13 @@ class PlanProgress:
     stopping_since: float | None = None
 
 
-class RoomKeeper:
+class RoomController:
     """Keeps the rooms of one plan; without rooms it does nothing."""
 
-    def __init__(self, tools: RoomTools, plan: MigrationPlan) -> None:
-        self._tools = tools
+    def __init__(self, context: PlanContext, calls: BackgroundCalls, plan: MigrationPlan) -> None:
+        self._context = context
+        self._settings = context.execution
+        self._calls = calls
         self._plan = PlanIdentity.of(plan)
         self._rooms = start_rooms(plan)
 
@@ -179,9 +173,9 @@ class RoomKeeper:
         progress.refusal = MoveReason.ROOM_NOT_NEEDED
         progress.refusal_detail = f"it serves no room any more: {_describe(served[0])}"
 
-    def tend(self, observed: Observed, plan: PlanProgress) -> None:
+    def tend(self, observed: ObservedPlan, plan: PlanProgress) -> None:
         """Look at every room once, decide and act."""
-        now, timeouts = self._tools.clock.monotonic(), self._tools.settings.timeouts
+        now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         for one in self._rooms:
             if one.ended or one.in_flight:
                 continue
@@ -203,10 +197,10 @@ class RoomKeeper:
                 assert_never(step)
 
     def _ask(self, one: RoomProgress) -> None:
-        if one.retry_at is not None and self._tools.clock.monotonic() < one.retry_at:
+        if one.retry_at is not None and self._context.clock.monotonic() < one.retry_at:
             return
-        client, ttl = self._tools.client, self._tools.settings.ttl
-        self._tools.calls.make_for(
+        client, ttl = self._context.client, self._settings.ttl
+        self._calls.make_for(
             one,
             lambda: ask_for_room(client, self._plan, one.index, one.room, ttl),
             lambda answer: self._asked(one, answer),
@@ -214,20 +208,20 @@ class RoomKeeper:
 
     def _asked(self, one: RoomProgress, answer: RoomAnswer) -> None:
         if answer.created:
-            one.asked_at = self._tools.clock.monotonic()
+            one.asked_at = self._context.clock.monotonic()
             _LOG.info(telemetry.RESERVED, **self._keys(one))
             return
         one.refusal, one.refusal_detail = answer.refusal, answer.detail
         if not answer.refusal:
-            one.retry_at = self._tools.clock.monotonic() + backoff_seconds(one.attempts)
+            one.retry_at = self._context.clock.monotonic() + backoff_seconds(one.attempts)
             one.attempts += 1
             _LOG.info(telemetry.CALL_FAILED, **self._keys(one), **{telemetry.KEY_MESSAGE: answer.detail})
 
     def _renew(self, one: RoomProgress, seen: Reservation | None) -> None:
         """Let a Reservation live on while its room is waited for; if this run dies, it ends in time."""
-        client, ttl, now = self._tools.client, self._tools.settings.ttl, self._tools.clock.now()
+        client, ttl, now = self._context.client, self._settings.ttl, self._context.clock.now()
         if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
-            self._tools.calls.make_for(one, lambda: keep_for_longer(client, seen, now, ttl))
+            self._calls.make_for(one, lambda: keep_for_longer(client, seen, now, ttl))
 
     def _end(self, one: RoomProgress, step: EndRoom, seen: Reservation | None) -> None:
         """End a room; its nodes are open to everybody again, as far as no other room needs them."""
@@ -235,7 +229,7 @@ class RoomKeeper:
         self._set_status(one, step.state, step.reason, step.message, seen=seen)
         needed = {node for other in self._rooms if not other.ended for node in other.room.nodes}
         nodes = [node for node in one.room.nodes if node not in needed]
-        client, now, ttl = self._tools.client, self._tools.clock.now(), self._tools.settings.reservation_ttl
+        client, now, ttl = self._context.client, self._context.clock.now(), self._settings.reservation_ttl
 
         def wind_up() -> None:
             if step.release and (one.asked_at is not None or seen is not None):
@@ -244,7 +238,7 @@ class RoomKeeper:
                 keep_for_longer(client, seen, now, ttl)
             open_nodes(client, nodes)
 
-        self._tools.calls.make_for(one, wind_up)
+        self._calls.make_for(one, wind_up)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 

@@ -16,23 +16,23 @@ from berth_core.migration_plans import MigrationPlan, PlannedMove, Room, RoomRea
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_descheduler.migration.manifests import room_reservation_name
-from berth_descheduler.migration.observation import Observed
+from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.settings import MoveTimeouts
 from berth_descheduler.text import first_few
 
 
-class Hold(Enum):
-    """How far the holding of a room is, read off its Reservation."""
+class RoomReservationProgress(Enum):
+    """How far the Reservation of a room has come."""
 
-    UNASKED = auto()
+    NOT_CREATED = auto()
     """There is no Reservation, and this run has made none."""
-    ASKED = auto()
-    """The operator or the scheduler has not looked at it yet, or the watch has not shown it."""
+    PENDING = auto()
+    """The operator or the scheduler has not seen it yet, or the watch has not shown it."""
     WAITING = auto()
     """It waits on the chosen nodes."""
-    HELD = auto()
+    READY = auto()
     """All of its slots are held or further."""
-    TAKEN = auto()
+    BOUND = auto()
     LOST = auto()
     """The Reservation failed or was deleted."""
 
@@ -53,7 +53,7 @@ class Waiters(Enum):
 class RoomFacts:
     """All that is known of one room at one instant; times in monotonic seconds, None: not begun."""
 
-    hold: Hold = Hold.UNASKED
+    hold: RoomReservationProgress = RoomReservationProgress.NOT_CREATED
     hold_detail: str = ""
     waiters: Waiters = Waiters.WAITING
     waiters_detail: str = ""
@@ -112,7 +112,7 @@ class EndRoom:
     release: bool = False
 
 
-_NOTHING: Final = frozenset({Hold.UNASKED, Hold.LOST})
+_NOTHING: Final = frozenset({RoomReservationProgress.NOT_CREATED, RoomReservationProgress.LOST})
 
 RoomStep: TypeAlias = AskForRoom | KeepRoom | EndRoom
 
@@ -124,7 +124,7 @@ def next_room_step(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> Room
 
 def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
     """Return how a room ends that is taken, lost or not needed any more; a slot that changes hands is let do so."""
-    if facts.hold is Hold.TAKEN:
+    if facts.hold is RoomReservationProgress.BOUND:
         return EndRoom(RoomState.TAKEN)
     if facts.changes_hands:
         return None
@@ -144,22 +144,24 @@ def _stopped(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep |
     """Return how a room ends whose plan is stopped; one that is held already is still handed over."""
     if not facts.stop:
         return None
-    if facts.hold is Hold.HELD and not _elapsed(facts.stopping_since, timeouts.shutdown_seconds, now):
+    if facts.hold is RoomReservationProgress.READY and not _elapsed(
+        facts.stopping_since, timeouts.shutdown_seconds, now
+    ):
         return None
     return EndRoom(RoomState.RELEASED, facts.stop, "the plan was stopped before the room was taken", release=True)
 
 
 def _go_on(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
     match facts.hold:
-        case Hold.UNASKED:
+        case RoomReservationProgress.NOT_CREATED:
             return _begin(facts)
-        case Hold.LOST:
+        case RoomReservationProgress.LOST:
             return EndRoom(RoomState.FAILED, RoomReason.RESERVATION_FAILED, facts.hold_detail, release=True)
-        case Hold.ASKED | Hold.WAITING:
+        case RoomReservationProgress.PENDING | RoomReservationProgress.WAITING:
             return _await_room(facts, timeouts, now)
-        case Hold.HELD:
+        case RoomReservationProgress.READY:
             return _await_taking(facts, timeouts, now)
-        case Hold.TAKEN:
+        case RoomReservationProgress.BOUND:
             return EndRoom(RoomState.TAKEN)
         case _:
             assert_never(facts.hold)
@@ -177,7 +179,11 @@ def _begin(facts: RoomFacts) -> RoomStep:
 def _await_room(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
     if facts.spoilt and not facts.is_moving:
         return EndRoom(RoomState.FAILED, RoomReason.ROOM_NOT_MADE, facts.spoilt, release=True)
-    if facts.hold is Hold.ASKED and _elapsed(facts.asked_since, timeouts.reserve_seconds, now) and facts.is_moving:
+    if (
+        facts.hold is RoomReservationProgress.PENDING
+        and _elapsed(facts.asked_since, timeouts.reserve_seconds, now)
+        and facts.is_moving
+    ):
         message = _joined(f"its Reservation did not wait within {timeouts.reserve_seconds:g} s", facts.hold_detail)
         return EndRoom(RoomState.FAILED, RoomReason.RESERVATION_TIMEOUT, message, release=True)
     if not facts.is_moving and _elapsed(facts.still_since, timeouts.reserve_seconds, now):
@@ -259,7 +265,7 @@ class RoomProgress:
     in_flight: bool = False
     """A call is under way; nothing is decided until it is answered."""
 
-    hold: Hold = Hold.UNASKED
+    hold: RoomReservationProgress = RoomReservationProgress.NOT_CREATED
     spoilt: str = ""
     """Why it cannot be made any more."""
 
@@ -282,7 +288,11 @@ class RoomProgress:
     @property
     def is_wanted(self) -> bool:
         """Tell whether moves may still have to make it."""
-        return not self.ended and not self.spoilt and self.hold not in {Hold.HELD, Hold.TAKEN}
+        return (
+            not self.ended
+            and not self.spoilt
+            and self.hold not in {RoomReservationProgress.READY, RoomReservationProgress.BOUND}
+        )
 
 
 def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
@@ -295,14 +305,18 @@ def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
     return tuple(rooms)
 
 
-def see_room(progress: RoomProgress, observed: Observed, now: float, gap_seconds: float) -> RoomFacts:
+def see_room(progress: RoomProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> RoomFacts:
     """Return what is seen of a room; brings the times in its progress up to date."""
     reservation = observed.reservations.get(progress.key)
     progress.hold, detail = _hold(progress, reservation, now, gap_seconds)
     waiters, who = _waiters(progress.room, reservation, observed)
-    settled = progress.hold in {Hold.WAITING, Hold.HELD, Hold.TAKEN}
+    settled = progress.hold in {
+        RoomReservationProgress.WAITING,
+        RoomReservationProgress.READY,
+        RoomReservationProgress.BOUND,
+    }
     progress.unsettled_since = None if settled else _since(progress.unsettled_since, now)
-    progress.held_since = _since(progress.held_since, now) if progress.hold is Hold.HELD else None
+    progress.held_since = _since(progress.held_since, now) if progress.hold is RoomReservationProgress.READY else None
     progress.placed_since = _since(progress.placed_since, now) if waiters is Waiters.PLACED else None
     slots = reservation.status.slots if reservation is not None else ()
     return RoomFacts(
@@ -336,37 +350,42 @@ def _since(known: float | None, now: float) -> float:
     return now if known is None else known
 
 
-def _hold(progress: RoomProgress, reservation: Reservation | None, now: float, gap_seconds: float) -> tuple[Hold, str]:
+def _hold(
+    progress: RoomProgress, reservation: Reservation | None, now: float, gap_seconds: float
+) -> tuple[RoomReservationProgress, str]:
     """Return how far the holding is; a Reservation that was seen, or is long due, and is not there was deleted."""
     if reservation is not None:
         progress.seen = True
         return _read_hold(reservation)
     if progress.asked_at is None and not progress.seen:
-        return Hold.UNASKED, ""
+        return RoomReservationProgress.NOT_CREATED, ""
     if not progress.seen and progress.asked_at is not None and now - progress.asked_at < gap_seconds:
-        return Hold.ASKED, "not seen yet"
-    return Hold.LOST, "the Reservation was deleted"
+        return RoomReservationProgress.PENDING, "not seen yet"
+    return RoomReservationProgress.LOST, "the Reservation was deleted"
 
 
-def _read_hold(reservation: Reservation) -> tuple[Hold, str]:
+def _read_hold(reservation: Reservation) -> tuple[RoomReservationProgress, str]:
     """Return how far the holding is by its Reservation, with reason and message."""
     state = reservation.status.state
     detail = ": ".join(part for part in (state.reason, state.message) if part) if state else ""
     if reservation.phase is ReservationPhase.SUCCEEDED:
-        return Hold.TAKEN, detail
+        return RoomReservationProgress.BOUND, detail
     if reservation.phase is ReservationPhase.FAILED:
-        return Hold.LOST, detail
+        return RoomReservationProgress.LOST, detail
     if reservation.metadata.deletion_timestamp:
-        return Hold.LOST, "the Reservation is being deleted"
+        return RoomReservationProgress.LOST, "the Reservation is being deleted"
     slots = reservation.status.slots
     if slots and all(slot.state in _FILLED for slot in slots):
-        return Hold.HELD, detail
+        return RoomReservationProgress.READY, detail
     if reservation.phase is ReservationPhase.WAITING:
-        return Hold.WAITING, detail
-    return Hold.ASKED, detail if state else "no operator has looked at it; is berth-operator running?"
+        return RoomReservationProgress.WAITING, detail
+    return (
+        RoomReservationProgress.PENDING,
+        detail if state else "no operator has looked at it; is berth-operator running?",
+    )
 
 
-def _waiters(room: Room, reservation: Reservation | None, observed: Observed) -> tuple[Waiters, str]:
+def _waiters(room: Room, reservation: Reservation | None, observed: ObservedPlan) -> tuple[Waiters, str]:
     """Return what has become of the pods that have not taken their slots, and of which ones it is said."""
     if room.is_shape:
         return Waiters.NONE, ""

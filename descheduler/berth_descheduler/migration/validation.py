@@ -68,7 +68,7 @@ class Reviewer(Protocol):
         ...
 
 
-class PlanReview:
+class PlanValidator:
     """Looks at the cluster for one plan."""
 
     def __init__(
@@ -198,7 +198,7 @@ class NotBegun:
     sentence: str
 
 
-def why_not_worth_it(
+def too_little_gain_reason(
     found: Plan, history: Iterable[MigrationPlan], settings: CycleSettings, now: datetime
 ) -> NotBegun | None:
     """Return why a plan that is to free nodes does not bring enough to begin it, None if it does.
@@ -246,7 +246,7 @@ def why_others_come_first(found: Plan, snapshot: Snapshot, waited_seconds: float
 _OLDEST_VIEW_SECONDS: Final = 30.0
 
 
-class LastWord:
+class PreEvictionCheck:
     """Asks the rules that may change at any time, and the pre-eviction filters of one plan.
 
     `read_gangs` returns the pods of a namespace with their groups, `read_snapshot` the whole cluster.
@@ -306,7 +306,7 @@ class LastWord:
 _READ_SECONDS: Final = 5.0
 
 
-def who_lacks_room(client: KubeClient, moves: Mapping[int, PlannedMove]) -> dict[int, tuple[str, ...]]:
+def insufficient_targets(client: KubeClient, moves: Mapping[int, PlannedMove]) -> dict[int, tuple[str, ...]]:
     """Return what resources the target of each move lacks now, of those that lack any.
 
     Moves to the same target are looked at in their order, each with those before it in place. A node that cannot be
@@ -364,7 +364,7 @@ _LONGEST_BLIND_SECONDS: Final = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class ValidationResult:
     """How a gate was passed: what is to be skipped, or why nothing more may begin."""
 
     invalid: Mapping[int, Invalid] = field(default_factory=dict)
@@ -373,7 +373,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class WaveGate:
+class WaveValidator:
     """Where a plan waits before it begins, and before each of its waves."""
 
     reviewer: Reviewer
@@ -387,7 +387,7 @@ class WaveGate:
     stopped: Callable[[], bool]
     """Tells whether there is no point in waiting any more."""
 
-    def pass_through(self, ahead: Callable[[], Mapping[int, PlannedMove]], next_moves: Collection[int]) -> Passage:
+    def validate(self, ahead: Callable[[], Mapping[int, PlannedMove]], next_moves: Collection[int]) -> ValidationResult:
         """Wait until the next moves may begin, or may not; `ahead` gives the moves that are still to be made."""
         begun_at = self.clock.monotonic()
         doubted: Mapping[int, Invalid] | None = None
@@ -396,18 +396,22 @@ class WaveGate:
             review = self._look(ahead(), next_moves)
             if isinstance(review, RetryableError):
                 if waited >= _LONGEST_BLIND_SECONDS:
-                    return Passage(stop=MoveReason.PLAN_STOPPED, message=f"the cluster could not be read: {review}")
+                    return ValidationResult(
+                        stop=MoveReason.PLAN_STOPPED, message=f"the cluster could not be read: {review}"
+                    )
             elif review.waiting:
                 if waited >= self.pending_wait_seconds:
-                    return Passage(stop=MoveReason.PODS_WAITING, message=_why_they_come_first(review, waited))
+                    return ValidationResult(stop=MoveReason.PODS_WAITING, message=_why_they_come_first(review, waited))
             elif doubted is not None or not review.invalid:
-                return Passage({index: why for index, why in review.invalid.items() if index in (doubted or ())})
+                return ValidationResult(
+                    {index: why for index, why in review.invalid.items() if index in (doubted or ())}
+                )
             else:
                 doubted = review.invalid
                 self.clock.sleep(_CONFIRM_SECONDS)
                 continue
             self.clock.sleep(_PAUSE_SECONDS)
-        return Passage()
+        return ValidationResult()
 
     def _look(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int]) -> Review | RetryableError:
         try:

@@ -27,7 +27,7 @@ from berth_descheduler.report.documents import (
     summarise_plan,
 )
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
-from berth_descheduler.report.summary import cost_in_words, counted_by, judge_plan, missing_in_words
+from berth_descheduler.report.summary import choose_recovery, cost_in_words, counted_by, missing_in_words
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.text import count
 
@@ -239,7 +239,7 @@ def _tone(outcome: Outcome) -> Tone:
 
 
 def _judgement(plan: Plan) -> tuple[str, ...]:
-    judged = (one,) if (one := judge_plan(plan)) else ()
+    judged = (one,) if (one := choose_recovery(plan)) else ()
     said = (*missing_in_words(plan), *judged)
     return (*said, cost_in_words(plan)) if plan.moves else said
 
@@ -269,7 +269,7 @@ def _wanted(room: Sequence[RoomMade]) -> str:
 
 def _quality_figures(plan: Plan) -> Iterator[Figure]:
     quality = plan.quality
-    if quality is None or quality.is_snapshot_incomplete or not judge_plan(plan):
+    if quality is None or quality.is_snapshot_incomplete or not choose_recovery(plan):
         return
     yield Figure("upper bound", str(quality.upper_bound), f"{counted_by(plan)}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"

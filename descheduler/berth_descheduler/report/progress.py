@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from berth_core.migration_plans import MoveState, MoveStatus
-from berth_descheduler.outcome import Phase, Unobserved
+from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.documents import summarise_plan
-from berth_descheduler.report.summary import judge_plan
+from berth_descheduler.report.summary import choose_recovery
 from berth_descheduler.text import count
 
 _STEPS: Final[Mapping[Phase, str]] = {
@@ -35,7 +35,7 @@ _SHOWN: Final = (
 )
 
 
-class RunProgress(Unobserved):
+class RunProgress(SilentObserver):
     """Shows a run on a console; where that is no terminal, only what changed a move's end is printed."""
 
     def __init__(self, console: Console, *, asks_for_approval: bool) -> None:
@@ -71,7 +71,7 @@ class RunProgress(Unobserved):
         self.found = plan
         self._waves = plan.waves
         self._console.print(f"planned: {summarise_plan(plan)}", highlight=False, markup=False)
-        if judged := judge_plan(plan):
+        if judged := choose_recovery(plan):
             self._console.print(judged, highlight=False, markup=False)
 
     def plan_published(self, name: str, *, approved: bool) -> None:

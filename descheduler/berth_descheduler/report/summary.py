@@ -89,7 +89,7 @@ def counted_by(plan: Plan) -> str:
     return "pods" if goal_of(plan.objective) is Goal.MAKE_ROOM else "freed nodes"
 
 
-def judge_plan(plan: Plan) -> str:
+def choose_recovery(plan: Plan) -> str:
     """Return in a sentence how good a plan is; "" where the strategy does not say, or nothing waits for room."""
     asks_for_nothing = goal_of(plan.objective) is Goal.MAKE_ROOM and not plan.room
     return "" if plan.quality is None or asks_for_nothing else judge(plan.quality, what=counted_by(plan))

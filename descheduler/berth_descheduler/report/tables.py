@@ -28,9 +28,9 @@ from berth_descheduler.report.documents import (
 )
 from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.report.summary import (
+    choose_recovery,
     competing_pods_in_words,
     cost_in_words,
-    judge_plan,
     missing_in_words,
     room_table,
 )
@@ -103,7 +103,7 @@ def render_plan(plan: Plan) -> RenderableType:
 
 def _judgement(plan: Plan) -> list[Text]:
     """Return how good a plan is, if the strategy says so, what it costs, and which nodes it frees."""
-    said = [judged] if (judged := judge_plan(plan)) else []
+    said = [judged] if (judged := choose_recovery(plan)) else []
     if plan.moves:
         said.append(cost_in_words(plan))
     if plan.freed_nodes:

@@ -27,7 +27,7 @@ class Transition:
     arrivals: Ints  # (entries, 3): kind, node, count
 
 
-def carry_out(columns: Columns, state: State, transition: Transition, *, detours: int, open_nodes: Mask) -> bool:
+def execute_plan(columns: Columns, state: State, transition: Transition, *, detours: int, open_nodes: Mask) -> bool:
     """Make the moves of a transition in a state; tell whether all could be made, with so many detours at most.
 
     The state is given back as it was where not.

@@ -30,7 +30,7 @@ from berth_descheduler.planner.solver.draining import (
 from berth_descheduler.planner.solver.exact import Exact, solve_draining
 from berth_descheduler.planner.solver.filling import Limits
 from berth_descheduler.planner.solver.model import Ints, read_columns
-from berth_descheduler.planner.solver.sequencing import Transition, carry_out
+from berth_descheduler.planner.solver.sequencing import Transition, execute_plan
 
 _DETOURS: Final = 20
 _SIZE_BITS: Final = 24
@@ -137,7 +137,7 @@ class _Run:
             self._state.move(placed.pod, placed.target)
         spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - draining.moves)
         transition = Transition(self._leaving(draining), frozenset(draining.nodes), draining.filled.arrivals)
-        if carry_out(self._columns, self._state, transition, detours=max(0, spare), open_nodes=self._open):
+        if execute_plan(self._columns, self._state, transition, detours=max(0, spare), open_nodes=self._open):
             return True
         self._state.undo_to(0)
         return False

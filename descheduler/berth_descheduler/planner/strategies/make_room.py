@@ -27,7 +27,7 @@ from berth_descheduler.planner.solver.bounds import most_that_fit
 from berth_descheduler.planner.solver.exact import ExactRoom, Reached, RoomQuestion, solve_room
 from berth_descheduler.planner.solver.model import Ints, read_columns
 from berth_descheduler.planner.solver.room_search import RoomSearch, Want
-from berth_descheduler.planner.solver.sequencing import Transition, carry_out
+from berth_descheduler.planner.solver.sequencing import Transition, execute_plan
 from berth_descheduler.planner.strategies.room_report import RoomReports
 
 _DETOURS: Final = 20
@@ -258,7 +258,9 @@ class _Run:
             leaving[NodeIndex(node)] += self._disruption.cheapest_first(there)[:count]
         transition = Transition({node: tuple(pods) for node, pods in leaving.items()}, frozenset(), found.arrivals)
         spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - found.moves)
-        return carry_out(self._columns, self._state, transition, detours=max(0, spare), open_nodes=self._columns.takes)
+        return execute_plan(
+            self._columns, self._state, transition, detours=max(0, spare), open_nodes=self._columns.takes
+        )
 
     # --- what is known ----------------------------------------------------------------------------------------------
 

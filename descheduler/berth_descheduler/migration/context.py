@@ -1,0 +1,43 @@
+"""What the execution of one plan works with."""
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from berth_core.clock import Clock
+from berth_descheduler.migration.operator_liveness import OperatorLiveness
+from berth_descheduler.migration.validation import PreEvictionCheck, Reviewer
+from berth_descheduler.outcome import CycleObserver, Phase
+from berth_descheduler.settings import CycleSettings, ExecutionSettings
+from berth_kube.client import KubeClient
+from berth_kube.leases import LeaseHolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanContext:
+    """What every part of a plan's execution shares."""
+
+    client: KubeClient
+    clock: Clock
+    settings: CycleSettings
+    observer: CycleObserver
+    timed: Callable[[Phase], AbstractContextManager[None]]
+    """Measures a phase of the cycle."""
+
+    stop: threading.Event
+    """Set by a signal: begin nothing new, bring to a safe end what is under way."""
+
+    lease: LeaseHolder
+    """When it is lost, another process may continue the plan: do nothing more."""
+
+    operator: OperatorLiveness
+    reviewer: Reviewer
+    """Validates the plan on the cluster as it is, before each wave."""
+
+    pre_eviction_check: PreEvictionCheck
+    """Asked before each eviction."""
+
+    @property
+    def execution(self) -> ExecutionSettings:
+        return self.settings.execution
