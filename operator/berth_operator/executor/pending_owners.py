@@ -17,7 +17,7 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import OwnerIndex, age_order
-from berth_operator.reconcile.observation import choose_task
+from berth_operator.reconcile.observation import choose_task, is_unschedulable
 from berth_operator.workqueue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0
@@ -119,10 +119,3 @@ def share_out(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[d
             found.setdefault(uid, []).append(pod)
             break
     return found, unjudged
-
-
-def is_unschedulable(pod: Pod) -> bool:
-    """Tell whether the scheduler has looked at a pod and found no place."""
-    return any(
-        c.type == "PodScheduled" and c.status == "False" and c.reason == "Unschedulable" for c in pod.status.conditions
-    )

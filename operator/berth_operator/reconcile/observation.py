@@ -259,10 +259,6 @@ def _requests(spec: PodSpec) -> ResourceAmounts:
     return effective_requests(spec).plus(ResourceAmounts({"pods": 1}))
 
 
-_GATED_REASON: Final = "SchedulingGated"
-"""What the condition PodScheduled says of a pod that was created with a gate, until a scheduler has tried it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Why a Reservation cannot be carried out, in the API server's words."""
@@ -377,12 +373,6 @@ def holds_our_gate(pod: Pod) -> bool:
     return any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates)
 
 
-def is_untried(pod: Pod) -> bool:
-    """Tell whether a scheduler may bind the pod and has not said anything of it since it was gated."""
-    said = next((one.reason for one in pod.status.conditions if one.type == "PodScheduled"), "")
-    return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
-
-
 def has_started(pod: Pod) -> bool:
     """Tell whether the pod's containers run or have run on a node; one that the kubelet turned away has not."""
     if not pod.spec.node_name:
@@ -422,3 +412,40 @@ def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assig
         if given is not None:
             found.setdefault((given.task, given.index), (pod, given))
     return found
+
+
+# --- what a scheduler says of a pod ----------------------------------------------------------------------------------
+# In kube-scheduler's words. A scheduler with words of its own is added here, and in `handover` where a pod is led to
+# its node by a nomination.
+
+_GATED_REASON: Final = "SchedulingGated"
+"""What the condition PodScheduled says of a pod that was created with a gate, until a scheduler has tried it."""
+_UNSCHEDULABLE_REASON: Final = "Unschedulable"
+_PREEMPTED_REASON: Final = "PreemptionByScheduler"
+
+
+def is_untried(pod: Pod) -> bool:
+    """Return whether a scheduler may bind the pod and has not reported on it since it was gated."""
+    said = next((one.reason for one in pod.status.conditions if one.type == "PodScheduled"), "")
+    return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """Return whether the scheduler has tried a pod and found no place."""
+    return any(
+        c.type == "PodScheduled" and c.status == "False" and c.reason == _UNSCHEDULABLE_REASON
+        for c in pod.status.conditions
+    )
+
+
+def why_unscheduled(pod: Pod) -> str:
+    """Return the scheduler's message on a pod, "" where there is none."""
+    return next((c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.message), "")
+
+
+def was_preempted(pod: Pod) -> bool:
+    """Return whether the scheduler evicts a pod for one of higher priority."""
+    return any(
+        c.type == "DisruptionTarget" and c.status == "True" and c.reason == _PREEMPTED_REASON
+        for c in pod.status.conditions
+    )

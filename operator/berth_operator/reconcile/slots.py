@@ -20,10 +20,10 @@ from berth_operator.reconcile.observation import (
     has_started,
     is_on_its_way,
     slots_by_key,
+    was_preempted,
+    why_unscheduled,
 )
 from berth_operator.settings import HandoverSettings
-
-_PREEMPTED_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None)
             return _lost(slot, task, None, ReservationReason.NODE_LOST, f"node {prior.node} is gone", prior.node)
         return SlotView(slot, task)
     node = placeholder.spec.node_name
-    if _was_preempted(placeholder):
+    if was_preempted(placeholder):
         text = f"a pod of higher priority took the place on node {node}"
         return _lost(slot, task, placeholder, ReservationReason.PREEMPTED, text, node)
     if node in seen.missing_nodes:
@@ -139,13 +139,6 @@ def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None)
     return SlotView(described, task, placeholder)
 
 
-def _was_preempted(placeholder: Pod) -> bool:
-    return any(
-        c.type == "DisruptionTarget" and c.status == "True" and c.reason == _PREEMPTED_BY_SCHEDULER
-        for c in placeholder.status.conditions
-    )
-
-
 def _lost(
     slot: Slot, task: ReservationTask, placeholder: Pod | None, reason: ReservationReason, message: str, node: str
 ) -> SlotView:
@@ -157,7 +150,7 @@ def _why_pending(placeholder: Pod) -> str:
     """Return the scheduler's message on a pending placeholder, "" where there is none."""
     if placeholder.is_terminating:
         return "the placeholder is terminating"
-    return next((c.message for c in placeholder.status.conditions if c.type == "PodScheduled" and c.message), "")
+    return why_unscheduled(placeholder)
 
 
 def is_refused(view: SlotView) -> bool:
