@@ -38,7 +38,7 @@ from berth_descheduler.migration.validation import (
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.policy.terms import Terms, TermsOf, judged_by_itself
-from berth_descheduler.report.documents import summarise_plan
+from berth_descheduler.report.summary import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
 from berth_kube.client import KubeClient

@@ -5,9 +5,9 @@ It does not own how that is found out: `landing` and `cycle` do.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from berth_core.migration_plans import Achieved, MoveState, MoveStatus, PlanPhase, RoomReason, RoomState, RoomStatus
 from berth_descheduler.planner import Plan
@@ -320,40 +320,6 @@ class Outcome:
             return f" Now there is room for {rooms}."
         return f" Not every pod landed where it was to, so there may be less room than was planned: {rooms}."
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the outcome in builtins; the names are a promise to those who read the JSON."""
-        achieved = self.plan.achieved if self.plan else Achieved()
-        statuses = self.plan.statuses if self.plan else ()
-        return {
-            "plan": self.plan.plan if self.plan else self.published or None,
-            "phase": self.plan.phase.value if self.plan else None,
-            "verdict": self.verdict.value,
-            "sentence": self.sentence,
-            "moves": achieved.moves,
-            "landed_on_target": achieved.landed_on_target,
-            "elsewhere": achieved.elsewhere,
-            "skipped": achieved.skipped,
-            "failed": achieved.failed,
-            "freed_nodes": list(achieved.freed_nodes),
-            "pending": achieved.pending_pods,
-            "ping_pong": self.plan.ping_pong if self.plan else 0,
-            "seconds": round(self.seconds, 3),
-            "phases": {name: round(seconds, 3) for name, seconds in self.phases.items()},
-            "planned": {
-                "nodes": self.forecast.nodes,
-                "moves": self.forecast.moves,
-                "waves": self.forecast.waves,
-                "freed_nodes": list(self.forecast.freed_nodes),
-                "refused": self.forecast.refused,
-                "upper_bound": self.forecast.upper_bound,
-                "proven_optimal": self.forecast.proven_optimal,
-                "room": [asdict(room) for room in self.forecast.room],
-            },
-            "rooms": [_describe_room(room) for room in self.plan.rooms] if self.plan else [],
-            "not_landed": [_describe(status) for status in statuses if status.state is not MoveState.LANDED],
-            "adopted": [{"plan": one.plan, "phase": one.phase.value, "sentence": one.sentence} for one in self.adopted],
-        }
-
 
 def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *, interrupted: bool) -> PlanPhase:
     """Return the phase in which a plan ends."""
@@ -365,28 +331,6 @@ def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *
     if landed == len(statuses):
         return PlanPhase.SUCCEEDED
     return PlanPhase.PARTIAL if landed else PlanPhase.FAILED
-
-
-def _describe(status: MoveStatus) -> dict[str, str]:
-    return {
-        "namespace": status.namespace,
-        "pod": status.pod,
-        "state": status.state.value,
-        "reason": status.reason,
-        "message": status.message,
-        "node": status.node,
-    }
-
-
-def _describe_room(room: RoomStatus) -> dict[str, Any]:
-    return {
-        "name": room.name,
-        "state": room.state.value,
-        "reason": room.reason,
-        "message": room.message,
-        "reservation": room.reservation,
-        "taken": [{"pod": slot.pod, "node": slot.node} for slot in room.taken],
-    }
 
 
 # --- observers -------------------------------------------------------------------------------------------------------

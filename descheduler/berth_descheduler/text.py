@@ -5,6 +5,7 @@ It does not own the texts.
 
 from collections.abc import Sequence
 from datetime import timedelta
+from fractions import Fraction
 from typing import Final
 
 ALL_IN_JSON: Final = "all of them with --output json"
@@ -43,3 +44,7 @@ def span_in_words(span: timedelta) -> str:
         more = rest // next_size
         return f"{whole}{unit}{more}{next_unit}" if more else f"{whole}{unit}"
     return "0s"
+
+
+def percent(share: Fraction) -> str:
+    return f"{float(100 * share):.1f} %"

@@ -108,8 +108,8 @@ def test_a_cluster_is_looked_at_before_anything_runs(scene: Scene, terminal: Ter
     assert yaml.safe_load(terminal.call("fragmentation", "--output=yaml"))["nodes"] == 4
 
     frame = terminal.read("top")
-    assert {line["node"] for line in frame["node_list"]} == {*scene.high, *scene.low}
-    assert (frame["empty_nodes"], frame["pods"], frame["plan"]) == (0, 6, None)
+    assert {line["name"] for line in frame["nodeList"]} == {*scene.high, *scene.low}
+    assert (frame["emptyNodes"], frame["pods"], frame["plan"]) == (0, 6, None)
     assert "4 nodes, 0 empty; 6 pods, 0 waiting; 0 places held" in terminal.call("top", "--once")
 
     assert "There are no plans" in terminal.call("plans", program=terminal.kubectl_berth)
@@ -125,9 +125,9 @@ def test_people_run_a_policy_look_at_its_plan_approve_it_and_see_what_came_of_it
     with service(scene.sandbox, tmp_path) as address:
         made = terminal.read("policies", "run", POLICY, "--wait")
         name = made["name"]
-        assert (made["phase"], made["mode"], made["moves"]) == ("Proposed", "Approve", 4)
+        assert (made["phase"], made["mode"], made["plannedMoves"]) == ("Proposed", "Approve", 4)
         assert f"berth approve {name}" in terminal.call("show", name)
-        assert terminal.read("plans", "--phase=Proposed")[0]["name"] == name
+        assert terminal.read("plans", "--phase=Proposed")["items"][0]["name"] == name
         offered = [f"plain,{name}"]
         line = f"berth approve {name[:-2]}"
         eventually("the name is completed in time", lambda: completed(terminal, line) == offered, seconds=60)
@@ -135,7 +135,7 @@ def test_people_run_a_policy_look_at_its_plan_approve_it_and_see_what_came_of_it
         done = terminal.read("approve", name, "--wait")
 
         assert (done["phase"], done["achieved"]["landedOnTarget"]) == ("Succeeded", 4)
-        assert {one["state"] for one in done["move_list"]} == {"Landed"}
+        assert {one["state"] for one in done["moves"]} == {"Landed"}
         assert sorted(done["achieved"]["freedNodes"]) == sorted(scene.low)
         assert_the_page_is_whole(terminal, name, tmp_path / "plan.html")
         assert "is over: it is Succeeded" in terminal.call("abort", name, want=1)
@@ -185,7 +185,7 @@ def test_a_live_picture_shows_a_run_on_a_terminal(scene: Scene, terminal: Termin
         os.close(ours)
         assert top.wait(60) == 0
     text = shown.decode(errors="replace")
-    assert run.outcome["landed_on_target"] == 4
+    assert run.outcome["achieved"]["landedOnTarget"] == 4
     assert "draining" in text
     assert "Running" in text
     assert "of 4 over" in text

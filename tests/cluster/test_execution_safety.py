@@ -100,11 +100,11 @@ def test_a_run_leaves_a_pod_that_waits_its_room_and_begins_when_it_has_gone(scen
     outcome = scene.run("--pending-wait=2s")
 
     assert outcome["verdict"] == "PodsWait"
-    assert f"{scene.namespace}/hungry" in outcome["sentence"]
+    assert f"{scene.namespace}/hungry" in outcome["message"]
     assert scene.plans() == ()
     assert taints_of_runs(scene) == {}
     scene.client.delete(PODS, "hungry", namespace=scene.namespace)
-    assert scene.run()["landed_on_target"] == 4
+    assert scene.run()["achieved"]["landedOnTarget"] == 4
     scene.require_peace()
 
 
@@ -126,7 +126,7 @@ def test_a_wave_leaves_a_pod_that_waits_its_room(scene: Scene) -> None:
 
 
 def test_freed_nodes_are_spared_while_they_can_be_and_given_back_when_they_are_needed(scene: Scene) -> None:
-    assert scene.run("--taint-freed", f"--annotate-freed={REMOVE}=false")["landed_on_target"] == 4
+    assert scene.run("--taint-freed", f"--annotate-freed={REMOVE}=false")["achieved"]["landedOnTarget"] == 4
     assert taints_of_runs(scene) == {node: [FREED_TAINT] for node in scene.low}
 
     scene.deploy("small", replicas=2, cpu="500m")
@@ -147,7 +147,7 @@ def test_freed_nodes_are_spared_while_they_can_be_and_given_back_when_they_are_n
 
 @pytest.mark.deep
 def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scene: Scene) -> None:
-    assert scene.run("--pod-cool-down=1h")["landed_on_target"] == 4
+    assert scene.run("--pod-cool-down=1h")["achieved"]["landedOnTarget"] == 4
     scene.cordon(*scene.high)
     time.sleep(1)  # schedulers hear of nodes and of pods separately
     scene.deploy("spread", replicas=2, cpu="500m")
@@ -156,7 +156,7 @@ def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scen
     again = scene.run("--pod-cool-down=1h")
 
     assert again["verdict"] == "GainUndone"
-    assert scene.low[0] in again["sentence"]
+    assert scene.low[0] in again["message"]
     assert len(scene.plans()) == 1
     assert scene.run()["verdict"] == "CarriedOut"
     scene.require_peace(pods=8)

@@ -141,10 +141,10 @@ def test_where_a_pod_has_to_move_aside_it_does_so_first_and_its_node_is_not_clos
         found = run_berth(cluster, "--strategy=consolidate")
 
     plan = the_plan(client)
-    kept = {move.source for move in plan.spec.moves} - set(found["freed_nodes"])
-    assert len(found["freed_nodes"]) == TRIPLES
+    kept = {move.source for move in plan.spec.moves} - set(found["achieved"]["freedNodes"])
+    assert len(found["achieved"]["freedNodes"]) == TRIPLES
     assert len(kept) == TRIPLES
-    assert drained == set(found["freed_nodes"])
+    assert drained == set(found["achieved"]["freedNodes"])
     assert_room_is_made_before_it_is_used(plan, kept)
     assert_all_landed(client, len(placed))
 
@@ -159,8 +159,8 @@ def test_a_plan_for_a_cluster_that_is_nine_tenths_full_is_carried_out_to_the_las
 
     plan = the_plan(client)
     assert plan.spec.predicted is not None
-    assert found["freed_nodes"] == list(plan.spec.predicted.freed_nodes)
-    assert {move.source for move in plan.spec.moves} > set(found["freed_nodes"])
+    assert found["achieved"]["freedNodes"] == list(plan.spec.predicted.freed_nodes)
+    assert {move.source for move in plan.spec.moves} > set(found["achieved"]["freedNodes"])
     assert_all_landed(client, len(placed))
 
 
@@ -170,8 +170,8 @@ def test_room_is_made_for_a_pod_that_waits_and_it_gets_it(cluster: Sandbox, clie
     place_waiting_pod(client, cpu="12")
     found = run_berth(cluster, "--strategy=make-room", f"--pod={NAMESPACE}/waiting")
 
-    assert found["landed_on_target"] == found["moves"] > 0
-    assert "Room for shop/waiting: taken by waiting on full-" in found["sentence"]
+    assert found["achieved"]["landedOnTarget"] == found["achieved"]["moves"] > 0
+    assert "Room for shop/waiting: taken by waiting on full-" in found["message"]
     assert_all_landed(client, len(placed) + 1)
     waiting = client.get(PODS, "waiting", namespace=NAMESPACE, type=Pod)
     assert waiting.spec.node_name

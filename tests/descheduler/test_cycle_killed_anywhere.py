@@ -16,6 +16,7 @@ from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.recovery import RecoveryAction, choose_recovery, release_reservations
 from berth_descheduler.outcome import SilentObserver
 from berth_descheduler.planner import WaveLimits
+from berth_descheduler.report.documents import describe_run
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS
@@ -282,5 +283,5 @@ def test_what_was_continued_is_told_beside_the_new_plan() -> None:
         run(process, process)
     outcome = run(cluster, SystemClock())
     assert outcome.sentence.startswith("Continued plan-")
-    assert [one["phase"] for one in outcome.to_mapping()["adopted"]] == ["Succeeded"]
+    assert [one.phase for one in describe_run(outcome).resumed] == ["Succeeded"]
     assert replace(outcome, adopted=()).clean

@@ -13,6 +13,7 @@ from berth_core.names import room_taint_value
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.outcome import Outcome, SilentObserver
 from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.report.documents import describe_run
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS
@@ -74,7 +75,7 @@ def test_the_pod_that_waits_gets_the_room(cluster: RoomCluster) -> None:
     assert moves(outcome) == [("Landed", "")] * 2
     assert cluster.pods_on("tight") == [LARGE]
     assert f"Room for shop/{LARGE}: taken by {LARGE} on tight." in outcome.sentence
-    assert outcome.to_mapping()["rooms"][0]["taken"] == [{"pod": LARGE, "node": "tight"}]
+    assert [(one.pod, one.node) for one in describe_run(outcome).rooms[0].taken] == [(LARGE, "tight")]
     assert cluster.taints() == {}
 
 

@@ -60,22 +60,23 @@ def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
         "resource": "cpu",
         "allocatable": "48",
         "requested": "10",
-        "requested_ratio": 0.2083,
+        "requestedRatio": 0.2083,
         "free": "38",
-        "largest_free": "16",
+        "largestFree": "16",
     }
+    assert found["measuredAt"] is None
     assert found["shapes"] == [
         {
             "shape": "cpu=4",
-            "asked_by": "",
+            "askedBy": "",
             "fits": 5,
-            "nodes_with_room": 2,
-            "absent_resources": [],
-            "resources": [{"resource": "cpu", "free": "38", "stranded": "18", "stranded_ratio": 0.4737}],
-            "stranded_by": [
+            "nodesWithRoom": 2,
+            "absentResources": [],
+            "resources": [{"resource": "cpu", "free": "38", "stranded": "18", "strandedRatio": 0.4737}],
+            "strandedBy": [
                 {
                     "reason": "NodeUnschedulable",
-                    "resource": None,
+                    "resource": "",
                     "nodes": 1,
                     "amounts": {"cpu": "16"},
                     "example": "closed",

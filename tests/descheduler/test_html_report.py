@@ -417,7 +417,7 @@ def test_berth_plan_writes_a_page_beside_what_it_prints(
 
     assert run(arguments) == 0
 
-    assert json.loads(capsys.readouterr().out)["freed_nodes"] == ["low"]
+    assert json.loads(capsys.readouterr().out)["predicted"]["freedNodes"] == ["low"]
     assert text_of(next(parse(target.read_text(encoding="utf-8")).iter("h1"))).endswith(
         "free 1 of 4 nodes; 2 are empty then."
     )

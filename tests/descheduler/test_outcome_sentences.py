@@ -1,12 +1,13 @@
 """What a cycle did, said in a sentence and in numbers that agree with it."""
 
-import json
 from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
 from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, RoomForecast, Verdict, conclude
+from berth_descheduler.report.documents import describe_run
 
 
 def moves(*states: tuple[MoveState, MoveReason] | MoveState) -> tuple[MoveStatus, ...]:
@@ -107,9 +108,9 @@ def test_room_that_was_made_is_told_in_place_of_freed_nodes() -> None:
     assert outcome.sentence == (
         "1 of 1 pod landed on its target in 12.3 s. Now there is room for 1 of 1 x shop/big, 3 x cpu=4."
     )
-    assert outcome.to_mapping()["planned"]["room"] == [
-        {"name": "shop/big", "wanted": 1, "fitted": 1},
-        {"name": "cpu=4", "wanted": None, "fitted": 3},
+    assert [(room.name, room.wanted, room.fitted) for room in describe_run(outcome).planned_rooms] == [
+        ("shop/big", 1, 1),
+        ("cpu=4", None, 3),
     ]
 
 
@@ -136,26 +137,31 @@ def test_the_json_says_the_same_in_numbers() -> None:
     done = plan(LANDED, BLOCKED, DEPENDANT, freed_nodes=("a",), pending=1)
     forecast = Forecast(nodes=9, moves=3, waves=2, freed_nodes=("a", "b"), refused=4)
     outcome = Outcome(Verdict.CARRIED_OUT, plan=done, forecast=forecast, seconds=13.5678, phases={"move": 12.34567})
-    said = json.loads(json.dumps(outcome.to_mapping()))
-    assert {key: said[key] for key in ("plan", "phase", "moves", "landed_on_target", "elsewhere", "skipped")} == {
-        "plan": "plan-1",
-        "phase": "Partial",
+    said = msgspec.json.decode(msgspec.json.encode(describe_run(outcome)))
+    assert (said["plan"], said["phase"], said["verdict"]) == ("plan-1", "Partial", "CarriedOut")
+    assert said["achieved"] == {
         "moves": 3,
-        "landed_on_target": 1,
+        "landedOnTarget": 1,
         "elsewhere": 0,
         "skipped": 1,
+        "failed": 1,
+        "freedNodes": ["a"],
+        "freedNodeCount": 1,
+        "pendingPods": 1,
+        "seconds": 12.34,
     }
-    assert (said["failed"], said["freed_nodes"], said["pending"]) == (1, ["a"], 1)
-    assert (said["seconds"], said["phases"]) == (13.568, {"move": 12.346})
-    assert [one["reason"] for one in said["not_landed"]] == ["EvictionBlocked", "SourceNotEmptiable"]
-    assert said["planned"]["freed_nodes"] == ["a", "b"]
-    assert said["sentence"] == outcome.sentence
+    assert said["predicted"] == {"nodes": 9, "moves": 3, "waves": 2, "freedNodes": ["a", "b"]}
+    assert said["refusedCount"] == 4
+    assert (said["seconds"], said["secondsByStep"]) == (13.568, {"move": 12.346})
+    assert [one["reason"] for one in said["notLanded"]] == ["EvictionBlocked", "SourceNotEmptiable"]
+    assert said["message"] == outcome.sentence
 
 
 def test_the_json_of_a_cycle_without_a_plan_has_the_same_keys() -> None:
     without, having = Outcome(Verdict.NOTHING_TO_MOVE), Outcome(Verdict.CARRIED_OUT, plan=plan(LANDED))
-    assert list(without.to_mapping()) == list(having.to_mapping())
-    assert without.to_mapping()["moves"] == 0
+    nothing, something = (msgspec.to_builtins(describe_run(outcome)) for outcome in (without, having))
+    assert list(nothing) == list(something)
+    assert (nothing["plan"], nothing["phase"], nothing["predicted"], nothing["achieved"]) == ("", None, None, None)
 
 
 @pytest.mark.parametrize(

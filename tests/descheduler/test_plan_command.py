@@ -54,16 +54,19 @@ def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(c
     brief = plan_json(capsys, "--snapshot", file)
     whole = plan_json(capsys, "--snapshot", file, "--every-pod")
 
-    assert "staying_pods" not in brief
-    assert whole["staying_pods"] == [
+    assert brief["keptPods"] is None
+    assert whole["keptPods"] == [
         {
             "kind": "Pod",
             "node": "high",
             "namespace": "default",
             "pod": "big",
             "reason": "NotLow",
-            "resource": "cpu",
             "message": "high is not emptied: cpu is 80 % requested, not below 40 %",
+            "constraint": "",
+            "resource": "cpu",
+            "blockingPod": "",
+            "also": [],
         }
     ]
 
@@ -71,8 +74,9 @@ def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(c
 def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
     found = plan_json(capsys, "--snapshot", file)
 
-    assert found["freed_nodes"] == ["low"]
+    assert found["predicted"]["freedNodes"] == ["low"]
     assert found["moves"][0] == {
+        "index": 0,
         "namespace": "default",
         "pod": "web-0",
         "podUID": "uid-default-web-0",
@@ -87,20 +91,21 @@ def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
             "name": "web",
             "uid": "uid-replicaset-web",
         },
-        "reason": "low is low: 15 % of its cpu is requested",
+        "why": "low is low: 15 % of its cpu is requested",
     }
     assert [move["wave"] for move in found["moves"]] == [1, 2]
-    assert (found["before"]["empty_nodes"], found["after"]["empty_nodes"]) == (0, 1)
-    assert found["before"]["resources"]["cpu"] == {
+    assert (found["before"]["emptyNodes"], found["after"]["emptyNodes"]) == (0, 1)
+    assert found["before"]["resources"][0] == {
+        "resource": "cpu",
         "allocatable": "20",
         "requested": "9500m",
-        "utilisation": 0.475,
+        "requestedRatio": 0.475,
         "free": "10500m",
-        "largest_free": "8500m",
+        "largestFree": "8500m",
     }
-    assert found["after"]["resources"]["cpu"]["largest_free"] == "10"
+    assert found["after"]["resources"][0]["largestFree"] == "10"
     assert [(one["kind"], one["node"], one["reason"]) for one in found["refused"]] == [("Node", "high", "NotLow")]
-    assert found["strategy"] == "Threshold"
+    assert found["objective"]["strategy"] == "Threshold"
 
 
 def test_the_same_cluster_gives_the_same_bytes_in_whatever_order_it_is_listed(
@@ -121,20 +126,20 @@ def test_the_same_cluster_gives_the_same_bytes_in_whatever_order_it_is_listed(
 def test_a_compressed_file_is_read_whatever_its_name(capsys: Captured, tmp_path: Path) -> None:
     for name in ("snapshot.json.gz", "snapshot"):
         (tmp_path / name).write_bytes(gzip.compress(SNAPSHOT.to_json()))
-        assert plan_json(capsys, "--snapshot", str(tmp_path / name))["freed_nodes"] == ["low"]
+        assert plan_json(capsys, "--snapshot", str(tmp_path / name))["predicted"]["freedNodes"] == ["low"]
 
 
 def test_standard_input_is_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SNAPSHOT.to_json())))
 
-    assert plan_json(capsys, "--snapshot", "-")["freed_nodes"] == ["low"]
+    assert plan_json(capsys, "--snapshot", "-")["predicted"]["freedNodes"] == ["low"]
 
 
 def test_the_live_cluster_is_read(capsys: Captured, tmp_path: Path) -> None:
     with ScriptedServer() as server:
         kubeconfig = serve(server, SNAPSHOT).kubeconfig(tmp_path)
 
-        assert plan_json(capsys, "--kubeconfig", kubeconfig)["freed_nodes"] == ["low"]
+        assert plan_json(capsys, "--kubeconfig", kubeconfig)["predicted"]["freedNodes"] == ["low"]
 
 
 def test_a_replica_set_of_the_live_cluster_that_shrinks_keeps_its_pods(capsys: Captured, tmp_path: Path) -> None:
@@ -188,7 +193,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize(("arguments", "want_freed"), OPTIONS.values(), ids=OPTIONS.keys())
 def test_options_reach_the_planner(capsys: Captured, file: str, arguments: list[str], want_freed: list[str]) -> None:
-    assert plan_json(capsys, "--snapshot", file, *arguments)["freed_nodes"] == want_freed
+    assert plan_json(capsys, "--snapshot", file, *arguments)["predicted"]["freedNodes"] == want_freed
 
 
 def write_kubectl_list(folder: Path, *more: dict[str, Any]) -> str:
@@ -207,13 +212,13 @@ def test_without_budgets_and_controllers_nothing_is_proven_and_both_are_named(ca
 
     found = plan_json(capsys, "--snapshot", file, *CONSOLIDATE)
 
-    assert found["missing_kinds"] == [
+    assert found["missingKinds"] == [
         {"kind": "poddisruptionbudgets.policy", "assumed": "that no budget forbids an eviction"},
         {"kind": "replicasets.apps", "assumed": "that none of these is about to be scaled down or deleted"},
     ]
-    assert found["reached"] == len(found["freed_nodes"]) == 1
-    assert (found["proven_optimal"], found["proven_fewest_moves"]) == (False, False)
-    assert (found["upper_bound"], found["gap"], found["fewest_moves"], found["proven_by"]) == (None,) * 4
+    assert found["reached"] == len(found["predicted"]["freedNodes"]) == 1
+    assert (found["provenOptimal"], found["provenFewestMoves"]) == (False, False)
+    assert (found["upperBound"], found["gap"], found["fewestMoves"], found["provenBy"]) == (None,) * 4
     assert "BoundReached" not in {one["reason"] for one in found["refused"]}
 
 
@@ -242,8 +247,8 @@ def test_kinds_that_were_asked_for_and_have_no_objects_are_not_missing(
 
     found = plan_json(capsys, "--snapshot", file, "--snapshot-kinds", kinds, *CONSOLIDATE)
 
-    assert found["missing_kinds"] == []
-    assert (found["upper_bound"], found["proven_optimal"]) == (1, True)
+    assert found["missingKinds"] == []
+    assert (found["upperBound"], found["provenOptimal"]) == (1, True)
 
 
 def test_kinds_of_which_there_are_objects_are_not_missing(capsys: Captured, tmp_path: Path) -> None:
@@ -253,7 +258,7 @@ def test_kinds_of_which_there_are_objects_are_not_missing(capsys: Captured, tmp_
     ]
     file = write_kubectl_list(tmp_path, budget, *makers)
 
-    assert plan_json(capsys, "--snapshot", file)["missing_kinds"] == []
+    assert plan_json(capsys, "--snapshot", file)["missingKinds"] == []
 
 
 def test_a_page_says_what_its_snapshot_lacks_and_draws_no_bound(tmp_path: Path) -> None:
@@ -275,7 +280,7 @@ def test_pods_are_chosen_by_label_within_a_node_and_the_json_says_by_which(capsy
     found = plan_json(capsys, "--snapshot", str(path), "--label-selector", "app=web")
 
     assert [move["pod"] for move in found["moves"]] == ["chosen"]
-    assert found["freed_nodes"] == []
+    assert found["predicted"]["freedNodes"] == []
     assert (found["settings"]["labelSelector"], found["settings"]["wholeNodes"]) == ("app in (web)", False)
     assert {one["pod"]: one["reason"] for one in found["refused"] if one["kind"] == "Pod"} == {
         "kept": "LabelsNotSelected"

@@ -81,7 +81,7 @@ def test_plans_are_listed_with_the_newest_first(cluster: FakeCluster, capsys: Ca
 
 def test_without_plans_it_is_said_who_makes_them(cluster: FakeCluster, capsys: Captured) -> None:
     assert "There are no plans" in shown(capsys, "plans")
-    assert json.loads(shown(capsys, "plans", "--output", "json")) == []
+    assert json.loads(shown(capsys, "plans", "--output", "json")) == {"items": [], "remaining": 0}
     assert cluster.calls == [("list", "migrationplans", "")] * 2
 
 
@@ -89,7 +89,7 @@ def test_plans_are_chosen_by_policy_and_phase(cluster: FakeCluster, capsys: Capt
     add(cluster, PROPOSED, PARTIAL, plan("by-hand", policy="", mode=None))
 
     def names(*arguments: str) -> list[str]:
-        return [one["name"] for one in json.loads(shown(capsys, "plans", "--output", "json", *arguments))]
+        return [one["name"] for one in json.loads(shown(capsys, "plans", "--output", "json", *arguments))["items"]]
 
     assert names("--phase", "partial", "--phase", "Proposed") == ["plan-2", "plan-1"]
     assert names("--policy", "nightly") == ["plan-2", "plan-1"]
@@ -99,7 +99,7 @@ def test_plans_are_chosen_by_policy_and_phase(cluster: FakeCluster, capsys: Capt
 def test_a_plan_in_the_list_is_told_in_short(cluster: FakeCluster, capsys: Captured) -> None:
     add(cluster, PARTIAL)
 
-    (found,) = yaml.safe_load(shown(capsys, "plans", "--output", "yaml"))
+    (found,) = yaml.safe_load(shown(capsys, "plans", "--output", "yaml"))["items"]
 
     assert found == {
         "name": "plan-2",
@@ -107,18 +107,20 @@ def test_a_plan_in_the_list_is_told_in_short(cluster: FakeCluster, capsys: Captu
         "policy": "nightly",
         "trigger": "Cron",
         "mode": "Approve",
-        "requested_by": "ann",
-        "phase": "Partial",
+        "requestedBy": "ann",
         "approved": True,
-        "approved_by": "bea",
-        "approve_before": None,
+        "approvedBy": "bea",
+        "approveBefore": None,
         "aborted": False,
-        "aborted_by": None,
-        "moves": 2,
-        "states": {"Landed": 1, "Failed": 1},
+        "abortedBy": "",
+        "phase": "Partial",
         "message": "1 of 2 pods landed on their targets, 1 failed",
-        "started": None,
-        "completed": None,
+        "startTime": None,
+        "completionTime": None,
+        "plannedMoves": 2,
+        "states": {"Landed": 1, "Failed": 1},
+        "landedOnTarget": 1,
+        "freedNodeCount": 0,
     }
 
 
@@ -161,9 +163,12 @@ def test_the_json_of_a_plan_has_each_move(cluster: FakeCluster, capsys: Captured
 
     assert found["predicted"]["freedNodes"] == ["low-1"]
     assert found["achieved"]["seconds"] == 12.5
-    assert found["move_list"][1] == {
+    assert found["moves"][1] == {
+        "index": 1,
         "namespace": "shop",
         "pod": "api-1",
+        "podUID": "uid-api-1",
+        "owner": None,
         "source": "low-1",
         "target": "high-2",
         "wave": 2,
@@ -191,15 +196,19 @@ def test_the_rooms_of_a_plan_are_shown_with_what_became_of_them(cluster: FakeClu
     assert "low-1, low-2" in text
     assert "nobody came in 60 s" in text
     assert first == {
-        "for": "ml/trainer",
-        "nodes": ["low-1", "low-2"],
+        "name": "ml/trainer",
+        "namespace": "ml",
+        "gang": "",
+        "requests": {},
+        "selector": "",
+        "slots": [{"node": "low-1", "pod": "", "podUID": ""}, {"node": "low-2", "pod": "", "podUID": ""}],
         "state": "Failed",
         "reason": "NotTaken",
         "message": "nobody came in 60 s",
         "reservation": "",
         "taken": [],
     }
-    assert (second["for"], second["state"]) == ("ml/other", "Pending")
+    assert (second["name"], second["state"]) == ("ml/other", "Pending")
 
 
 def test_why_a_single_pod_is_moved_is_said_until_something_else_is(cluster: FakeCluster, capsys: Captured) -> None:

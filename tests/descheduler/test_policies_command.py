@@ -94,25 +94,27 @@ def test_policies_are_listed_with_trigger_validity_and_last_outcome(cluster: Fak
 def test_the_json_has_what_is_promised(cluster: FakeCluster, capsys: Captured) -> None:
     add(cluster, NIGHTLY, BROKEN)
 
-    broken, nightly = json.loads(shown(capsys, "--output", "json"))
+    broken, nightly = json.loads(shown(capsys, "--output", "json"))["items"]
 
     assert nightly == {
         "name": "nightly",
-        "trigger": "0 2 * * * Europe/Berlin",
         "mode": "Auto",
-        "suspended": False,
+        "suspend": False,
+        "trigger": {"cron": "0 2 * * *", "timeZone": "Europe/Berlin"},
+        "nodeSelector": "",
         "valid": True,
-        "message": "",
-        "scheduled": True,
-        "last_run": "2026-11-21T01:00:00Z",
-        "last_verdict": "CarriedOut",
-        "last_outcome": "3 of 3 pods landed on their targets; 2 nodes freed in 9.1 s.",
-        "last_plan": "plan-20261121-010000",
-        "next_run": "2026-11-22T01:00:00Z",
+        "invalidBecause": "",
         "warnings": ["numberOfNodes is never reached"],
+        "lastRunTime": "2026-11-21T01:00:00Z",
+        "lastVerdict": "CarriedOut",
+        "lastOutcome": "3 of 3 pods landed on their targets; 2 nodes freed in 9.1 s.",
+        "lastPlan": "plan-20261121-010000",
+        "nextRunTime": "2026-11-22T01:00:00Z",
+        "fragmentation": None,
+        "conditions": NIGHTLY["status"]["conditions"],
     }
-    assert (broken["valid"], broken["suspended"], broken["scheduled"]) == (False, True, None)
-    assert broken["message"].startswith("spec.profiles[0]")
+    assert (broken["valid"], broken["suspend"], broken["lastRunTime"], broken["lastPlan"]) == (False, True, None, "")
+    assert broken["invalidBecause"].startswith("spec.profiles[0]")
 
 
 def test_without_policies_it_is_said_what_one_is(cluster: FakeCluster, capsys: Captured) -> None:

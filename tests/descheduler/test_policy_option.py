@@ -73,7 +73,7 @@ def test_a_plan_goes_by_the_policy(capsys: Captured, tmp_path: Path, snapshot: s
     by_options = planned(capsys, "--snapshot", snapshot, "--strategy", "consolidate")
 
     assert by_policy["moves"] == by_options["moves"]
-    assert by_policy["freed_nodes"] == ["high"]
+    assert by_policy["predicted"]["freedNodes"] == ["high"]
     assert by_policy["settings"]["plugins"]["filter"] == ["DefaultEvictor"]
 
 
@@ -82,7 +82,7 @@ def test_what_the_policy_keeps_is_kept_with_all_reasons(capsys: Captured, tmp_pa
     found = planned(capsys, "--snapshot", snapshot, "--policy", policy(tmp_path, evictor=evictor))
 
     assert found["moves"] == []
-    (kept,) = [one for one in found["refused"] if one.get("pod") == "web-0"]
+    (kept,) = [one for one in found["refused"] if one["pod"] == "web-0"]
     assert (kept["reason"], [one["reason"] for one in kept["also"]]) == ("LabelsNotSelected", ["TooFewReplicas"])
     page = tmp_path / "plan.html"
     command = ["plan", "--snapshot", snapshot, "--policy", policy(tmp_path, evictor=evictor), "--report", str(page)]
@@ -112,7 +112,7 @@ def test_whether_control_plane_nodes_take_pods_is_no_matter_of_a_policy(capsys: 
         kept = planned(capsys, "--snapshot", str(path), *how)
         allowed = planned(capsys, "--snapshot", str(path), *how, "--control-plane-nodes")
 
-        assert (kept["freed_nodes"], allowed["freed_nodes"]) == (["low"], ["high"])
+        assert (kept["predicted"]["freedNodes"], allowed["predicted"]["freedNodes"]) == (["low"], ["high"])
         assert (kept["settings"]["controlPlaneNodes"], allowed["settings"]["controlPlaneNodes"]) == (False, True)
 
 

@@ -1,7 +1,9 @@
 """How a plan is shown."""
 
 import re
+from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -9,9 +11,20 @@ from berth_core.objects import Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.report.documents import describe_plan, plan_to_json, summarise_plan
+from berth_descheduler.report.documents import (
+    Capacity,
+    ClusterCapacity,
+    PlanDocument,
+    PlanList,
+    PlanProposal,
+    PolicyList,
+    RunDocument,
+    describe_plan,
+)
 from berth_descheduler.report.node_map import draw_nodes
+from berth_descheduler.report.summary import summarise_plan
 from berth_descheduler.report.tables import output_console, print_plan
+from berth_descheduler.report.top import TopDocument
 from builders import node, owner, pod
 from planner_settings import planner_settings
 
@@ -127,7 +140,7 @@ def test_people_are_told_which_waiting_pods_no_taint_keeps_off_the_room() -> Non
     made = plan(Snapshot(nodes=nodes, pods=(*pods, rival)), settings)
 
     assert "off the room while it is made, for they tolerate every one: default/rival." in shown(made)
-    assert describe_plan(made)["may_take_the_room"] == ["default/rival"]
+    assert describe_plan(made).competing_pods == ("default/rival",)
 
 
 def test_a_limit_on_moves_is_named_where_it_leaves_nothing() -> None:
@@ -193,15 +206,67 @@ def test_what_stays_is_counted_by_reason_with_an_example() -> None:
     assert "void: nothing on the node has to be moved" in text
 
 
-def test_the_json_ends_in_a_newline_and_holds_the_settings() -> None:
+def test_the_document_of_a_plan_holds_its_settings() -> None:
     made = planned(lowThresholds={"cpu": "33.5"})
 
-    assert plan_to_json(made).endswith("}\n")
-    assert describe_plan(made)["settings"]["lowThresholds"] == {"cpu": "33.5"}
+    assert describe_plan(made).settings["lowThresholds"] == {"cpu": "33.5"}
+
+
+DOCUMENTS = (PlanProposal, PlanDocument, PlanList, RunDocument, PolicyList, Capacity, TopDocument)
+TIMES = {"created", "approveBefore", "startTime", "completionTime", "lastRunTime", "nextRunTime", "measuredAt"}
+AS_IN_THE_API = {
+    "Achieved",
+    "Condition",
+    "FragmentationStatus",
+    "ObjectReference",
+    "Predicted",
+    "ResourceUse",
+    "ShapeRoom",
+    "Trigger",
+}
+
+
+def test_every_field_of_a_document_is_always_there_and_only_a_time_is_a_text_that_may_be_null() -> None:
+    _, schemas = msgspec.json.schema_components(DOCUMENTS)
+    ours = {name: one for name, one in schemas.items() if one.get("type") == "object" and name not in AS_IN_THE_API}
+
+    assert len(ours) > 20
+    for name in ours:
+        fields = ours[name]["properties"]
+        assert set(ours[name]["required"]) == set(fields), name
+        assert not [field for field in fields if "_" in field], name
+        assert {field for field, one in fields.items() if is_text_or_null(one)} <= TIMES, name
+
+
+def is_text_or_null(schema: dict[str, Any]) -> bool:
+    kinds = {one.get("type") for one in schema.get("anyOf", ())}
+    return {"string", "null"} <= kinds
+
+
+def test_the_document_of_room_says_where_it_is_and_how_much_less_is_stranded() -> None:
+    pods = [pod(f"p{i}", node=f"n{i}", cpu="4", memory=None, controller=owner(name=f"r{i}")) for i in range(2)]
+    nodes = tuple(node(f"n{i}", cpu="10") for i in range(2))
+    settings = planner_settings(args=DefragmentationArgs.parse({"strategy": "MakeRoom", "room": {"shapes": ["cpu=7"]}}))
+
+    made = describe_plan(plan(Snapshot(nodes=nodes, pods=tuple(pods)), settings))
+
+    (room,) = msgspec.to_builtins(made.rooms)
+    (free,) = room["slotsPerNode"]
+    assert free in {"n0", "n1"}
+    assert room == {
+        "name": "cpu=7",
+        "wanted": None,
+        "fitted": 1,
+        "slotsPerNode": {free: 1},
+        "fitsBefore": 0,
+        "fitsAfter": 1,
+        "strandedRatioBefore": {"cpu": 1.0},
+        "strandedRatioAfter": {"cpu": 0.4167},
+    }
 
 
 def test_an_empty_cluster_can_be_shown() -> None:
     made = plan(Snapshot.empty(), planner_settings())
 
-    assert describe_plan(made)["before"] == {"nodes": 0, "empty_nodes": 0, "pods": 0, "resources": {}}
+    assert describe_plan(made).before == ClusterCapacity(nodes=0, empty_nodes=0, pods=0, resources=())
     assert "Nothing to move" in shown(made)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
 from berth_core.migration_plans import MigrationPlan
-from berth_descheduler.api.concurrency import ShortMemory
+from berth_descheduler.api.concurrency import TtlCache
 from berth_descheduler.api.limits import Admission
 from berth_descheduler.api.plan_stream import events_between
 from berth_descheduler.api.problems import ProblemError, from_error, from_validation
@@ -58,7 +58,7 @@ class Oracle:
 @pytest.mark.asyncio
 async def test_an_answer_is_good_for_its_time() -> None:
     clock, oracle = FakeClock(), Oracle()
-    memory: ShortMemory[str, int] = ShortMemory(clock, 10)
+    memory: TtlCache[str, int] = TtlCache(clock, 10)
     for wait, want in ((0, 1), (9.9, 1), (0.1, 2), (10, 3)):
         clock.advance(wait)
         assert await memory.answer("key", oracle, lambda _: 10) == want
@@ -66,7 +66,7 @@ async def test_an_answer_is_good_for_its_time() -> None:
 
 @pytest.mark.asyncio
 async def test_only_so_many_answers_are_remembered_those_asked_for_last() -> None:
-    memory: ShortMemory[int, int] = ShortMemory(FakeClock(), 3)
+    memory: TtlCache[int, int] = TtlCache(FakeClock(), 3)
     oracle = Oracle()
     for key in (1, 2, 3, 1, 4):
         await memory.answer(key, oracle, lambda _: 10)
@@ -77,7 +77,7 @@ async def test_only_so_many_answers_are_remembered_those_asked_for_last() -> Non
 
 @pytest.mark.asyncio
 async def test_who_asks_the_same_meanwhile_waits_for_the_same_answer() -> None:
-    memory: ShortMemory[str, int] = ShortMemory(FakeClock(), 10)
+    memory: TtlCache[str, int] = TtlCache(FakeClock(), 10)
     oracle = Oracle()
     oracle.released.clear()
     waiting = [asyncio.ensure_future(memory.answer("key", oracle, lambda _: 10)) for _ in range(5)]
@@ -90,7 +90,7 @@ async def test_who_asks_the_same_meanwhile_waits_for_the_same_answer() -> None:
 
 @pytest.mark.asyncio
 async def test_a_failure_is_not_remembered() -> None:
-    memory: ShortMemory[str, int] = ShortMemory(FakeClock(), 10)
+    memory: TtlCache[str, int] = TtlCache(FakeClock(), 10)
     oracle = Oracle()
     oracle.asked = -2
     with pytest.raises(LookupError):

@@ -158,6 +158,26 @@ def test_an_approval_and_an_abort_are_told(url: str) -> None:
     ]
 
 
+def test_what_becomes_of_a_room_is_told(url: str, cluster: ReviewingCluster) -> None:
+    room = {"name": "ml/trainer", "namespace": "ml", "slots": [{"node": "n2", "pod": "trainer", "podUID": "u"}]}
+    cluster.merge_patch(MIGRATION_PLANS, PLAN, {"spec": {"rooms": [room]}})
+    with following(url) as reader:
+        first = reader.next()
+        held = {"name": "ml/trainer", "state": "Held", "reservation": "room-1"}
+        cluster.merge_patch(MIGRATION_PLANS, PLAN, {"status": {"rooms": [held]}}, subresource="status")
+        second = reader.next()
+    assert first is not None
+    assert second is not None
+    assert [(one["name"], one["state"], one["slots"]) for one in first.data["rooms"]] == [
+        ("ml/trainer", "Pending", room["slots"])
+    ]
+    assert (second.kind, second.data["rooms"][0]["state"], second.data["rooms"][0]["reservation"]) == (
+        "phase",
+        "Held",
+        "room-1",
+    )
+
+
 def test_who_comes_again_is_told_what_was_missed_and_nothing_twice(url: str, cluster: ReviewingCluster) -> None:
     with following(url) as keeper:
         keeper.next()

@@ -70,10 +70,11 @@ def test_a_run_in_json_has_one_object_on_standard_output(
 ) -> None:
     assert run(["run", "--output", "json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["moves"], said["landed_on_target"], said["failed"], said["pending"]) == (3, 3, 0, 0)
-    assert said["freed_nodes"] == ["low-1", "low-2"]
+    done = said["achieved"]
+    assert (done["moves"], done["landedOnTarget"], done["failed"], done["pendingPods"]) == (3, 3, 0, 0)
+    assert done["freedNodes"] == said["predicted"]["freedNodes"] == ["low-1", "low-2"]
     assert said["plan"] == cluster.plan()["metadata"]["name"]
-    assert {"lease", "snapshot", "plan", "move", "verify", "untaint"} <= set(said["phases"])
+    assert {"lease", "snapshot", "plan", "move", "verify", "untaint"} <= set(said["secondsByStep"])
 
 
 def test_a_run_with_a_failed_move_ends_with_one_and_says_which(

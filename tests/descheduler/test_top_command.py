@@ -218,12 +218,12 @@ def test_the_json_has_every_node(cluster: FakeCluster, capsys: Captured) -> None
     found = json.loads(capsys.readouterr().out)
 
     assert (found["nodes"], found["pods"], found["plan"]) == (4, 5, None)
-    assert found["node_list"][0] == {
-        "node": "high-1",
+    assert found["nodeList"][0] == {
+        "name": "high-1",
         "state": "",
         "pods": 1,
-        "held_places": 0,
-        "requested_ratio": {"cpu": 0.75, "memory": 0.0156},
+        "heldPlaces": 0,
+        "requestedRatio": {"cpu": 0.75, "memory": 0.0156},
     }
     assert not [verb for verb, _, _ in cluster.calls if verb != "list"]
 

@@ -16,12 +16,12 @@ from berth_core.policies import DeschedulerPolicy
 from berth_core.reservations import API_VERSION, KIND, ReservationPhase, ReservationReason
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.queries import read_plans, read_policies
-from berth_descheduler.api.schemas import PlanHead
 from berth_descheduler.controller.status import Clerk
 from berth_descheduler.controller.store import Bells, Book, Office
 from berth_descheduler.metrics import RunTally
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import PolicyError, RunDefaults
+from berth_descheduler.report.stored_plans import PlanHead
 from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import UnexpectedObjectError

@@ -14,7 +14,7 @@ from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import PlannerSettings, plan, revalidate
-from berth_descheduler.report.documents import summarise_plan
+from berth_descheduler.report.summary import summarise_plan
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters

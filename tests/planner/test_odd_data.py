@@ -12,7 +12,7 @@ from berth_core.objects import LabelSelector, LabelSelectorRequirement, Node, Po
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate, why_pods_stay
-from berth_descheduler.report.documents import plan_to_json
+from berth_descheduler.report.documents import describe_plan
 from builders import bare_pod, container, node, owner, pod
 from planner.clusters import HOSTNAME, claimed, consolidating, expression, making_room, settings, spread, term, tied
 from planner.clusters import apart as shy
@@ -141,7 +141,7 @@ def test_no_room_is_seen_on_what_is_odd(case: Case) -> None:
 
     assert all(room.nodes == ("low",) for room in made.room)
     assert [(move.pod, move.target) for move in made.moves] == [("q", "high")]
-    assert plan_to_json(made)
+    assert msgspec.json.encode(describe_plan(made))
 
 
 def test_a_low_node_with_odd_data_is_refused_for_that_and_not_for_being_used() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings, plan, revalidate, why_pods_stay
 from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
-from berth_descheduler.report.documents import plan_to_json
+from berth_descheduler.report.documents import describe_plan
 from builders import node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from properties import holds_for
@@ -176,7 +177,7 @@ def test_no_quantity_ends_a_planning_nor_is_relied_on(
 
     made = plan(snapshot, how)
 
-    assert plan_to_json(made)
+    assert msgspec.json.encode(describe_plan(made))
     assert report_capacity(snapshot).shapes is not None
     assert why_pods_stay(snapshot, made) is not None
     assert revalidate(snapshot, made.moves, how) == {}

@@ -19,7 +19,8 @@ from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import NoBalance
-from berth_descheduler.report.documents import describe_plan, summarise_plan
+from berth_descheduler.report.documents import describe_plan
+from berth_descheduler.report.summary import summarise_plan
 from berth_descheduler.report.tables import render_plan
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of, settings, wrongly_moved
@@ -229,9 +230,9 @@ def test_people_are_told_why_single_pods_are_moved() -> None:
 
     assert summarise_plan(found) == "1 move in 1 wave for pods that Naming names. 1 pod stays that could not be moved."
     described = describe_plan(found)
-    assert described["strategy"] == "SinglePods"
-    assert described["settings"]["plugins"]["deschedule"] == ["Naming"]
-    assert described["moves"][0]["reason"] == "Naming: it is asked for"
+    assert described.objective.strategy == "SinglePods"
+    assert described.settings["plugins"]["deschedule"] == ["Naming"]
+    assert described.moves[0].why == "Naming: it is asked for"
     console = Console(width=200)
     with console.capture() as shown:
         console.print(render_plan(found))

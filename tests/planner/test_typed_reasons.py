@@ -1,6 +1,5 @@
 """What a reason names in words it also names for programs: the constraint, the resource, the pod in the way."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import Plan, PlannerSettings, plan, why_pods_stay
-from berth_descheduler.report.documents import plan_to_json
+from berth_descheduler.report.documents import describe_plan
 from builders import bare_pod, node, owner, pod
 from planner.clusters import ZONE, apart, consolidating, making_room, selector, settings, term
 
@@ -180,15 +179,15 @@ def test_what_is_named_for_programs_is_named_in_words(case: Case) -> None:
         assert one.constraint != one.reason
 
 
-def test_in_json_stands_only_what_applies() -> None:
+def test_the_document_says_all_and_has_an_empty_text_for_what_does_not_apply() -> None:
     made = plan(Snapshot(nodes=TEN, pods=(p("6"), fixed("8"))), consolidating())
 
-    found = {(one["kind"], one.get("pod", one["node"])): one for one in json.loads(plan_to_json(made))["refused"]}
+    found = {(one.kind, one.pod or one.node): one for one in describe_plan(made).refused}
     about_a, about_p, about_b = found["Node", "a"], found["Pod", "p"], found["Node", "b"]
-    named = about_a["constraint"], about_a["resource"], about_a["blocking_pod"]
-    assert named == ("InsufficientResources", "cpu", "default/p")
-    assert "blocking_pod" not in about_p
-    assert set(about_b) == {"kind", "node", "reason", "constraint", "blocking_pod", "message"}
+    assert (about_a.constraint, about_a.resource, about_a.blocking_pod) == ("InsufficientResources", "cpu", "default/p")
+    assert (about_p.namespace, about_p.blocking_pod) == ("default", "")
+    assert (about_b.namespace, about_b.pod, about_b.resource, about_b.also) == ("", "", "", ())
+    assert about_b.constraint
 
 
 def test_a_pod_that_stays_with_its_node_names_what_the_node_names() -> None:

@@ -75,8 +75,8 @@ def test_the_pods_that_the_plugin_names_are_moved_but_for_those_that_the_filter_
     found = planned(installed, "--snapshot", str(snapshot), "--policy", str(write_policy(tmp_path, "kernels")))
 
     assert [(move["pod"], move["source"], move["target"]) for move in found["moves"]] == [("web-0", "aged", "fresh")]
-    assert found["moves"][0]["reason"] == "OutdatedKernel: aged has the kernel old"
-    (kept,) = [one for one in found["refused"] if one.get("pod") == "bank-0"]
+    assert found["moves"][0]["why"] == "OutdatedKernel: aged has the kernel old"
+    (kept,) = [one for one in found["refused"] if one["pod"] == "bank-0"]
     assert kept["reason"] == "RefusedByPlugin"
     assert kept["message"] == (
         "OutdatedKernel wants it elsewhere (aged has the kernel old); ReleaseFreeze: a release is running in bank"

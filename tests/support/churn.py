@@ -90,9 +90,9 @@ def soak(
         if number:
             churn.happen(scene)
         outcome = scene.run(*options)
-        tell(f"{number + 1:3d} {outcome['sentence']}")
+        tell(f"{number + 1:3d} {outcome['message']}")
         verdicts.append(outcome["verdict"])
-        counted += outcome["ping_pong"]
+        counted += outcome["pingPongMoves"]
         eventually("all pods run", lambda: settled(scene), seconds=120)
     plans = scene.plans()
     moves = sum(status.state is MoveState.LANDED for plan in plans for status in plan.status.moves)

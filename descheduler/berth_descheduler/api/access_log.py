@@ -1,6 +1,6 @@
-"""Owns what is kept of every request: a line in the log, numbers for the metrics, an id that names it in both.
+"""The access log: a log line and metrics for every request, with its id.
 
-It does not own the metrics' names (`berth_descheduler.metrics`). No header, query or body is ever logged.
+No header, query or body is ever logged.
 """
 
 import uuid
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth_core.clock import Clock
 from berth_descheduler import metrics, telemetry
-from berth_descheduler.api.limits import Admission, ValidationResult, send_problem
+from berth_descheduler.api.limits import Admission, RequestContext, send_problem
 from berth_descheduler.api.problems import FAILED, ProblemError, ProblemKind
 
 _LOG = structlog.get_logger(__name__)
@@ -22,7 +22,7 @@ _UNROUTED: Final = "none"
 _LONGEST_PATH: Final = 200
 _FAILED: Final = 500
 _GONE: Final = 499
-"""What is counted for a request whose sender went away before the answer, as is usual."""
+"""Counted for a client that closed the connection before the response, as nginx does."""
 
 _HEADERS: Final = (
     (b"cache-control", b"no-store"),
@@ -49,19 +49,17 @@ class RequestMetrics:
         self._streams = Gauge(metrics.REST_STREAMS, "Event streams that are open.", registry=registry)
 
     def watch(self, admission: Admission) -> None:
-        """Show how many requests and streams are open."""
         self._open.set_function(lambda: admission.open_requests)
         self._streams.set_function(lambda: admission.open_streams)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request."""
         known = method if method in _METHODS else "OTHER"
         self._requests.labels(method=known, route=route, status=str(status)).inc()
         self._seconds.labels(route=route).observe(seconds)
 
 
-class Recorder:
-    """The outermost ASGI application: nothing that happens within reaches the server but answers."""
+class AccessLog:
+    """The outermost ASGI application: every exception becomes a response."""
 
     def __init__(self, app: ASGIApp, clock: Clock, numbers: RequestMetrics) -> None:
         self._app = app
@@ -69,7 +67,7 @@ class Recorder:
         self._numbers = numbers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; of other kinds of connection there are none."""
+        """Answer a request; there are no other kinds of connection."""
         if scope["type"] != "http":
             return
         request_id = str(uuid.uuid4())
@@ -96,7 +94,7 @@ class Recorder:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", _UNROUTED)
         self._numbers.answered(scope["method"], route, status, seconds)
-        passage: ValidationResult | None = scope["state"].get("passage")
+        context: RequestContext | None = scope["state"].get("context")
         log = _LOG.warning if status >= _FAILED else _LOG.info
         log(
             telemetry.REQUEST_ANSWERED,
@@ -106,13 +104,13 @@ class Recorder:
                 telemetry.KEY_PATH: scope["path"][:_LONGEST_PATH],
                 telemetry.KEY_STATUS: status,
                 telemetry.KEY_SECONDS: round(seconds, 3),
-                telemetry.KEY_USER: passage.subject.user if passage and passage.subject else "",
+                telemetry.KEY_USER: context.subject.user if context and context.subject else "",
                 telemetry.KEY_PEER: (scope.get("client") or ("",))[0],
             },
         )
 
 
 def _with_our_headers(headers: list[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
-    """Return an answer's headers with those that every answer has."""
+    """Return a response's headers with those that every response has."""
     policy = () if any(name == _POLICY[0] for name, _ in headers) else (_POLICY,)
     return [*headers, *_HEADERS, *policy, (b"x-request-id", request_id.encode())]

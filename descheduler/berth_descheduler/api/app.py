@@ -1,7 +1,4 @@
-"""Owns the application: the paths, their description, and what every request passes, put together.
-
-It does not own the server that runs it (`server`).
-"""
+"""The ASGI application: paths, their description, and the checks in front of them."""
 
 from http import HTTPStatus
 from typing import Final
@@ -15,15 +12,15 @@ from starlette.types import ASGIApp
 
 from berth_core.clock import Clock
 from berth_core.errors import BerthError
-from berth_descheduler.api.access_log import Recorder, RequestMetrics
+from berth_descheduler.api.access_log import AccessLog, RequestMetrics
 from berth_descheduler.api.auth import Authority
 from berth_descheduler.api.concurrency import Workers
-from berth_descheduler.api.limits import Admission, Gate
+from berth_descheduler.api.limits import Admission, RequestGuard
 from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
 from berth_descheduler.api.plan_stream import PlanFeeds
 from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
-from berth_descheduler.api.queries import CapacityDesk
-from berth_descheduler.api.routes import Desk, build_routes
+from berth_descheduler.api.queries import FragmentationQueries
+from berth_descheduler.api.routes import ApiContext, build_routes
 from berth_descheduler.api.settings import RestSettings
 from berth_kube.client import KubeClient
 
@@ -32,36 +29,35 @@ PAGE_PATH: Final = "/docs"
 
 
 class Application:
-    """The HTTP interface as an ASGI application; for one event loop, also `end_streams` and `close`."""
+    """The HTTP interface as an ASGI application; all of it belongs to one event loop."""
 
     def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings, registry: CollectorRegistry) -> None:
         self._workers = Workers(settings.limits.workers, settings.times.call_seconds)
-        self._capacity = CapacityDesk(client, clock, settings)
+        self._capacity = FragmentationQueries(client, clock, settings)
         self._feeds = PlanFeeds(client, settings)
         hurried = client.within(settings.times.call_seconds)
         authority = Authority(hurried, clock, self._workers, settings)
-        desk = Desk(hurried, clock, self._workers, authority, self._capacity, self._feeds, settings)
+        api = ApiContext(hurried, clock, self._workers, authority, self._capacity, self._feeds, settings)
         admission = Admission(clock, settings.limits, settings.times)
         numbers = RequestMetrics(registry)
         numbers.watch(admission)
-        self.paths = build_paths(desk)
-        self.asgi: ASGIApp = Recorder(Gate(self.paths, authority, admission, settings), clock, numbers)
+        self.paths = build_paths(api)
+        self.asgi: ASGIApp = AccessLog(RequestGuard(self.paths, authority, admission, settings), clock, numbers)
 
     def end_streams(self) -> None:
-        """Let all streams end, and begin no more."""
+        """End all streams and start no new ones."""
         self._feeds.close()
 
     def close(self) -> None:
-        """End all streams and take nothing more on."""
         self.end_streams()
         self._capacity.close()
         self._workers.close()
 
 
-def build_paths(desk: Desk) -> FastAPI:
-    """Return all paths, with the description and its page."""
+def build_paths(api: ApiContext) -> FastAPI:
+    """Return all paths, with the OpenAPI description and its page."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.include_router(build_routes(desk))
+    app.include_router(build_routes(api))
     described = describe(app)
     as_json, as_page = msgspec.json.encode(described), render_page(described).encode()
 
@@ -80,7 +76,7 @@ def build_paths(desk: Desk) -> FastAPI:
 
 
 def _add_problems(app: FastAPI) -> None:
-    """Let every error be answered with a problem; what is not foreseen goes on to the recorder, which logs it."""
+    """Answer every error with a problem; the access log records what nothing else handles."""
 
     @app.exception_handler(ProblemError)
     async def problem(request: Request, error: ProblemError) -> Response:
@@ -107,7 +103,7 @@ def _from_http(request: Request, error: HTTPException) -> ProblemError:
     method, path = request.method[:40], request.url.path[:200]
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
-            text = f"there is no path {path}; {PAGE_PATH} lists those that there are"
+            text = f"there is no path {path}; {PAGE_PATH} lists the paths"
             return ProblemError(ProblemKind.NOT_FOUND, text)
         case HTTPStatus.METHOD_NOT_ALLOWED:
             headers = dict(error.headers or {})

@@ -1,6 +1,6 @@
-"""Owns who is asking and whether they may: the API server says so, and is not asked again for a few seconds.
+"""Authentication and authorization by the API server, cached for seconds.
 
-It does not own which right a request needs; a token is never kept, logged or told.
+A token is never stored, logged or repeated.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import structlog
 from berth_core.clock import Clock
 from berth_core.errors import BerthError
 from berth_descheduler import telemetry
-from berth_descheduler.api.concurrency import ShortMemory, Workers
+from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.problems import ProblemError, ProblemKind, unavailable
 from berth_descheduler.api.settings import RestSettings
 from berth_kube.client import KubeClient
@@ -31,14 +31,14 @@ _HOW: Final = 'expected the header "Authorization: Bearer TOKEN" with a token th
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a review said; `subject` of a token, None for nobody's, `allowed` of a right."""
+    """What a review said: of a token, its subject, None if invalid; of a right, whether it is granted."""
 
     good: bool
     subject: Subject | None = None
 
 
 class Authority:
-    """Asks the API server about tokens and rights; what it cannot find out is refused. For one event loop."""
+    """Reviews tokens and rights; denies when the API server does not answer. For one event loop."""
 
     def __init__(self, client: KubeClient, clock: Clock, workers: Workers, settings: RestSettings) -> None:
         self._client = client
@@ -46,14 +46,14 @@ class Authority:
         self._audiences = settings.audiences
         self._times = settings.times
         self._secret = secrets.token_bytes(32)
-        self._subjects: ShortMemory[bytes, _Answer] = ShortMemory(clock, settings.limits.remembered)
+        self._subjects: TtlCache[bytes, _Answer] = TtlCache(clock, settings.limits.remembered)
         self._callers: OrderedDict[bytes, None] = OrderedDict()
-        """Tokens that the last review accepted; what their callers may do is asked all the same."""
+        """Tokens that the last review accepted; rights are reviewed all the same."""
         self._remembered = settings.limits.remembered
-        self._rights: ShortMemory[tuple[Subject, Access], _Answer] = ShortMemory(clock, settings.limits.remembered)
+        self._rights: TtlCache[tuple[Subject, Access], _Answer] = TtlCache(clock, settings.limits.remembered)
 
     def is_caller(self, headers: Sequence[str]) -> bool:
-        """Return whether these Authorization headers hold a token that was accepted lately; raises `ProblemError`."""
+        """Return whether the headers hold a token that was accepted recently; raises `ProblemError`."""
         return self._digest(_read_token(headers)) in self._callers
 
     async def identify(self, headers: Sequence[str]) -> Subject:
@@ -75,7 +75,7 @@ class Authority:
         return hmac.digest(self._secret, token.encode(), hashlib.sha256)
 
     def _note(self, digest: bytes, *, known: bool) -> None:
-        """Remember the tokens of callers apart from the many that anyone may make up."""
+        """Keep accepted tokens apart from the many that anyone may make up."""
         self._callers.pop(digest, None)
         if known:
             self._callers[digest] = None
@@ -83,7 +83,7 @@ class Authority:
             self._callers.popitem(last=False)
 
     async def require(self, subject: Subject, access: Access) -> None:
-        """Raise `ProblemError` unless somebody may do something."""
+        """Raise `ProblemError` unless the subject has the right."""
 
         def review() -> _Answer:
             return _Answer(good=review_access(self._client, subject, access))
@@ -93,13 +93,13 @@ class Authority:
             raise ProblemError(ProblemKind.FORBIDDEN, f"{subject.user} has no right to {access}, which this needs")
 
     def _asking(self, review: Callable[[], _Answer]) -> Callable[[], Awaitable[_Answer]]:
-        """Return a question to the API server; where it does not answer, nobody is let in."""
+        """Return a review that denies when the API server does not answer."""
 
         async def ask() -> _Answer:
             try:
                 return await self._workers.run(review)
             except BerthError as error:
-                # What the server says of a review may quote it.
+                # The server's message may quote the token.
                 _LOG.error(telemetry.REVIEW_FAILED, **{telemetry.KEY_ERROR: type(error).__name__})
                 raise unavailable("the cluster does not say who is asking and what they may do") from error
 
@@ -113,7 +113,7 @@ def _read_token(headers: Sequence[str]) -> str:
     if not headers:
         raise _unauthenticated(f"the header Authorization is missing; {_HOW}")
     if len(headers) > 1:
-        raise _unauthenticated(f"the header Authorization is there {len(headers)} times; {_HOW}")
+        raise _unauthenticated(f"there are {len(headers)} headers Authorization; {_HOW}")
     found = _TOKEN.fullmatch(headers[0].strip())
     if found is None:
         raise _unauthenticated(f"the header Authorization holds no bearer token; {_HOW}")

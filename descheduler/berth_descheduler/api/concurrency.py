@@ -1,7 +1,4 @@
-"""Owns the threads in which the interface calls the API server, so that its event loop never waits.
-
-It does not own the calls.
-"""
+"""Threads that call the API server, so that the event loop never blocks."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,14 +13,14 @@ T = TypeVar("T")
 
 
 class Workers:
-    """A fixed number of threads; what is asked of them waits in turn, and not for ever."""
+    """A thread pool whose callers wait in turn, each with a time limit."""
 
     def __init__(self, threads: int, seconds: float) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rest")
         self._seconds = seconds
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return what a thread makes of it; raises `ProblemError` where that takes too long, and what it raises."""
+        """Run a function in a thread; raises what it raises, and `ProblemError` at the time limit."""
         running = asyncio.get_running_loop().run_in_executor(self._pool, work)
         try:
             return await asyncio.wait_for(running, self._seconds)
@@ -32,19 +29,19 @@ class Workers:
             raise ProblemError(ProblemKind.TIMED_OUT, text) from error
 
     def close(self) -> None:
-        """Take nothing more on; what runs is not waited for."""
+        """Cancel what is queued; running calls are not awaited."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 # --- remembering -----------------------------------------------------------------------------------------------------
-# A memory of answers that are good for a short while, and the asking of each question once at a time.
+# A cache whose entries expire, and which loads each key once at a time.
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class ShortMemory(Generic[K, V]):
-    """Remembers at most so many answers, each until its time is over; for one event loop."""
+class TtlCache(Generic[K, V]):
+    """Keeps at most `size` answers until they expire; for one event loop."""
 
     def __init__(self, clock: Clock, size: int) -> None:
         self._clock = clock
@@ -53,9 +50,9 @@ class ShortMemory(Generic[K, V]):
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     async def answer(self, key: K, ask: Callable[[], Awaitable[V]], seconds: Callable[[V], float]) -> V:
-        """Return the remembered answer, or ask and remember it for so many seconds; a failure is not remembered.
+        """Return the cached answer, or ask and cache it for `seconds(answer)`; a failure is not cached.
 
-        Who asks the same meanwhile waits for the same answer.
+        Callers that ask for the same key meanwhile wait for the same answer.
         """
         until, answer = self._answers.get(key, (0.0, None))
         if answer is not None and self._clock.monotonic() < until:
@@ -79,10 +76,9 @@ class ShortMemory(Generic[K, V]):
     def _asked_is_over(self, key: K, done: "asyncio.Task[V]") -> None:
         del self._asked[key]
         if not done.cancelled():
-            done.exception()  # told to those who wait; when nobody does any more, nobody is to be told
+            done.exception()  # marks it as retrieved: whoever waits gets it, and asyncio need not report it
 
     def forget(self, key: K) -> None:
-        """Drop an answer."""
         self._answers.pop(key, None)
 
     def __len__(self) -> int:

@@ -1,7 +1,4 @@
-"""Owns how many requests and streams are worked on at once, in all and for one caller, and how fast they may come.
-
-It does not own what they ask for.
-"""
+"""Limits on requests and streams: how many at once, in all and per caller, and how often."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -21,8 +18,8 @@ from berth_kube.reviews import Subject
 _STREAM_RETRY_SECONDS: Final = 10
 
 
-class _Places:
-    """A number of places, in all and for one caller."""
+class _ConcurrencyLimit:
+    """Bounds what is open at once, in all and per caller."""
 
     def __init__(self, what: str, most: int, per_caller: int, retry_seconds: float) -> None:
         self._what = what
@@ -33,20 +30,20 @@ class _Places:
         self.open = 0
 
     def enter(self) -> None:
-        """Take a place for somebody unknown yet; raises `ProblemError`."""
+        """Count one whose caller is not known yet; raises `ProblemError` at the limit."""
         if self.open >= self._most:
             raise overloaded(f"{self._most} {self._what} are open, which is the most", self._retry_seconds)
         self.open += 1
 
     def name(self, caller: str) -> None:
-        """Count a place for a caller; raises `ProblemError`."""
+        """Count one for a caller; raises `ProblemError` at the limit."""
         if self._taken[caller] >= self._per_caller:
             text = f"{caller} has {self._per_caller} {self._what} open, which is the most for one caller"
             raise too_many(text, self._retry_seconds)
         self._taken[caller] += 1
 
     def leave(self, caller: str | None) -> None:
-        """Give a place back, and the caller's."""
+        """Count one less, also for its caller."""
         self.open -= 1
         if caller is not None:
             self._taken[caller] -= 1
@@ -55,29 +52,29 @@ class _Places:
 
 
 @dataclass(slots=True)
-class _Line:
-    """Where the requests of one peer wait in turn."""
+class _Queue:
+    """Where the requests of one peer queue."""
 
     places: asyncio.Semaphore
     length: int = 0
 
 
 class _UnauthenticatedRequests:
-    """Places of requests that are not authenticated yet: few at once, so that the others keep theirs.
+    """Bounds requests that are not authenticated yet, so that they cannot crowd out the others.
 
-    A peer with many of them waits for itself alone, as long as there are places for others.
+    A peer with many of them delays only itself while there are places for others.
     """
 
     def __init__(self, limits: RestLimits, wait_seconds: float) -> None:
         self._all = asyncio.Semaphore(limits.unauthenticated_requests)
         self._per_peer = limits.unauthenticated_per_peer
         self._wait_seconds = wait_seconds
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _Queue] = {}
 
     @asynccontextmanager
     async def place(self, peer: str) -> AsyncIterator[None]:
-        """Hold a place for one request of a peer; raises `ProblemError` where none becomes free in time."""
-        line = self._lines.setdefault(peer, _Line(asyncio.Semaphore(self._per_peer)))
+        """Hold a place for one request of a peer; raises `ProblemError` if none becomes free in time."""
+        line = self._queues.setdefault(peer, _Queue(asyncio.Semaphore(self._per_peer)))
         line.length += 1
         try:
             await self._wait(line)
@@ -89,9 +86,9 @@ class _UnauthenticatedRequests:
         finally:
             line.length -= 1
             if not line.length:
-                del self._lines[peer]
+                del self._queues[peer]
 
-    async def _wait(self, line: _Line) -> None:
+    async def _wait(self, line: _Queue) -> None:
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await line.places.acquire()
@@ -105,8 +102,8 @@ class _UnauthenticatedRequests:
             raise too_many(text) from error
 
 
-class _Pace:
-    """A bucket of permits for each caller, which fills up with time."""
+class _TokenBucket:
+    """Limits the rate of each caller, with bursts."""
 
     def __init__(self, clock: Clock, limits: RestLimits) -> None:
         self._clock = clock
@@ -116,7 +113,7 @@ class _Pace:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> None:
-        """Take one permit; raises `ProblemError` where there is none."""
+        """Take one token; raises `ProblemError` if there is none."""
         now = self._clock.monotonic()
         level, at = self._levels.pop(caller, (float(self._burst), now))
         level = min(float(self._burst), level + (now - at) * self._rate)
@@ -129,22 +126,20 @@ class _Pace:
 
 
 class Admission:
-    """Lets requests and streams in; for one event loop."""
+    """Admits requests and streams; for one event loop."""
 
     def __init__(self, clock: Clock, limits: RestLimits, times: RestTimes) -> None:
         self._unauthenticated = _UnauthenticatedRequests(limits, times.authentication_wait_seconds)
-        self._requests = _Places("requests", limits.requests, limits.requests_per_caller, 1)
-        self._streams = _Places("streams", limits.streams, limits.streams_per_caller, _STREAM_RETRY_SECONDS)
-        self._pace = _Pace(clock, limits)
+        self._requests = _ConcurrencyLimit("requests", limits.requests, limits.requests_per_caller, 1)
+        self._streams = _ConcurrencyLimit("streams", limits.streams, limits.streams_per_caller, _STREAM_RETRY_SECONDS)
+        self._bucket = _TokenBucket(clock, limits)
 
     @property
     def open_requests(self) -> int:
-        """Return how many requests are worked on."""
         return self._requests.open
 
     @property
     def open_streams(self) -> int:
-        """Return how many streams are open."""
         return self._streams.open
 
     def unauthenticated_request(self, peer: str) -> AbstractAsyncContextManager[None]:
@@ -152,33 +147,33 @@ class Admission:
         return self._unauthenticated.place(peer)
 
     @contextmanager
-    def request(self) -> Iterator["Visit"]:
-        """Hold a place for one request; raises `ProblemError` where there is none."""
+    def request(self) -> Iterator["Ticket"]:
+        """Hold a place for one request; raises `ProblemError` if there is none."""
         self._requests.enter()
-        visit = Visit(self._requests, self._streams, self._pace)
+        ticket = Ticket(self._requests, self._streams, self._bucket)
         try:
-            yield visit
+            yield ticket
         finally:
-            visit.end()
+            ticket.end()
 
 
-class Visit:
-    """The place of one request, which may become that of a stream."""
+class Ticket:
+    """The place of one request, which it may exchange for that of a stream."""
 
-    def __init__(self, requests: _Places, streams: _Places, pace: _Pace) -> None:
+    def __init__(self, requests: _ConcurrencyLimit, streams: _ConcurrencyLimit, bucket: _TokenBucket) -> None:
         self._place = requests
         self._streams = streams
-        self._pace = pace
+        self._bucket = bucket
         self._caller: str | None = None
 
     def name(self, caller: str) -> None:
-        """Say whose request it is; raises `ProblemError` where they ask too much."""
-        self._pace.take(caller)
+        """Count the request for its caller; raises `ProblemError` at a limit."""
+        self._bucket.take(caller)
         self._place.name(caller)
         self._caller = caller
 
     def become_stream(self) -> None:
-        """Change the place of a request for that of a stream; raises `ProblemError` where there is none."""
+        """Exchange the place for that of a stream; raises `ProblemError` if there is none."""
         caller, streams = self._caller, self._streams
         streams.enter()
         try:
@@ -191,15 +186,14 @@ class Visit:
         self._place = streams
 
     def end(self) -> None:
-        """Give the place back."""
         self._place.leave(self._caller)
 
 
 # --- gate ------------------------------------------------------------------------------------------------------------
-# What every request passes before it is looked at: its size, whose it is, how much is asked at once, its time.
+# Checks of every request before its path sees it: size, caller, limits, deadline.
 
 PROTECTED: Final = "/v1/"
-"""What stands below this is for those only whom the cluster knows."""
+"""Paths below this need a token that the cluster knows."""
 
 _JSON: Final = "application/json"
 _DRAIN_SECONDS: Final = 2.0
@@ -207,27 +201,27 @@ _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
 @dataclass(slots=True)
-class ValidationResult:
-    """What the gate found out about a request that it let through."""
+class RequestContext:
+    """What is known of a request that passed the checks."""
 
-    visit: Visit
+    ticket: Ticket
     deadline: asyncio.Timeout
     subject: Subject | None = None
     authorization: Sequence[str] = ()
-    """Kept for streams, which ask again."""
+    """Kept for streams, which are authorized again and again."""
 
     def become_stream(self) -> None:
-        """Let the request last; raises `ProblemError` where too many do."""
-        self.visit.become_stream()
+        """Lift the deadline; raises `ProblemError` if too many streams are open."""
+        self.ticket.become_stream()
         self.deadline.reschedule(None)
 
 
 class _GoneError(Exception):
-    """The peer went away before its request was whole."""
+    """The peer closed the connection before its request was complete."""
 
 
-class Gate:
-    """An ASGI application before another one; answers itself what it does not let through."""
+class RequestGuard:
+    """An ASGI application in front of another; it answers what it rejects."""
 
     def __init__(self, app: ASGIApp, authority: Authority, admission: Admission, settings: RestSettings) -> None:
         self._app = app
@@ -237,7 +231,7 @@ class Gate:
         self._times = settings.times
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer with a problem."""
+        """Pass a request on, or answer with a problem."""
         started = False
         intake = _Intake(receive)
 
@@ -274,19 +268,19 @@ class Gate:
         await self._work(scope, receive, send, authorization)
 
     async def _work(self, scope: Scope, receive: "_Intake", send: Send, authorization: Sequence[str]) -> None:
-        """Have a request answered, in its own place; one without authorization has no caller."""
-        with self._admission.request() as visit:
+        """Answer a request within its limits; one without authorization has no caller."""
+        with self._admission.request() as ticket:
             async with asyncio.timeout(self._times.request_seconds) as deadline:
-                passage = ValidationResult(visit, deadline, authorization=authorization)
-                scope["state"]["passage"] = passage
+                context = RequestContext(ticket, deadline, authorization=authorization)
+                scope["state"]["context"] = context
                 if authorization:
-                    passage.subject = await self._authority.identify(authorization)
-                    visit.name(passage.subject.user)
+                    context.subject = await self._authority.identify(authorization)
+                    ticket.name(context.subject.user)
                 body = await self._read_body(scope, receive)
                 await self._app(scope, _replayed(body, receive), send)
 
     async def _read_body(self, scope: Scope, receive: "_Intake") -> bytes:
-        """Return the whole body; raises `ProblemError` where it is too large, of another kind or too slow."""
+        """Return the whole body; raises `ProblemError` if it is too large, too slow or not JSON."""
         if not has_body(scope):
             return b""
         try:
@@ -303,7 +297,7 @@ class Gate:
         return ProblemError(ProblemKind.TIMED_OUT, f"there was no answer within {self._times.request_seconds:g} s")
 
     async def _refuse(self, scope: Scope, intake: "_Intake", send: Send, problem: ProblemError) -> None:
-        """Answer with a problem; a body that is not too large is read before, so that its sender reads the answer."""
+        """Answer with a problem; a body of bearable size is read first, so that its sender reads the answer."""
         whole = intake.whole or not has_body(scope)
         if not whole and problem.kind is not ProblemKind.TOO_SLOW:
             whole = await _drained(scope, intake, self._limits.drained_bytes)
@@ -311,21 +305,20 @@ class Gate:
 
 
 class _Intake:
-    """Receives a request's messages and knows whether its body was whole."""
+    """Receives a request's messages and tracks whether its body was complete."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self.whole = False
 
     async def __call__(self) -> Message:
-        """Return the next message."""
         message = await self._receive()
         self.whole = self.whole or (message["type"] == "http.request" and not message.get("more_body", False))
         return message
 
 
 def require_modest(scope: Scope, limits: RestLimits) -> None:
-    """Raise `ProblemError` where a request's target, headers or announced body are too large."""
+    """Raise `ProblemError` if path, query, headers or announced body are too large."""
     target = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
     if target > limits.target_bytes:
         text = f"path and query have {target} bytes; expected at most {limits.target_bytes}"
@@ -343,7 +336,7 @@ def require_modest(scope: Scope, limits: RestLimits) -> None:
 
 
 def require_one_length(scope: Scope) -> None:
-    """Raise `ProblemError` where two headers say how long a body is: a proxy before may have believed the other one."""
+    """Raise `ProblemError` if two headers give a length: a proxy in front may have used the other one."""
     if header_values(scope, b"transfer-encoding") and header_values(scope, b"content-length"):
         text = "there are both Content-Length and Transfer-Encoding; expected one of them"
         raise ProblemError(
@@ -355,13 +348,12 @@ def require_one_length(scope: Scope) -> None:
 
 
 def peer_of(scope: Scope) -> str:
-    """Return the address from which a request comes."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def require_json(scope: Scope) -> None:
-    """Raise `ProblemError` unless a body is said to be JSON."""
+    """Raise `ProblemError` unless the Content-Type is JSON."""
     found = header_values(scope, b"content-type")
     if len(found) != 1 or found[0].partition(";")[0].strip().lower() != _JSON:
         raise ProblemError(
@@ -373,17 +365,15 @@ def require_json(scope: Scope) -> None:
 
 
 def header_values(scope: Scope, name: bytes) -> list[str]:
-    """Return the values of a header."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
 def has_body(scope: Scope) -> bool:
-    """Tell whether a request announces a body."""
+    """Return whether a request announces a body."""
     return bool(header_values(scope, b"transfer-encoding")) or _announced_bytes(scope) > 0
 
 
 async def send_problem(scope: Scope, send: Send, problem: ProblemError, *, close: bool = False) -> None:
-    """Send a problem document."""
     body = problem.body(scope["state"].get("request_id", ""))
     headers = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), **problem.headers}
     headers |= {"Connection": "close"} if close else {}
@@ -393,7 +383,7 @@ async def send_problem(scope: Scope, send: Send, problem: ProblemError, *, close
 
 
 def _announced_bytes(scope: Scope) -> int:
-    """Return the announced length of the body; the server has refused what is no number."""
+    """Return the announced length of the body; uvicorn has rejected what is not a number."""
     return next((int(value) for value in header_values(scope, b"content-length") if value.isdecimal()), 0)
 
 
@@ -416,7 +406,7 @@ def _too_large(most: int, found: str) -> ProblemError:
 
 
 async def _drained(scope: Scope, receive: _Intake, most: int) -> bool:
-    """Tell whether the rest of a body could be read in short time; not where its sender waits to be asked for it."""
+    """Read the rest of a body and return whether it ended in time; not if its sender awaits `100 Continue`."""
     if header_values(scope, b"expect"):
         return False
     try:
@@ -428,7 +418,7 @@ async def _drained(scope: Scope, receive: _Intake, most: int) -> bool:
 
 
 def _replayed(body: bytes, receive: _Intake) -> Receive:
-    """Return a `receive` that gives the body that was read, then what comes after it."""
+    """Return a `receive` that gives the body already read, then what follows it."""
     given = False
 
     async def replay() -> Message:

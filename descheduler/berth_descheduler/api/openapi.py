@@ -1,7 +1,4 @@
-"""Owns the OpenAPI description: what each path may answer, and the schemas, made from the documents themselves.
-
-It does not own the paths (`routes`), nor how the description is shown to people (`page`).
-"""
+"""The OpenAPI description: what each path may answer, with schemas made from the documents."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -20,30 +17,30 @@ from berth_descheduler.api.schemas import DOCUMENTS
 _SCHEMAS: Final = "#/components/schemas/"
 _TITLE: Final = "Berth descheduler"
 _ABOUT: Final = (
-    "Asks the descheduler for runs, shows and follows their plans, lets them be carried out or ends them, and tells "
-    "how fragmented the cluster is. Whoever asks shows a bearer token that the cluster knows; what they may do is what "
-    "its RBAC lets them do to the objects behind it. Every error is a problem document (RFC 9457)."
+    "Requests runs of the descheduler, shows, follows, approves and aborts their plans, and reports the fragmentation "
+    "of the cluster. Callers send a bearer token that the cluster knows, and may do what its RBAC lets them do to the "
+    "objects behind a path. Every error is a problem document (RFC 9457)."
 )
 _RETRY: Final = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
 _PROBLEMS: Final[Mapping[HTTPStatus, str]] = {
     HTTPStatus.BAD_REQUEST: "The request cannot be read.",
-    HTTPStatus.UNAUTHORIZED: "The cluster does not know who is asking.",
-    HTTPStatus.FORBIDDEN: "Whoever asks may not do this.",
+    HTTPStatus.UNAUTHORIZED: "The cluster does not know the token.",
+    HTTPStatus.FORBIDDEN: "The caller lacks the right.",
     HTTPStatus.REQUEST_TIMEOUT: "The request came too slowly.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
     HTTPStatus.REQUEST_URI_TOO_LONG: "Path and query are too long.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is no application/json.",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "Something in the request is not as it must be; errors name it.",
-    HTTPStatus.TOO_MANY_REQUESTS: "The caller asks too much at once.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not application/json.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Something in the request is wrong; errors name it.",
+    HTTPStatus.TOO_MANY_REQUESTS: "The caller sends too much at once.",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The headers are too large.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "The service failed.",
     HTTPStatus.BAD_GATEWAY: "The cluster refused the service itself.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "The service has enough to do, or the cluster does not answer.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The service is at its limits, or the cluster does not answer.",
     HTTPStatus.GATEWAY_TIMEOUT: "There was no answer in time.",
 }
 _WITH_RETRY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _MISSING: Final = "There is no such object."
-_CONFLICT: Final = "The object is not in a state in which this can be asked of it, or the key was used before."
+_CONFLICT: Final = "The state of the object does not allow this, or the key was used before."
 
 
 def answers(
@@ -56,7 +53,7 @@ def answers(
     location: bool = False,
     nothing: bool = False,
 ) -> dict[str, Any]:
-    """Return what FastAPI is told of a path's answers: a document of one type, or one of the problems."""
+    """Return FastAPI's arguments for a path that answers a document or a problem."""
     schema = {"$ref": f"{_SCHEMAS}{document.__name__}"}
     good: dict[str, Any] = {"description": said, "content": {media_type: {"schema": schema}}}
     if location:
@@ -70,7 +67,7 @@ def answers(
     responses: dict[int | str, dict[str, Any]] = {int(status): good}
     responses |= {int(one): _problem(one, text) for one, text in sorted(problems.items())}
     if nothing:
-        responses[int(HTTPStatus.NO_CONTENT)] = {"description": "All was read, and nothing can come any more."}
+        responses[int(HTTPStatus.NO_CONTENT)] = {"description": "All events were read, and there will be no more."}
     return {"response_class": Response, "response_model": None, "responses": responses}
 
 
@@ -104,13 +101,13 @@ def _problem(status: HTTPStatus, said: str) -> dict[str, Any]:
         described["headers"] = _RETRY
     if status is HTTPStatus.UNAUTHORIZED:
         described["headers"] = {
-            "WWW-Authenticate": {"description": "How to say who asks.", "schema": {"type": "string"}}
+            "WWW-Authenticate": {"description": "How to authenticate.", "schema": {"type": "string"}}
         }
     return described
 
 
 def _without_null(parameter: dict[str, Any]) -> dict[str, Any]:
-    """Return a parameter that may be left out as what it is where it is given."""
+    """Return an optional parameter without null: it is left out or has its type."""
     schema = parameter["schema"]
     given = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     if len(given) != 1:
@@ -120,14 +117,13 @@ def _without_null(parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- page ------------------------------------------------------------------------------------------------------------
-# The description as a page for people: made from it, without scripts and without anything from elsewhere.
+# The OpenAPI description as a page for people, without scripts or external resources.
 
 _TEMPLATE: Final = "rest.html.j2"
 CONTENT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
 def render_page(description: Mapping[str, Any]) -> str:
-    """Return the page of a description."""
     return _template().render(
         info=description["info"],
         operations=list(_operations(description)),
@@ -137,7 +133,7 @@ def render_page(description: Mapping[str, Any]) -> str:
 
 
 def type_of(schema: Mapping[str, Any]) -> str:
-    """Return in a few words what a schema takes; a name that is a document's is linked by the template."""
+    """Return in a few words what a schema accepts; the template links names of documents."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "anyOf" in schema:

@@ -1,7 +1,6 @@
-"""Owns following plans: one watch for each plan that somebody reads, shared by its readers, with its last events.
+"""Watches on plans that are being followed: one for each plan, shared by its readers, with its last events.
 
-It does not own what the events are (`plan_events`) nor who reads them. A watch runs in a thread; everything else is
-for one event loop.
+A watch runs in a thread; everything else belongs to one event loop.
 """
 
 import asyncio
@@ -21,19 +20,20 @@ from berth_core.errors import BerthError
 from berth_core.migration_plans import MigrationPlan
 from berth_descheduler import telemetry
 from berth_descheduler.api.problems import ProblemError, from_error
-from berth_descheduler.api.schemas import EventKind, describe_change, describe_moves, describe_plan
+from berth_descheduler.api.schemas import EventKind, describe_change
 from berth_descheduler.api.settings import RestSettings, RestTimes
+from berth_descheduler.report.stored_plans import describe_moves, describe_stored_plan
 from berth_kube.client import KubeClient
 from berth_kube.informer import Informer
 from berth_kube.resources import MIGRATION_PLANS
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 
 # --- plan events -----------------------------------------------------------------------------------------------------
-# What is told of a plan that is followed: the events that lie between two states of it, and their ids.
+# Events between two states of a plan, and their ids.
 #
-# An id is the plan's resourceVersion, which every replica of the service knows alike. Of several events that come with
-# one change of the plan, the last has the plain version and the others a number behind it, so that the plain version
-# means: all is known up to here.
+# An id is the plan's resourceVersion, which is the same on every replica of the service. Of several events of one
+# change, the last has the plain version and the others a number after it: the plain version means that nothing is
+# missing up to here.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +42,26 @@ class PlanEvent:
 
     kind: EventKind
     id: str
-    """"" for an event that does not say how far the reader is."""
+    """"" for an event that does not mark a position."""
     data: bytes
 
     def encode(self) -> bytes:
-        """Return the event as a stream of server-sent events has it; JSON has no line ends."""
+        """Return the event in the server-sent format; our JSON has no line ends."""
         named = f"id: {self.id}\n" if self.id else ""
         return f"{named}event: {self.kind}\ndata: ".encode() + self.data + b"\n\n"
 
 
 def whole_plan(plan: MigrationPlan) -> PlanEvent:
-    """Return the event that tells a whole plan."""
-    return PlanEvent(EventKind.PLAN, plan.metadata.resource_version, msgspec.json.encode(describe_plan(plan)))
+    return PlanEvent(EventKind.PLAN, plan.metadata.resource_version, msgspec.json.encode(describe_stored_plan(plan)))
 
 
 def deletion(plan: MigrationPlan) -> PlanEvent:
-    """Return the event of a plan that is gone."""
     data = msgspec.json.encode({"name": plan.metadata.name})
     return PlanEvent(EventKind.DELETED, f"{plan.metadata.resource_version}-deleted", data)
 
 
 def events_between(before: MigrationPlan, after: MigrationPlan) -> tuple[PlanEvent, ...]:
-    """Return what has changed, the moves first, then the plan as a whole; nothing where nobody would see it."""
+    """Return the changes, moves first, then the plan as a whole; none if no reader would see a difference."""
     if before.spec.moves != after.spec.moves:
         return (whole_plan(after),)
     return tuple(_numbered(list(_changes(before, after)), after.metadata.resource_version))
@@ -88,70 +86,69 @@ _LOG = structlog.get_logger(__name__)
 
 
 class PlanFeed:
-    """What is known of one plan, kept up by a watch until it is closed."""
+    """One plan and its last events, kept current by a watch until it is closed."""
 
     def __init__(self, client: KubeClient, name: str, events_kept: int) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._looked = asyncio.Event()
+        self._first_look = asyncio.Event()
         self._changed: set[asyncio.Event] = set()
         self._events: deque[PlanEvent] = deque(maxlen=events_kept)
-        self._told = 0
+        self._event_count = 0
         self._versions: OrderedDict[str, int] = OrderedDict()
-        """The places after versions of the plan, also of those with which nothing was told."""
+        """The position after each version of the plan, also of those without an event."""
         self._versions_kept = events_kept
         self.readers = 0
         self.plan: MigrationPlan | None = None
-        """As it is; None where there is none, and before `looked`."""
+        """None if there is none, and before `first_look`."""
         self.deleted = False
         self.error: BerthError | None = None
         selector = f"metadata.name={name}"
         self._informer: Informer[MigrationPlan] = Informer(
             f"plan-{name}",
             lambda stop: client.watch(MIGRATION_PLANS, stop=stop, field_selector=selector, type=MigrationPlan),
-            self._tell,
-            self._tell,
+            self._post,
+            self._post,
         )
         self._informer.start()
 
-    async def looked(self) -> None:
-        """Wait until the plan was looked for; raises the `BerthError` that kept it from being found."""
-        await self._looked.wait()
+    async def first_look(self) -> None:
+        """Wait until the plan has been read; raises the `BerthError` of reading it."""
+        await self._first_look.wait()
         if self.error is not None:
             raise self.error
 
     @property
     def ended(self) -> bool:
-        """Tell whether it is of no use to new readers."""
+        """Return whether new readers need a new feed."""
         return self.deleted or self.error is not None
 
     @property
     def over(self) -> bool:
-        """Tell whether nothing more will come."""
+        """Return whether there will be no more events."""
         return self.ended or self.plan is None or self.plan.phase.terminal
 
     def close(self) -> None:
-        """End the watch."""
         self._informer.stop()
 
-    def place_after(self, last_id: str) -> int | None:
-        """Return the place of the event that follows one, None where it is not known any more."""
+    def position_after(self, last_id: str) -> int | None:
+        """Return the position after an event, None if it is no longer known."""
         if last_id in self._versions:
             return self._versions[last_id]
-        first = self._told - len(self._events)
+        first = self._event_count - len(self._events)
         found = (first + index + 1 for index, event in enumerate(self._events) if event.id == last_id)
         return next(found, None)
 
-    def events_from(self, place: int | None) -> tuple[list[PlanEvent], int]:
-        """Return the events from a place on and the next place; the whole plan where some are not known any more."""
-        first = self._told - len(self._events)
-        if place is None or place < first:
-            return ([whole_plan(self.plan)] if self.plan is not None else []), self._told
-        return [self._events[index] for index in range(place - first, len(self._events))], self._told
+    def events_from(self, position: int | None) -> tuple[list[PlanEvent], int]:
+        """Return the events from a position on and the next position; the whole plan if some are gone."""
+        first = self._event_count - len(self._events)
+        if position is None or position < first:
+            return ([whole_plan(self.plan)] if self.plan is not None else []), self._event_count
+        return [self._events[index] for index in range(position - first, len(self._events))], self._event_count
 
     @contextmanager
     def reading(self) -> Iterator[asyncio.Event]:
-        """Yield an event that is set whenever there is something new."""
+        """Yield an `asyncio.Event` that is set at every change."""
         changed = asyncio.Event()
         self._changed.add(changed)
         try:
@@ -160,41 +157,41 @@ class PlanFeed:
             self._changed.discard(changed)
 
     def wake(self) -> None:
-        """Let all readers look."""
+        """Wake all readers."""
         for changed in self._changed:
             changed.set()
 
     # --- the watch, in a thread --------------------------------------------------------------------------------------
 
-    def _tell(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
+    def _post(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._take, found)
+            self._loop.call_soon_threadsafe(self._handle, found)
         except RuntimeError:  # the loop has ended
             self._informer.stop()
 
     # --- the event loop ----------------------------------------------------------------------------------------------
 
-    def _take(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
+    def _handle(self, found: WatchItem[MigrationPlan] | BerthError) -> None:
         match found:
             case Listed(items=items):
-                self._see(items[0] if items else None)
+                self._update(items[0] if items else None)
             case Changed(item=plan):
-                self._see(plan)
+                self._update(plan)
             case Removed():
-                self._see(None)
+                self._update(None)
             case Bookmark():
                 return
             case BerthError():
                 _LOG.warning(telemetry.FEED_FAILED, **{telemetry.KEY_PLAN: self._name, telemetry.KEY_ERROR: str(found)})
                 self.error = found
-        self._looked.set()
+        self._first_look.set()
         self.wake()
 
-    def _see(self, plan: MigrationPlan | None) -> None:
+    def _update(self, plan: MigrationPlan | None) -> None:
         before = self.plan
         if before is None:
-            # One that is made after it was looked for in vain is for those who ask anew.
-            self.plan = None if self._looked.is_set() else plan
+            # A plan that is created after a reader found none is for later readers.
+            self.plan = None if self._first_look.is_set() else plan
         elif plan is None or plan.metadata.uid != before.metadata.uid:
             if not self.deleted:
                 self._add(deletion(before))
@@ -202,21 +199,21 @@ class PlanFeed:
         elif not self.deleted:
             self._add(*events_between(before, plan))
             self.plan = plan
-        self._note_version()
+        self._record_version()
 
     def _add(self, *events: PlanEvent) -> None:
         self._events.extend(events)
-        self._told += len(events)
+        self._event_count += len(events)
 
-    def _note_version(self) -> None:
+    def _record_version(self) -> None:
         if self.plan is not None and not self.deleted:
-            self._versions[self.plan.metadata.resource_version] = self._told
+            self._versions[self.plan.metadata.resource_version] = self._event_count
             if len(self._versions) > self._versions_kept:
                 self._versions.popitem(last=False)
 
 
 class PlanFeeds:
-    """The feeds of all plans that are read; one that is left by its last reader is kept a while for the next."""
+    """The feeds of all followed plans; after its last reader one lingers for the next."""
 
     def __init__(self, client: KubeClient, settings: RestSettings) -> None:
         self._client = client
@@ -230,7 +227,7 @@ class PlanFeeds:
 
     @contextmanager
     def following(self, name: str) -> Iterator[PlanFeed]:
-        """Yield the feed of a plan, which may be found not to exist."""
+        """Yield the feed of a plan, which may not exist."""
         feed = self._feeds.get(name)
         if feed is None or feed.ended:
             feed = self._feeds[name] = PlanFeed(self._client, name, self._events_kept)
@@ -242,7 +239,7 @@ class PlanFeeds:
             self._leave(name, feed)
 
     def close(self) -> None:
-        """Let all readers end, and end all watches."""
+        """End all readers and watches."""
         self.closing = True
         for feed in self._feeds.values():
             feed.close()
@@ -260,7 +257,7 @@ class PlanFeeds:
             self._drop(name, feed)
 
     def _drop(self, name: str, feed: PlanFeed) -> None:
-        """Forget a feed; readers that are left go on reading it, new ones get a new one."""
+        """Drop a feed; its readers keep it, new readers get a new one."""
         if self._feeds.get(name) is feed:
             del self._feeds[name]
         if not feed.readers:
@@ -277,36 +274,36 @@ _SERVICE_ENDS: Final = b": the service ends, ask again\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """What a stream needs while it lasts."""
+class StreamContext:
+    """What a stream uses while it is open."""
 
     feeds: PlanFeeds
     clock: Clock
     times: RestTimes
     still_allowed: Callable[[], Awaitable[None]]
-    """Raises `ProblemError` once the reader may not read on."""
+    """Raises `ProblemError` once the reader has lost the right."""
 
 
-async def stream_events(feed: PlanFeed, last_id: str, around: Following) -> AsyncGenerator[bytes, None]:
-    """Yield the plan as it is, or what came after `last_id`, then every change, until the plan or the time is over."""
-    clock, times = around.clock, around.times
+async def stream_events(feed: PlanFeed, last_id: str, context: StreamContext) -> AsyncGenerator[bytes, None]:
+    """Yield the plan, or what followed `last_id`, then every change until plan or time is over."""
+    clock, times = context.clock, context.times
     ends_at = clock.monotonic() + times.stream_seconds
     ask_at = clock.monotonic() + times.heartbeat_seconds
-    place = feed.place_after(last_id) if last_id else None
+    position = feed.position_after(last_id) if last_id else None
     with feed.reading() as changed:
         yield _RECONNECT
         while True:
             changed.clear()
             over = feed.over
-            events, place = feed.events_from(place)
+            events, position = feed.events_from(position)
             for event in events:
                 yield event.encode()
-            if (ending := _ending(feed, around.feeds)) is not None:
+            if (ending := _ending(feed, context.feeds)) is not None:
                 yield ending
-            if over or around.feeds.closing or clock.monotonic() >= ends_at:
+            if over or context.feeds.closing or clock.monotonic() >= ends_at:
                 return
             if clock.monotonic() >= ask_at:
-                if (refusal := await _refusal(around)) is not None:
+                if (refusal := await _refusal(context)) is not None:
                     yield refusal
                     return
                 ask_at = clock.monotonic() + times.heartbeat_seconds
@@ -315,23 +312,23 @@ async def stream_events(feed: PlanFeed, last_id: str, around: Following) -> Asyn
 
 
 def _ending(feed: PlanFeed, feeds: PlanFeeds) -> bytes | None:
-    """Return what is said to a reader whose stream ends though the plan goes on."""
+    """Return the last message of a stream that ends before its plan."""
     if feed.error is not None:
         return _problem_event(from_error(feed.error))
     return _SERVICE_ENDS if feeds.closing else None
 
 
-async def _refusal(around: Following) -> bytes | None:
-    """Return what is said to a reader who may not read on."""
+async def _refusal(context: StreamContext) -> bytes | None:
+    """Return the last message to a reader who has lost the right."""
     try:
-        await around.still_allowed()
+        await context.still_allowed()
     except ProblemError as error:
         return _problem_event(error)
     return None
 
 
 async def _wait_for(changed: asyncio.Event, seconds: float) -> None:
-    """Wait until something changes, or so long."""
+    """Wait for a change, at most so many seconds."""
     try:
         await asyncio.wait_for(changed.wait(), max(0.0, seconds))
     except TimeoutError:
@@ -343,7 +340,7 @@ def _problem_event(error: ProblemError) -> bytes:
 
 
 class EventStream(Response):
-    """Sends chunks until they end or the reader is gone; then, in any case, does what is to be done `at_end`."""
+    """Sends chunks until they end or the reader is gone, and then calls `at_end`."""
 
     media_type = MEDIA_TYPE
 
@@ -354,7 +351,6 @@ class EventStream(Response):
         self._at_end = at_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the protocol's
-        """Send the stream."""
         tasks = (asyncio.ensure_future(self._send(send)), asyncio.ensure_future(_disconnected(receive)))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,4 @@
-"""Owns what is answered when something is wrong: one problem document (RFC 9457) for every error there is.
-
-It does not own the errors themselves, nor the wording of those that other modules raise.
-"""
+"""Problem documents (RFC 9457), one for every error."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -93,12 +90,12 @@ _STATUS: Final[Mapping[ProblemKind, HTTPStatus]] = {
 
 
 class FieldFault(msgspec.Struct, frozen=True):
-    """One thing in a request that is not as it must be."""
+    """One thing that is wrong in a request."""
 
     field: str
-    """Where it is: `body.mode`, `query.shape`, `path.name`, `header.Idempotency-Key`."""
+    """Where: `body.mode`, `query.shape`, `path.name`, `header.Idempotency-Key`."""
     value: str
-    """What was given, cut where it is long; "" where nothing was."""
+    """What was given, cut if long; "" if nothing was."""
     expected: str
 
 
@@ -110,7 +107,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     status: int
     detail: str
     instance: str = ""
-    """Names this very request, as the service's log does."""
+    """Identifies the request, as the service's log does."""
     errors: tuple[FieldFault, ...] = ()
 
 
@@ -133,11 +130,9 @@ class ProblemError(Exception):
 
     @property
     def status(self) -> int:
-        """Return the HTTP status."""
         return _STATUS[self.kind].value
 
     def document(self, request_id: str = "") -> Problem:
-        """Return the document that tells it."""
         return Problem(
             type=f"{_TYPE_PREFIX}{self.kind}",
             title=self.kind.value.replace("-", " ").capitalize(),
@@ -148,47 +143,45 @@ class ProblemError(Exception):
         )
 
     def body(self, request_id: str = "") -> bytes:
-        """Return the document in JSON."""
         return msgspec.json.encode(self.document(request_id))
 
 
 def invalid(faults: Sequence[FieldFault]) -> ProblemError:
-    """Return the problem of a request with faults in it."""
+    """Return the problem of a request with faults."""
     said = "; ".join(f"{fault.field} is {fault.value or 'missing'}; expected {fault.expected}" for fault in faults)
     return ProblemError(ProblemKind.INVALID, said, faults=faults)
 
 
 def fault(field: str, value: object, expected: str) -> FieldFault:
-    """Return what is wrong with one field; the value is quoted and cut."""
+    """Return a fault of one field, with the value quoted and cut."""
     return FieldFault(field, "" if value is None else _shown(value), expected)
 
 
 def overloaded(detail: str, retry_seconds: float = 1.0) -> ProblemError:
-    """Return the problem of a service that has enough to do."""
+    """Return the problem of a service at its limits."""
     return ProblemError(ProblemKind.OVERLOADED, detail, headers=retry_after(retry_seconds))
 
 
 def too_many(detail: str, retry_seconds: float = 1.0) -> ProblemError:
-    """Return the problem of a caller who asks too much."""
+    """Return the problem of a caller beyond its limits."""
     return ProblemError(ProblemKind.TOO_MANY_REQUESTS, detail, headers=retry_after(retry_seconds))
 
 
 def unavailable(detail: str, retry_seconds: float | None = None) -> ProblemError:
-    """Return the problem of a cluster that does not answer."""
+    """Return the problem of an API server that does not answer."""
     return ProblemError(ProblemKind.CLUSTER_UNAVAILABLE, detail, headers=retry_after(retry_seconds or _RETRY_SECONDS))
 
 
 def retry_after(seconds: float) -> dict[str, str]:
-    """Return the header that says when to come again."""
     return {"Retry-After": str(max(1, math.ceil(seconds)))}
 
 
 FAILED: Final = "the service failed; its log says more under this instance"
-_NO_RIGHT: Final = "the service itself has no right to do this in the cluster; whoever installed it must grant it"
+_NO_RIGHT: Final = "the service itself has no right to do this in the cluster; grant it in the service's role"
 
 
 def from_error(error: BerthError) -> ProblemError:
-    """Return the problem that an error of Berth or of the API server is to a caller."""
+    """Return what an error of Berth or of the API server means to a caller."""
     match error:
         case InputError():
             found = invalid([fault(error.field, error.value, error.expected)])
@@ -212,7 +205,7 @@ _BY_CLASS: Final[Mapping[type[KubeError], ProblemKind]] = {
     AlreadyExistsError: ProblemKind.CONFLICT,
     InvalidObjectError: ProblemKind.CONFLICT,
 }
-"""What the API server refuses of what we write, it refuses because of the object's state."""
+"""What the API server refuses of our writes, it refuses because of the object's state."""
 
 
 # --- what FastAPI finds -----------------------------------------------------------------------------------------------
@@ -229,13 +222,13 @@ _EXPECTED: Final[Mapping[str, str]] = {
 
 
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
-    """Return the problem of what FastAPI found wrong with a request's parameters and body."""
+    """Return what FastAPI found wrong with a request as a problem."""
     broken = next((error for error in errors if error["type"] == "json_invalid"), None)
     if broken is not None:
         reason = (broken.get("ctx") or {}).get("error", "it cannot be read")
         return ProblemError(
             ProblemKind.MALFORMED,
-            f"the body is no JSON: {reason}",
+            f"the body is not JSON: {reason}",
             faults=[FieldFault("body", "", "a JSON object")],
         )
     return invalid([_fault_of(error) for error in errors])

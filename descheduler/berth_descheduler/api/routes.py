@@ -1,7 +1,4 @@
-"""Owns the paths of the interface: which right each needs, what it reads or asks for, what it answers.
-
-It does not own the documents, nor what every request passes before (`gate`).
-"""
+"""The paths: the rights that each needs, what it reads or requests, what it answers."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,32 +17,24 @@ from berth_core.policies import VALID, DeschedulerPolicy
 from berth_descheduler.api import queries
 from berth_descheduler.api.auth import Authority
 from berth_descheduler.api.concurrency import Workers
-from berth_descheduler.api.limits import ValidationResult
+from berth_descheduler.api.limits import RequestContext
 from berth_descheduler.api.openapi import answers
-from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, Following, PlanFeeds, stream_events
+from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, PlanFeeds, StreamContext, stream_events
 from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
-from berth_descheduler.api.queries import CapacityDesk
-from berth_descheduler.api.schemas import (
-    Capacity,
-    ListedPlan,
-    PlanDocument,
-    PlanList,
-    PolicyList,
-    RequestedRun,
-    StreamedEvent,
-    describe_run,
-    list_plan,
-)
+from berth_descheduler.api.queries import FragmentationQueries
+from berth_descheduler.api.schemas import RequestedRun, StreamedEvent, describe_request
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.migration import plans
 from berth_descheduler.planner.stranded_capacity import AskedShape, read_shape
+from berth_descheduler.report.documents import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList
+from berth_descheduler.report.stored_plans import list_plan
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PODS
 from berth_kube.reviews import Access, Subject
 
 # --- parameters ------------------------------------------------------------------------------------------------------
-# What a request may say: names, shapes, keys, and the body that asks for a run.
+# Parameters of requests: names, shapes, keys, and the body of a request for a run.
 
 MOST_SHAPES: Final = 8
 MOST_PLANS: Final = 500
@@ -58,17 +47,17 @@ _SMALL: Final = r"0\.[0-9]{0,2}[1-9]"
 
 
 def _number(digits: int) -> str:
-    """Return the pattern of a number above zero with at most so many digits before the point."""
+    """Return a pattern for positive numbers with at most so many digits before the point."""
     return rf"(?:[1-9][0-9]{{0,{digits - 1}}}(?:\.[0-9]{{1,3}})?|{_SMALL})"
 
 
-# No larger than what can be planned with (`berth_core.resources.MOST_AMOUNT`), which counts cores in thousandths.
+# Bounded by what can be planned with (`berth_core.resources.MOST_AMOUNT`), which counts cores in thousandths.
 _CORES: Final = rf"(?:{_number(9)}m?|{_number(8)}(?:k|Ki)|{_number(5)}Mi?|{_number(2)}Gi?)"
 _TERA: Final = rf"(?:(?:[1-9][0-9]?|[1-4][0-9]{{2}})(?:\.[0-9]{{1,3}})?|{_SMALL})"
 _QUANTITY: Final = rf"(?:{_number(9)}(?:m|k|Ki)?|{_number(8)}Mi?|{_number(5)}Gi?|{_TERA}Ti?)"
 _AMOUNT: Final = rf"(?:cpu={_CORES}|(?!(?:pods|count|cpu)=){_RESOURCE}={_QUANTITY})"
 SHAPE_PATTERN: Final = rf"^(?!(?:.*,)?([^,=]+)=[^,]*,(?:.*,)?\1=){_AMOUNT}(?:,{_AMOUNT}){{0,7}}$"
-"""Amounts of different resources; pod slots are counted without being asked for."""
+"""Amounts of different resources; pod slots are counted anyway."""
 
 _SHAPE: Final = re.compile(SHAPE_PATTERN)
 _SHAPE_EXPECTED: Final = "amounts of different resources such as cpu=4,memory=8Gi"
@@ -79,7 +68,7 @@ PlanName = Annotated[
 ]
 _ShapeText = Annotated[
     str,
-    # Checked by `read_shapes`: the pattern looks ahead, which the checks of pydantic do not.
+    # `read_shapes` checks it: the pattern uses lookahead, which pydantic does not support.
     Field(json_schema_extra={"maxLength": LONGEST_SHAPE, "pattern": SHAPE_PATTERN}),
 ]
 Shapes = Annotated[
@@ -87,8 +76,8 @@ Shapes = Annotated[
     Query(
         alias="shape",
         max_length=MOST_SHAPES,
-        description="What a pod asks for that is to find room, such as `cpu=4,memory=8Gi`; may be repeated. Without "
-        "it: what most pending pods ask for, else the largest pods that controllers make.",
+        description="What a pod requests, such as `cpu=4,memory=8Gi`; may be repeated. Default: what most pending "
+        "pods request, else the largest pods that controllers create.",
         examples=[["cpu=4,memory=8Gi"]],
     ),
 ]
@@ -102,14 +91,14 @@ PolicyFilter = Annotated[
     ),
 ]
 PhaseFilter = Annotated[PlanPhase | None, Query(alias="phase", description="Only plans in this phase.")]
-PlanLimit = Annotated[int, Query(alias="limit", ge=1, le=MOST_PLANS, description="The most plans to answer with.")]
+PlanLimit = Annotated[int, Query(alias="limit", ge=1, le=MOST_PLANS, description="The most plans to return.")]
 IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
         pattern=KEY_PATTERN,
-        description="With the same key from the same caller, asking again is asking once: the answer names the plan "
-        "that is there, as long as it is kept. Another request under the key is a conflict.",
+        description="A repeated request with the same key and caller returns the plan of the first one, as long as "
+        "that plan exists. A different request with the key is a conflict.",
     ),
 ]
 LastEventId = Annotated[
@@ -117,25 +106,23 @@ LastEventId = Annotated[
     Header(
         alias="Last-Event-ID",
         max_length=100,
-        description="The id of the last event that was read: what came after it is told, or, if that is not known any "
-        "more, the whole plan. 204 where nothing can come any more.",
+        description="The id of the last event received. The stream resumes after it or, if that is no longer known, "
+        "starts with the whole plan. 204 if the plan is over and nothing was missed.",
     ),
 ]
 
 
 class RunRequest(BaseModel):
-    """A run that is asked for."""
+    """A request for a run."""
 
     model_config = ConfigDict(strict=True, extra="forbid", title="RunRequest")
 
-    policy: Annotated[
-        str, Field(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The policy by whose rules to run.")
-    ]
+    policy: Annotated[str, Field(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The policy to run.")]
     mode: Annotated[
         Literal["Plan", "Approve", "Auto"] | None,
         Field(
             description="How far the run goes. Plan: the plan is published and nothing is touched. Approve: it waits "
-            "to be approved. Auto: it is carried out, which needs the right to approve as well. Default: the policy's."
+            "for approval. Auto: it is carried out, which needs the right to approve. Default: the policy's."
         ),
     ] = None
     dry_run: Annotated[
@@ -144,7 +131,7 @@ class RunRequest(BaseModel):
 
 
 def read_shapes(texts: list[str]) -> tuple[AskedShape, ...]:
-    """Return the shapes of a request; raises `ProblemError` naming each that is none."""
+    """Return the shapes of a request; raises `ProblemError` naming each bad one."""
     faults: list[FieldFault] = []
     shapes: list[AskedShape] = []
     for index, text in enumerate(texts):
@@ -158,7 +145,7 @@ def read_shapes(texts: list[str]) -> tuple[AskedShape, ...]:
 
 
 def refuse_unknown(given: dict[str, Any], known: set[str]) -> None:
-    """Raise `ProblemError` where a query has parameters that mean nothing here."""
+    """Raise `ProblemError` if a query has unknown parameters."""
     expected = f"one of {', '.join(sorted(known))}" if known else "no parameter"
     faults = [fault(f"query.{name[:80]}", given[name], expected) for name in given if name not in known]
     if faults:
@@ -171,66 +158,64 @@ _PLANS_SHOWN: Final = 100
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What the paths work with."""
+class ApiContext:
+    """What the paths share."""
 
     client: KubeClient
     clock: Clock
     workers: Workers
     authority: Authority
-    capacity: CapacityDesk
+    capacity: FragmentationQueries
     feeds: PlanFeeds
     settings: RestSettings
 
     async def admit(self, request: Request, *needed: Access) -> Subject:
-        """Return who asks, if they may do all that is needed; raises `ProblemError`."""
-        passage: ValidationResult = request.state.passage
-        subject = passage.subject
-        if subject is None:  # no path outside of the gate's protected ones asks
-            raise ProblemError(ProblemKind.UNAUTHENTICATED, "nobody is known to ask")
+        """Return the caller, if it has all rights needed; raises `ProblemError`."""
+        context: RequestContext = request.state.context
+        subject = context.subject
+        if subject is None:  # only protected paths call this
+            raise ProblemError(ProblemKind.UNAUTHENTICATED, "the caller is unknown")
         for access in needed:
             await self.authority.require(subject, access)
         return subject
 
 
-def build_routes(desk: Desk) -> APIRouter:
-    """Return the paths of the interface."""
+def build_routes(api: ApiContext) -> APIRouter:
     router = APIRouter(prefix="/v1")
-    _add_runs(router, desk)
-    _add_plans(router, desk)
-    _add_decisions(router, desk)
-    _add_events(router, desk)
-    _add_overviews(router, desk)
+    _add_runs(router, api)
+    _add_plans(router, api)
+    _add_decisions(router, api)
+    _add_events(router, api)
+    _add_overviews(router, api)
     return router
 
 
-def _add_runs(router: APIRouter, desk: Desk) -> None:
+def _add_runs(router: APIRouter, api: ApiContext) -> None:
     @router.post(
         "/runs",
-        summary="Ask for a run of a policy",
-        description="Needs the right to create migrationplans and, where the plan is to be carried out without "
-        "anybody's approval (mode Auto), to patch them. The run begins when those before it are over; "
-        "follow its plan to see.",
+        summary="Request a run of a policy",
+        description="Needs the right to create migrationplans and, for a plan that is carried out without approval "
+        "(mode Auto), to patch them. The run starts when earlier ones are over; follow its plan to see.",
         status_code=HTTPStatus.ACCEPTED,
         tags=["runs"],
-        **answers(RequestedRun, "The run is asked for; Location names its plan.", location=True, conflict=True),
+        **answers(RequestedRun, "The run is requested; Location names its plan.", location=True, conflict=True),
     )
     async def ask_for_run(request: Request, body: RunRequest, key: IdempotencyKey = None) -> Response:
         refuse_unknown(dict(request.query_params), set())
-        subject = await desk.admit(request, Access("create", MIGRATION_PLANS))
+        subject = await api.admit(request, Access("create", MIGRATION_PLANS))
         with _naming("body.policy", body.policy, "policy"):
-            policy = await desk.workers.run(lambda: queries.read_policy(desk.client, body.policy))
+            policy = await api.workers.run(lambda: queries.read_policy(api.client, body.policy))
         _require_valid(policy)
         mode = RunMode.PLAN if body.dry_run else RunMode(body.mode or policy.spec.mode)
         if mode is RunMode.AUTO:
-            await desk.admit(request, Access("patch", MIGRATION_PLANS))
-        plan = await desk.workers.run(
+            await api.admit(request, Access("patch", MIGRATION_PLANS))
+        plan = await api.workers.run(
             lambda: plans.request_run(
-                desk.client, desk.clock, body.policy, mode=mode, requested_by=subject.user, idempotency_key=key or ""
+                api.client, api.clock, body.policy, mode=mode, requested_by=subject.user, idempotency_key=key or ""
             )
         )
         headers = {"Location": f"/v1/plans/{plan.metadata.name}"}
-        return _answer(describe_run(plan), HTTPStatus.ACCEPTED, headers)
+        return _answer(describe_request(plan), HTTPStatus.ACCEPTED, headers)
 
 
 def _require_valid(policy: DeschedulerPolicy) -> None:
@@ -245,7 +230,7 @@ def _require_valid(policy: DeschedulerPolicy) -> None:
         )
 
 
-def _add_plans(router: APIRouter, desk: Desk) -> None:
+def _add_plans(router: APIRouter, api: ApiContext) -> None:
     @router.get(
         "/plans",
         summary="List plans, the newest first",
@@ -257,8 +242,8 @@ def _add_plans(router: APIRouter, desk: Desk) -> None:
         request: Request, policy: PolicyFilter = None, phase: PhaseFilter = None, limit: PlanLimit = _PLANS_SHOWN
     ) -> Response:
         refuse_unknown(dict(request.query_params), {"policy", "phase", "limit"})
-        await desk.admit(request, Access("list", MIGRATION_PLANS))
-        found = await desk.workers.run(lambda: queries.read_plans(desk.client, policy=policy, phase=phase, limit=limit))
+        await api.admit(request, Access("list", MIGRATION_PLANS))
+        found = await api.workers.run(lambda: queries.read_plans(api.client, policy=policy, phase=phase, limit=limit))
         return _answer(found)
 
     @router.get(
@@ -270,86 +255,86 @@ def _add_plans(router: APIRouter, desk: Desk) -> None:
     )
     async def show_plan(request: Request, name: PlanName) -> Response:
         refuse_unknown(dict(request.query_params), set())
-        await desk.admit(request, Access("get", MIGRATION_PLANS, name))
+        await api.admit(request, Access("get", MIGRATION_PLANS, name))
         with _naming("path.name", name, "plan"):
-            return _answer(await desk.workers.run(lambda: queries.read_plan(desk.client, name)))
+            return _answer(await api.workers.run(lambda: queries.read_plan(api.client, name)))
 
 
-def _add_decisions(router: APIRouter, desk: Desk) -> None:
+def _add_decisions(router: APIRouter, api: ApiContext) -> None:
     @router.post(
         "/plans/{name}/approve",
-        summary="Let a plan be carried out",
-        description="Needs the right to patch the migrationplan. Cannot be taken back; to do it again changes nothing.",
+        summary="Approve a plan",
+        description="Needs the right to patch the migrationplan. Cannot be undone; doing it again changes nothing.",
         status_code=HTTPStatus.ACCEPTED,
         tags=["plans"],
-        **answers(ListedPlan, "The plan is approved and will be taken up.", conflict=True),
+        **answers(ListedPlan, "The plan is approved and will be carried out.", conflict=True),
     )
     async def approve_plan(request: Request, name: PlanName) -> Response:
-        return await _decide(desk, request, name, plans.approve)
+        return await _decide(api, request, name, plans.approve)
 
     @router.post(
         "/plans/{name}/abort",
         summary="Bring a plan to a safe end",
-        description="Needs the right to patch the migrationplan. Nothing new is begun, what is held is released, pods "
-        "that were evicted are waited for. Cannot be taken back; aborting again changes nothing.",
+        description="Needs the right to patch the migrationplan. Nothing new is started, what is held is released, and "
+        "evicted pods are awaited. Cannot be undone; aborting again changes nothing.",
         status_code=HTTPStatus.ACCEPTED,
         tags=["plans"],
         **answers(ListedPlan, "The plan is being aborted.", conflict=True),
     )
     async def abort_plan(request: Request, name: PlanName) -> Response:
-        return await _decide(desk, request, name, plans.abort)
+        return await _decide(api, request, name, plans.abort)
 
 
-async def _decide(desk: Desk, request: Request, name: str, decide: Callable[..., MigrationPlan]) -> Response:
+async def _decide(api: ApiContext, request: Request, name: str, decide: Callable[..., MigrationPlan]) -> Response:
     refuse_unknown(dict(request.query_params), set())
-    subject = await desk.admit(request, Access("patch", MIGRATION_PLANS, name))
+    subject = await api.admit(request, Access("patch", MIGRATION_PLANS, name))
     with _naming("path.name", name, "plan"):
-        plan = await desk.workers.run(lambda: decide(desk.client, name, asked_by=subject.user))
+        plan = await api.workers.run(lambda: decide(api.client, name, asked_by=subject.user))
     return _answer(list_plan(plan), HTTPStatus.ACCEPTED)
 
 
-def _add_events(router: APIRouter, desk: Desk) -> None:
+def _add_events(router: APIRouter, api: ApiContext) -> None:
     @router.get(
         "/plans/{name}/events",
         summary="Follow a plan",
         description="Needs the right to watch the migrationplan. Server-sent events with JSON data: `plan` (a whole "
         "plan, as GET /v1/plans/{name} answers) comes first, then `move` and `phase` with each change, or `deleted`. "
-        "The stream ends when the plan is over, and, with an event `problem` or a remark, when it cannot go on.",
+        "The stream ends when the plan is over and, with an event `problem` or a comment, when it cannot go on.",
         tags=["plans"],
         **answers(StreamedEvent, "The events.", media_type=MEDIA_TYPE, nothing=True),
     )
     async def follow_plan(request: Request, name: PlanName, last_id: LastEventId = None) -> Response:
         refuse_unknown(dict(request.query_params), set())
         needed = Access("watch", MIGRATION_PLANS, name)
-        await desk.admit(request, needed)
-        passage: ValidationResult = request.state.passage
+        await api.admit(request, needed)
+        context: RequestContext = request.state.context
         with ExitStack() as leaving:
-            feed = leaving.enter_context(desk.feeds.following(name))
-            await feed.looked()
+            feed = leaving.enter_context(api.feeds.following(name))
+            await feed.first_look()
             if feed.plan is None or feed.deleted:
                 raise _no_such("path.name", name, "plan")
             if feed.over and last_id == feed.plan.metadata.resource_version:
                 return Response(status_code=HTTPStatus.NO_CONTENT)
-            passage.become_stream()
-            around = Following(desk.feeds, desk.clock, desk.settings.times, _asking_again(desk, passage, needed))
+            context.become_stream()
+            stream = StreamContext(api.feeds, api.clock, api.settings.times, _asking_again(api, context, needed))
             ending = leaving.pop_all()
-            return EventStream(stream_events(feed, last_id or "", around), ending.close)
+            return EventStream(stream_events(feed, last_id or "", stream), ending.close)
         raise AssertionError("the stack passes every error on")
 
 
-def _asking_again(desk: Desk, passage: ValidationResult, needed: Access) -> Callable[[], Awaitable[None]]:
-    """Return what finds out whether a reader may still read on."""
+def _asking_again(api: ApiContext, context: RequestContext, needed: Access) -> Callable[[], Awaitable[None]]:
+    """Return a check whether the reader still has the right."""
 
     async def ask() -> None:
-        subject = await desk.authority.identify(passage.authorization)
-        await desk.authority.require(subject, needed)
+        subject = await api.authority.identify(context.authorization)
+        await api.authority.require(subject, needed)
 
     return ask
 
 
 @contextmanager
 def _naming(field: str, name: str, what: str) -> Iterator[None]:
-    """Raise the problem of a name that nothing has, where the API server says so of the block's call."""
+    """Turn `NotFoundError` of the block into a problem that names the field."""
     try:
         yield
     except NotFoundError as error:
@@ -361,20 +346,20 @@ def _no_such(field: str, name: str, what: str) -> ProblemError:
     return ProblemError(ProblemKind.NOT_FOUND, f"there is no {what} {name}", faults=[found])
 
 
-def _add_overviews(router: APIRouter, desk: Desk) -> None:
+def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     @router.get(
         "/fragmentation",
         summary="Count how many pods of some shapes still fit",
-        description="Needs the rights to list nodes and pods. Tells how much of what is free is of no use to each "
-        "shape, and why. An answer may be a few seconds old.",
+        description="Needs the rights to list nodes and pods. Says how much free capacity each shape cannot use, and "
+        "why. An answer may be a few seconds old.",
         tags=["cluster"],
         **answers(Capacity, "How fragmented the cluster is.", missing=False),
     )
     async def fragmentation(request: Request, shapes: Shapes = None) -> Response:
         refuse_unknown(dict(request.query_params), {"shape"})
         asked = read_shapes(shapes or [])
-        await desk.admit(request, Access("list", NODES), Access("list", PODS))
-        return _answer(await desk.capacity.fragmentation(asked))
+        await api.admit(request, Access("list", NODES), Access("list", PODS))
+        return _answer(await api.capacity.fragmentation(asked))
 
     @router.get(
         "/policies",
@@ -385,8 +370,8 @@ def _add_overviews(router: APIRouter, desk: Desk) -> None:
     )
     async def policies(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
-        await desk.admit(request, Access("list", DESCHEDULER_POLICIES))
-        return _answer(await desk.workers.run(lambda: queries.read_policies(desk.client)))
+        await api.admit(request, Access("list", DESCHEDULER_POLICIES))
+        return _answer(await api.workers.run(lambda: queries.read_policies(api.client)))
 
 
 def _answer(

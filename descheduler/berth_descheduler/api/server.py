@@ -1,7 +1,4 @@
-"""Owns the server of the HTTP interface: its socket, its thread, its orderly end.
-
-It does not own what is answered (`application`).
-"""
+"""The server of the HTTP interface: its socket, its thread, its shutdown."""
 
 import asyncio
 import socket
@@ -34,14 +31,14 @@ from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_service.process import parse_address
 
 # --- certificate -----------------------------------------------------------------------------------------------------
-# The server's certificate: read from two files, and read anew when these change, without a restart.
+# The server's certificate, reloaded when its files change.
 
 _LOG = structlog.get_logger(__name__)
 _CERTIFICATE: Final = "--rest-certificate"
 
 
 class Certificate:
-    """A TLS context with the certificate of two PEM files; raises `InputError` where they are no such."""
+    """A TLS context with the certificate of two PEM files; raises `InputError` if they hold none."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
@@ -55,7 +52,7 @@ class Certificate:
             raise _unusable(certificate, key, error) from error
 
     async def look(self) -> None:
-        """Read the files anew if they have changed; what cannot be used is told, and the one before goes on."""
+        """Reload the files if they have changed; a bad pair is logged, and the previous one stays."""
         try:
             found = self._stamps()
             if found == self._seen:
@@ -69,7 +66,7 @@ class Certificate:
             _LOG.info(telemetry.CERTIFICATE_LOADED)
 
     def _stamps(self) -> tuple[tuple[int, int], ...]:
-        """Return what changes when a file does."""
+        """Return a value that changes with either file."""
         certificate, key = self._files
         try:
             stats = [path.stat() for path in self._files]
@@ -84,37 +81,38 @@ def _unusable(certificate: Path, key: Path, error: Exception) -> InputError:
 
 
 # --- connections -----------------------------------------------------------------------------------------------------
-# The patience with single connections: how slowly a request may come, and an answer be read.
+# Limits on single connections: how slowly a peer may send and read, and how many there may be.
+#
+# uvicorn's h11 protocol speaks HTTP; this one adds the limits, and answers malformed requests with a problem, too.
 
-_GOODBYE_SECONDS: Final = 1.0
+_CLOSE_SECONDS: Final = 1.0
 
 
-def patient_protocol(settings: RestSettings) -> type[asyncio.Protocol]:
-    """Return the protocol of a server with these settings."""
+def timeout_protocol(settings: RestSettings) -> type[asyncio.Protocol]:
+    """Return the protocol class of a server with these settings."""
 
-    class Protocol(PatientProtocol):
+    class Protocol(TimeoutProtocol):
         limits = settings.limits
         times = settings.times
 
     return Protocol
 
 
-class PatientLoop(asyncio.SelectorEventLoop):
-    """An event loop whose servers give a TLS handshake as long as a request's headers, and not a minute."""
+class TimeoutLoop(asyncio.SelectorEventLoop):
+    """An event loop that limits TLS handshakes to the time of request headers, instead of a minute."""
 
     def __init__(self, times: RestTimes) -> None:
         super().__init__()
         self._handshake_seconds = times.header_seconds
 
     async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:  # noqa: ANN401 - the base has overloads
-        """Return a server, as the base class does."""
         if options.get("ssl") is not None:
             options["ssl_handshake_timeout"] = self._handshake_seconds
         return await super().create_server(*args, **options)
 
 
-class PatientProtocol(H11Protocol):
-    """One connection whose peer has to be quick enough."""
+class TimeoutProtocol(H11Protocol):
+    """One connection whose peer must send and read in time."""
 
     limits = RestSettings().limits
     times = RestSettings().times
@@ -127,40 +125,39 @@ class PatientProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._asking: asyncio.TimerHandle | None = None
-        self._reading: asyncio.TimerHandle | None = None
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self._ending = False
         self._idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request; a connection too many is told so."""
+        """Start the timer for a request; beyond the limits, refuse the connection that was idle longest."""
         super().connection_made(transport)
-        self._expect_request()
-        crowd, text = self._crowd()
-        if crowd:
-            waiting = [one for one in crowd if one is not self and not one.is_working]
-            yielding = min(waiting, key=lambda one: one.idle_since, default=self)
-            yielding.make_room(text)
+        self._start_request_timer()
+        surplus, text = self._surplus()
+        if surplus:
+            waiting = [one for one in surplus if one is not self and not one.is_working]
+            refused = min(waiting, key=lambda one: one.idle_since, default=self)
+            refused.refuse(text)
 
     @property
     def idle_since(self) -> float:
-        """Return when the peer was last given something, by the loop's clock."""
+        """Return when the last response ended, by the loop's clock."""
         return self._idle_since
 
     @property
     def is_working(self) -> bool:
-        """Return whether a request is being worked on."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
-    def make_room(self, text: str) -> None:
-        """End the connection, because there are too many."""
+    def refuse(self, text: str) -> None:
+        """Refuse the connection because there are too many."""
         self._refuse(overloaded(text))
 
-    def _crowd(self) -> tuple[list["PatientProtocol"], str]:
-        """Return the connections that are too many together, and a sentence; those of one peer come first."""
+    def _surplus(self) -> tuple[list["TimeoutProtocol"], str]:
+        """Return the connections beyond a limit and a sentence; those of one peer come first."""
         others = [
-            one for one in self.connections if isinstance(one, PatientProtocol) and not one.transport.is_closing()
+            one for one in self.connections if isinstance(one, TimeoutProtocol) and not one.transport.is_closing()
         ]
         peers = Counter(one.peer for one in others)
         if peers[self.peer] > self.limits.connections_per_peer:
@@ -171,75 +168,74 @@ class PatientProtocol(H11Protocol):
         (most, _), *_ = peers.most_common(1)
         text = f"{self.limits.connections} connections are open, which is the most"
         of_most = [one for one in others if one.peer == most]
-        # The newcomer asks nothing yet; where all of the most work, any other that asks nothing makes room.
+        # The newcomer is idle; if all connections of that address are busy, any other idle one makes room.
         return (of_most if any(not one.is_working for one in of_most if one is not self) else others), text
 
     @property
     def peer(self) -> str:
-        """Return the address at the other end."""
         return self.client[0] if self.client else ""
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; once the headers are complete, the rest of the request has its own time."""
+        """Handle input; once the headers are complete, the body has its own time limit."""
         super().data_received(data)
-        self._look()
+        self._update_request_timer()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request, or the rest of this one."""
+        """Start the timer for the next request, or for the rest of this one."""
         super().on_response_complete()
         self._idle_since = self.loop.time()
-        self._look()
+        self._update_request_timer()
         if self._ending:
-            self._hurry()
+            self._abort_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._stop_asking()
-        self._stop_reading()
+        """Stop the timers."""
+        self._stop_request_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to wait for the peer to read."""
+        """Start the timer for a peer that does not read."""
         super().pause_writing()
-        self._reading = self._reading or self.loop.call_later(self.times.write_seconds, self.transport.abort)
+        self._write_timer = self._write_timer or self.loop.call_later(self.times.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop waiting: the peer has read."""
-        self._stop_reading()
+        """Stop the timer: the peer has read."""
+        self._stop_write_timer()
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """End an idle connection; one that is being worked on ends with its answer."""
+        """Close an idle connection; a busy one closes after its response."""
         super().shutdown()
         self._ending = True
-        self._hurry()
+        self._abort_soon()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
+        """Answer a malformed request."""
         self._refuse(ProblemError(ProblemKind.MALFORMED, f"{msg.rstrip('.')}: it does not follow HTTP/1.1"))
 
-    def _look(self) -> None:
-        """Wait for a request, if none is being worked on; idle connections are uvicorn's to end."""
-        between = self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self._has_begun
+    def _update_request_timer(self) -> None:
+        """Run the request timer unless one is being answered; uvicorn closes idle connections."""
+        between = self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self._has_input
         if self.is_working or between or self.transport.is_closing():
-            self._stop_asking()
+            self._stop_request_timer()
         else:
-            self._expect_request()
+            self._start_request_timer()
 
     @property
-    def _has_begun(self) -> bool:
-        """Tell whether a part of the next request has come."""
+    def _has_input(self) -> bool:
+        """Return whether a part of the next request has arrived."""
         return bool(self.conn.trailing_data[0])
 
-    def _expect_request(self) -> None:
-        self._asking = self._asking or self.loop.call_later(self.times.header_seconds, self._give_up)
+    def _start_request_timer(self) -> None:
+        self._request_timer = self._request_timer or self.loop.call_later(self.times.header_seconds, self._time_out)
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         text = f"the request was not complete within {self.times.header_seconds:g} s"
         self._refuse(ProblemError(ProblemKind.TOO_SLOW, text))
 
     def _refuse(self, problem: ProblemError) -> None:
-        """Answer with a problem, if that is possible yet, and end the connection."""
+        """Answer with a problem, if it is not too late, and close the connection."""
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -253,35 +249,34 @@ class PatientProtocol(H11Protocol):
         self._close()
 
     def _close(self) -> None:
-        """End the connection."""
         self.transport.close()
-        self._hurry()
+        self._abort_soon()
 
-    def _hurry(self) -> None:
-        """Wait for no peer that does not say goodbye, as TLS would for half a minute."""
+    def _abort_soon(self) -> None:
+        """Abort a peer that does not close in time: TLS would wait half a minute."""
         if self.transport.is_closing():
-            self.loop.call_later(_GOODBYE_SECONDS, self.transport.abort)
+            self.loop.call_later(_CLOSE_SECONDS, self.transport.abort)
 
-    def _stop_asking(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            self._asking = None
+    def _stop_request_timer(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
 
-    def _stop_reading(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
 
 _BACKLOG: Final = 128
 _HEAD_ROOM: Final = 16 * 1024
-"""So much more than the limits say is read, so that what is too large can be told so."""
+"""Bytes read beyond the limits, so that a request that is too large gets an answer."""
 _LOOK_SECONDS: Final = 30
 _JOIN_SECONDS: Final = 5.0
 
 
 class RestServer:
-    """Answers on an address until it is left; use as a context manager. Raises `InputError` where it cannot."""
+    """Serves on an address while the context is open; raises `InputError` if it cannot."""
 
     def __init__(
         self, client: KubeClient, settings: RestSettings, registry: CollectorRegistry, clock: Clock | None = None
@@ -313,13 +308,12 @@ class RestServer:
 
     @property
     def url(self) -> str:
-        """Return where it listens, with its scheme."""
         host, port = self._settings.host, self._port
         return f"{'https' if self._certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=lambda: PatientLoop(self._settings.times)) as runner:
+            with asyncio.Runner(loop_factory=lambda: TimeoutLoop(self._settings.times)) as runner:
                 runner.run(self._serve())
         except Exception as error:  # noqa: BLE001 - the thread's boundary: the service goes on without the interface
             _LOG.error(telemetry.REST_FAILED, exc_info=error)
@@ -338,7 +332,7 @@ class RestServer:
             application.close()
 
     def _end(self) -> None:
-        """Let streams end and requests come to their end; in the loop."""
+        """End streams and let requests finish; runs in the loop."""
         if self._running is not None:
             _, application, server = self._running
             application.end_streams()
@@ -348,7 +342,7 @@ class RestServer:
         limits, times, certificate = self._settings.limits, self._settings.times, self._certificate
         return uvicorn.Config(
             application.asgi,
-            http=patient_protocol(self._settings),
+            http=timeout_protocol(self._settings),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -369,7 +363,7 @@ class RestServer:
 
 
 def _listen(settings: RestSettings) -> socket.socket:
-    """Return a socket that takes connections from now on; raises `InputError`."""
+    """Return a listening socket; raises `InputError`."""
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
@@ -379,7 +373,7 @@ def _listen(settings: RestSettings) -> socket.socket:
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
-# The service's options about the HTTP interface; needs nothing that the interface itself needs.
+# The service's options for the HTTP interface; importing them needs no web framework.
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -411,7 +405,7 @@ def rest_options(command: F) -> F:
 
 
 def rest_settings(options: dict[str, Any]) -> RestSettings | None:
-    """Return where and how to answer, None for nowhere; raises `InputError` naming the option."""
+    """Return the settings, None without an address; raises `InputError` naming the option."""
     if options["rest_address"] is None:
         for name in ("rest_certificate", "rest_key", "rest_audience"):
             if options[name]:
@@ -435,9 +429,9 @@ def rest_settings(options: dict[str, Any]) -> RestSettings | None:
 def serve_rest(
     settings: RestSettings | None, registry: CollectorRegistry, *, kubeconfig: str | None, context: str | None
 ) -> ExitStack:
-    """Return what is to be left at the end of the service: the server, which runs by then, or nothing.
+    """Start the server, if there is one, and return the context to leave at the end of the service.
 
-    It has connections of its own, so that those who ask much do not keep the service from its work.
+    Its connections to the API server are its own, so that busy callers do not slow down the service.
     """
     leaving = ExitStack()
     if settings is None:

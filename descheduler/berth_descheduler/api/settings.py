@@ -1,7 +1,4 @@
-"""Owns the settings of the HTTP interface: where it listens, what it takes at most, how long it waits.
-
-It does not read the command line (`options`).
-"""
+"""Settings of the HTTP interface: addresses, limits and times."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,13 +9,13 @@ from berth_kube.transport import is_loopback
 
 @dataclass(frozen=True, slots=True)
 class RestLimits:
-    """How much is taken."""
+    """How much is accepted."""
 
     body_bytes: int = 64 * 1024
     """The largest body of a request."""
 
     drained_bytes: int = 1024 * 1024
-    """Of a body that is too large: how much is read and thrown away, so that its sender reads the answer."""
+    """How much of a body that is too large is read and dropped, so that its sender reads the answer."""
 
     header_bytes: int = 16 * 1024
     """All headers of a request together."""
@@ -27,10 +24,10 @@ class RestLimits:
     """Headers of a request."""
 
     target_bytes: int = 16 * 1024
-    """Path and query of a request; the longest that mean something have a little more than half of it."""
+    """Path and query of a request; valid ones need little more than half of it."""
 
     connections: int = 256
-    """Open connections; a further one takes the place of one that asks nothing, or is closed."""
+    """Open connections; a further one replaces an idle one, or is closed."""
 
     connections_per_peer: int = 64
     """The same for one address."""
@@ -48,10 +45,10 @@ class RestLimits:
     """The same for one caller."""
 
     rate_per_second: float = 20.0
-    """Requests of one caller that are let through in the long run."""
+    """Sustained rate of one caller's requests."""
 
     burst: int = 40
-    """Requests that a caller may make at once who made none for a while."""
+    """Requests that a caller may make at once after a pause."""
 
     streams: int = 64
     """Event streams that are open at once."""
@@ -63,20 +60,19 @@ class RestLimits:
     """Threads that call the API server, and connections to it."""
 
     remembered: int = 1024
-    """Tokens, rights and callers that are remembered at once."""
+    """Tokens, rights and callers that are cached at once."""
 
     events_kept: int = 4096
-    """Events of a plan that can be told again to somebody who was away."""
+    """Events of a plan that a reader can ask for again."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that let nothing through."""
         for one in fields(self):
             require_positive(one.name, getattr(self, one.name))
 
 
 @dataclass(frozen=True, slots=True)
 class RestTimes:
-    """How long things may take or hold; all in seconds."""
+    """Time limits, in seconds."""
 
     header_seconds: float = 10.0
     """From a connection's first chance to send until its request's headers are complete."""
@@ -91,63 +87,62 @@ class RestTimes:
     """How long a peer may not read what is sent before its connection is cut."""
 
     request_seconds: float = 30.0
-    """For a whole request but a stream."""
+    """For a whole request other than a stream."""
 
     call_seconds: float = 10.0
-    """For one call to the API server, its repetitions included."""
+    """For one call to the API server, retries included."""
 
     authentication_wait_seconds: float = 10.0
     """How long a request may wait to be authenticated."""
 
     identity_seconds: float = 10.0
-    """How long it is remembered whose token it is, and what they may do."""
+    """How long an accepted token and a granted right are cached."""
 
     stranger_seconds: float = 2.0
-    """How long it is remembered that a token is nobody's, or that somebody may not do something."""
+    """How long a rejected token and a denied right are cached."""
 
     stream_seconds: float = 3600.0
-    """After so long a stream ends, and is asked for again."""
+    """After this a stream ends, and its reader reconnects."""
 
     heartbeat_seconds: float = 15.0
-    """Longest silence of a stream; the right to it is asked for again as often."""
+    """Longest silence of a stream; the right to it is checked as often."""
 
     linger_seconds: float = 30.0
-    """How long a plan is followed on after its last reader has gone."""
+    """How long a plan stays watched after its last reader left."""
 
     capacity_seconds: float = 5.0
-    """How long a measurement of the cluster is given out."""
+    """How long a measurement of the cluster is cached."""
 
     stop_seconds: float = 5.0
-    """How long requests under way are waited for at the end."""
+    """How long open requests may take at shutdown."""
 
     def __post_init__(self) -> None:
-        """Refuse times that are no times."""
         for one in fields(self):
             require_positive(one.name, getattr(self, one.name))
 
 
 @dataclass(frozen=True, slots=True)
 class RestSettings:
-    """Where the interface listens, and within which limits."""
+    """Where the interface listens, and its limits."""
 
     host: str = "127.0.0.1"
     port: int = 0
     """0 takes a free one."""
 
     certificate: Path | None = None
-    """PEM file of the certificate and its chain; None: plain HTTP, which only this machine can be offered."""
+    """PEM file of the certificate and its chain; None: plain HTTP, on a loopback address only."""
 
     key: Path | None = None
     """PEM file of the certificate's key."""
 
     audiences: tuple[str, ...] = ()
-    """For whom a token must be made, one of them is enough; none: for the API server itself."""
+    """Accepted audiences of tokens, any one is enough; none: the API server's own."""
 
     limits: RestLimits = field(default_factory=RestLimits)
     times: RestTimes = field(default_factory=RestTimes)
 
     def __post_init__(self) -> None:
-        """Refuse half a certificate, and tokens that would travel in the open."""
+        """Refuse half a certificate, and tokens in plain text."""
         if (self.certificate is None) != (self.key is None):
             given, missing = ("certificate", "key") if self.certificate else ("key", "certificate")
             raise InputError(f"--rest-{missing}", None, f"a PEM file beside --rest-{given}", said="not given")

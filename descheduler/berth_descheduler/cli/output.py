@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 import yaml
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,8 +41,9 @@ def output_option(command: F) -> F:
 
 
 def write_described(described: object, output: Output, *, indent: int | None = 2) -> None:
-    """Write builtins to standard output, in the order that they have; JSON without an indent is one line."""
-    sys.stdout.write(to_json(described, indent=indent) if output is Output.JSON else to_yaml(described))
+    """Write a document or builtins to standard output, in their own order; JSON without an indent is one line."""
+    builtins = msgspec.to_builtins(described, str_keys=True)
+    sys.stdout.write(to_json(builtins, indent=indent) if output is Output.JSON else to_yaml(builtins))
 
 
 def to_json(described: object, *, indent: int | None = 2) -> str:

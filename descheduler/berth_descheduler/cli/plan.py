@@ -128,7 +128,7 @@ def fragmentation_command(
     if output is Output.TABLE:
         output_console().print(render_capacity(found))
     else:
-        write_described(describe_capacity(found), output)
+        write_described(describe_capacity(found, None if snapshot is not None else SystemClock().now()), output)
 
 
 def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:

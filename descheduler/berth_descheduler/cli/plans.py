@@ -20,10 +20,11 @@ from berth_descheduler.cli.main import complete_plans, complete_policies
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.migration import plans
 from berth_descheduler.options.command import cluster_options, duration_option
+from berth_descheduler.report.documents import PlanList
 from berth_descheduler.report.html import ReportFile, report_option
 from berth_descheduler.report.stored_plans import (
-    describe_in_short,
     describe_stored_plan,
+    list_plan,
     newest_first,
     render_plan_list,
     render_stored_plan,
@@ -161,7 +162,7 @@ def plans_command(
     if output is Output.TABLE:
         output_console().print(render_plan_list(found, SystemClock().now()))
     else:
-        write_described([describe_in_short(one) for one in found], output)
+        write_described(PlanList(items=tuple(map(list_plan, found)), remaining=0), output)
 
 
 @click.command("show")

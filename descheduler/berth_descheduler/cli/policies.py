@@ -22,7 +22,7 @@ from berth_descheduler.options.command import cluster_options, duration_option
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.lint import Linted, Severity, lint_document
 from berth_descheduler.policy.parsing import read_documents
-from berth_descheduler.report.policies import describe_policy, render_policies
+from berth_descheduler.report.policies import list_policies, render_policies
 from berth_descheduler.report.tables import output_console
 from berth_kube.client import connect
 from berth_kube.resources import DESCHEDULER_POLICIES
@@ -46,7 +46,7 @@ def policies_command(asked: click.Context, *, kubeconfig: str | None, context: s
     if output is Output.TABLE:
         output_console().print(render_policies(found, SystemClock().now()))
     else:
-        write_described([describe_policy(one) for one in sorted(found, key=lambda one: one.metadata.name)], output)
+        write_described(list_policies(found), output)
 
 
 @policies_command.command("run")

@@ -27,6 +27,7 @@ from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
 from berth_descheduler.policy.terms import Terms, read_terms
+from berth_descheduler.report.documents import describe_run
 from berth_descheduler.report.html import ReportFile, report_option
 from berth_descheduler.report.page import Occasion, run_page
 from berth_descheduler.report.progress import RunProgress
@@ -81,7 +82,7 @@ def run_command(
     if output is Output.TABLE:
         print_outcome(outcome, Terminal())
     else:
-        write_described(outcome.to_mapping(), output)
+        write_described(describe_run(outcome), output)
     if report is not None:
         occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
         report.write(run_page(outcome, progress.found, occasion, measured=measured, settings=settings))

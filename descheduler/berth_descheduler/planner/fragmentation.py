@@ -4,7 +4,7 @@ It does not own how they are shown.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -103,3 +103,10 @@ def _usage(cluster: Cluster, node: NodeIndex, total: list[int], pods: int) -> No
     requested = ResourceAmounts(dict(zip(cluster.resources, total, strict=True)))
     allocatable = ResourceAmounts(dict(zip(cluster.resources, cluster.capacity[node], strict=True)))
     return NodeUsage(cluster.node_name(node), allocatable, requested, pods)
+
+
+def requested_share(nodes: Iterable[NodeUsage], resource: str) -> Fraction:
+    """Return the requested share of a resource of some nodes, 0 if they have none."""
+    listed = tuple(nodes)
+    have = sum(node.allocatable.get(resource) for node in listed)
+    return Fraction(sum(node.requested.get(resource) for node in listed), have) if have else Fraction(0)

@@ -1,49 +1,54 @@
-"""Owns how fragmentation is said: in builtins, for JSON and the REST interface, and in tables for people.
-
-It does not own the numbers (`planner.stranded_capacity`).
-"""
+"""How fragmented a cluster is, as a document for programs and in tables for people."""
 
 from collections.abc import Iterator
-from fractions import Fraction
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from berth_core.clock import format_timestamp
 from berth_core.resources import CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY, PODS, format_amount
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner.stranded_capacity import CapacityReport, ResourceState, ShapeRoom, StrandedPart
-from berth_descheduler.report.documents import percent
-from berth_descheduler.text import ALL_IN_JSON, count
+from berth_descheduler.report.documents import (
+    Capacity,
+    ResourceCapacity,
+    ShapeCapacity,
+    ShapeResource,
+    Stranded,
+    rounded,
+)
+from berth_descheduler.text import ALL_IN_JSON, count, percent
 
-_DECIMALS: Final = 4
 _LISTED_PARTS: Final = 8
 _BINARY_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _WORDS: Final = {
     RefusalReason.NODE_NOT_READY: "nodes that are not ready",
     RefusalReason.NODE_UNSCHEDULABLE: "cordoned nodes",
-    RefusalReason.NODE_DRAINING: "nodes that a running plan empties",
-    RefusalReason.NODE_DATA_MISSING: "nodes that do not say what they have",
-    RefusalReason.NODE_DATA_ODD: "nodes of which something cannot be read",
+    RefusalReason.NODE_DRAINING: "nodes that a running plan drains",
+    RefusalReason.NODE_DATA_MISSING: "nodes that report no capacity",
+    RefusalReason.NODE_DATA_ODD: "nodes with unreadable data",
     RefusalReason.UNTOLERATED_TAINT: "nodes with a taint that is not tolerated",
     RefusalReason.NODE_AFFINITY: "nodes that its selector or affinity excludes",
 }
 
 
-def describe_capacity(report: CapacityReport) -> dict[str, Any]:
-    """Return a report in builtins, in a fixed order; amounts are quantities, shares numbers from 0 to 1."""
-    return {
-        "nodes": report.nodes,
-        "empty_nodes": report.empty_nodes,
-        "pods": report.pods,
-        "resources": [_describe_resource(one) for one in report.resources],
-        "shapes": [_describe_shape(one) for one in report.shapes],
-    }
+def describe_capacity(report: CapacityReport, measured_at: datetime | None = None) -> Capacity:
+    """Return how fragmented a cluster was at a time, None where that is not known."""
+    return Capacity(
+        nodes=report.nodes,
+        empty_nodes=report.empty_nodes,
+        pods=report.pods,
+        resources=tuple(map(_describe_resource, report.resources)),
+        measured_at=None if measured_at is None else format_timestamp(measured_at),
+        shapes=tuple(map(_describe_shape, report.shapes)),
+    )
 
 
 def render_capacity(report: CapacityReport) -> RenderableType:
-    """Return a report for people: what is there, then for each shape how many fit, and what is stranded and why."""
+    """Return tables: what there is, and for each shape how many fit and what is stranded."""
     nodes = f"{count(report.nodes, 'node')}, {report.empty_nodes} of them empty; {count(report.pods, 'pod')}."
     parts: list[RenderableType] = [Text(nodes, style="bold"), _resources_table(report)]
     for room in report.shapes:
@@ -54,7 +59,7 @@ def render_capacity(report: CapacityReport) -> RenderableType:
 
 
 def say_why(part: StrandedPart) -> str:
-    """Return in a few words what keeps free capacity from a shape."""
+    """Return in a few words why a shape cannot use free capacity."""
     if part.reason is not RefusalReason.INSUFFICIENT_RESOURCES:
         return _WORDS.get(part.reason, part.reason.value)
     return f"too little {'pod slots' if part.resource == PODS else part.resource} left"
@@ -63,46 +68,46 @@ def say_why(part: StrandedPart) -> str:
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def _describe_resource(one: ResourceState) -> dict[str, Any]:
-    return {
-        "resource": one.name,
-        "allocatable": format_amount(one.name, one.allocatable),
-        "requested": format_amount(one.name, one.requested),
-        "requested_ratio": _rounded(one.utilisation),
-        "free": format_amount(one.name, one.free),
-        "largest_free": format_amount(one.name, one.largest_free),
-    }
+def _describe_resource(one: ResourceState) -> ResourceCapacity:
+    return ResourceCapacity(
+        resource=one.name,
+        allocatable=format_amount(one.name, one.allocatable),
+        requested=format_amount(one.name, one.requested),
+        requested_ratio=rounded(one.utilisation),
+        free=format_amount(one.name, one.free),
+        largest_free=format_amount(one.name, one.largest_free),
+    )
 
 
-def _describe_shape(room: ShapeRoom) -> dict[str, Any]:
-    return {
-        "shape": room.shape.name,
-        "asked_by": room.shape.asked_by,
-        "fits": room.fits,
-        "nodes_with_room": room.nodes,
-        "absent_resources": list(room.absent),
-        "resources": [
-            {
-                "resource": name,
-                "free": format_amount(name, room.free.get(name)),
-                "stranded": format_amount(name, room.stranded.get(name)),
-                "stranded_ratio": _rounded(room.share(name)),
-            }
+def _describe_shape(room: ShapeRoom) -> ShapeCapacity:
+    return ShapeCapacity(
+        shape=room.shape.name,
+        asked_by=room.shape.asked_by,
+        fits=room.fits,
+        nodes_with_room=room.nodes,
+        absent_resources=tuple(room.absent),
+        resources=tuple(
+            ShapeResource(
+                resource=name,
+                free=format_amount(name, room.free.get(name)),
+                stranded=format_amount(name, room.stranded.get(name)),
+                stranded_ratio=rounded(room.share(name)),
+            )
             for name in room.shape.amounts
-        ],
-        "stranded_by": [_describe_part(part) for part in room.parts],
-    }
+        ),
+        stranded_by=tuple(map(_describe_part, room.parts)),
+    )
 
 
-def _describe_part(part: StrandedPart) -> dict[str, Any]:
-    return {
-        "reason": part.reason.value,
-        "resource": part.resource or None,
-        "nodes": part.nodes,
-        "amounts": part.amounts.to_quantities(),
-        "example": part.example,
-        "message": part.message,
-    }
+def _describe_part(part: StrandedPart) -> Stranded:
+    return Stranded(
+        reason=part.reason.value,
+        resource=part.resource,
+        nodes=part.nodes,
+        amounts=part.amounts.to_quantities(),
+        example=part.example,
+        message=part.message,
+    )
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -152,14 +157,10 @@ def _parts_table(room: ShapeRoom) -> Table:
 
 
 def readable(name: str, amount: int) -> str:
-    """Return an amount for people: cores and binary units with one decimal at most, anything else as it is."""
+    """Return an amount in cores or binary units with at most one decimal, others unchanged."""
     if name == CPU:
         return f"{amount / 1000:.1f}".removesuffix(".0")
     if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX):
         unit, size = next((one for one in _BINARY_UNITS if amount >= one[1]), ("", 1))
         return f"{amount / size:.1f}".removesuffix(".0") + unit
     return str(amount)
-
-
-def _rounded(share: Fraction) -> float:
-    return float(round(share, _DECIMALS))

@@ -1,133 +1,447 @@
-"""Owns a plan in JSON, the same bytes for the same plan, and in a sentence.
+"""Plans as JSON documents, one set for the commands, the HTTP interface and the pages.
 
-It does not own what is in it, which is the planner's, nor the tables for people (`plan_tables`).
+Every field of a document is always there, so that a reader needs no defaults: "" stands for a text, [] for a list and
+{} for a map that has nothing in it, null for any other value that is not known. Owners, conditions, triggers and
+arguments are as the API object has them. Amounts are quantities, ratios numbers from 0 to 1.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
 
 from berth_core.clock import format_duration
-from berth_core.migration_plans import PlannedMove
-from berth_core.resources import CPU, MEMORY, format_amount
-from berth_core.selectors import format_selector
-from berth_descheduler.cli.output import to_json
-from berth_descheduler.framework.interfaces import PluginKind
-from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
-from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, PlannerSettings
-from berth_descheduler.plugins.default_evictor import label_selectors
-from berth_descheduler.plugins.defragmentation import Goal, goal_of
-from berth_descheduler.report.summary import (
-    describe_cost,
-    describe_missing,
-    describe_quality,
-    describe_room,
-    describe_shapes,
-    usual_shapes,
+from berth_core.migration_plans import (
+    Achieved,
+    MoveState,
+    MoveStatus,
+    Objective,
+    PlannedMove,
+    PlanPhase,
+    Predicted,
+    RoomSlot,
+    RoomState,
+    RoomStatus,
+    RunMode,
 )
-from berth_descheduler.text import count
+from berth_core.policies import FragmentationStatus, Trigger
+from berth_core.reservations import Condition, ObjectReference
+from berth_core.resources import format_amount
+from berth_core.selectors import format_selector
+from berth_descheduler.framework.interfaces import PluginKind
+from berth_descheduler.framework.refusals import Refused, RefusedKind
+from berth_descheduler.outcome import Forecast, Outcome, Verdict
+from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, RoomMade
+from berth_descheduler.planner.problem import Prover
+from berth_descheduler.plugins.default_evictor import label_selectors
+from berth_descheduler.report.summary import summarise_plan, usual_shapes
 
 _DECIMALS: Final = 4
-_NO_TARGETS: Final = (
-    "All nodes are control-plane nodes, where no place is held unless --control-plane-nodes is set, for the planner "
-    "and for the operator."
-)
 
 
-def plan_to_json(plan: Plan, staying: Sequence[Refused] | None = None) -> str:
-    """Return a plan as JSON text, with the pods that stay if they are given; the same plan gives the same bytes."""
-    return to_json(describe_plan(plan, staying))
+# --- the documents: plans that are only made --------------------------------------------------------------------------
 
 
-def describe_plan(plan: Plan, staying: Sequence[Refused] | None = None) -> dict[str, Any]:
-    """Return a plan in builtins, in a fixed order, with the pods that stay if they are given."""
-    described = {
-        "strategy": plan.objective.strategy,
-        "settings": describe_settings(plan.settings),
-        "summary": summarise_plan(plan),
-        "missing_kinds": describe_missing(plan),
-        **describe_quality(plan),
-        "cost": describe_cost(plan),
-        "waves": plan.waves,
-        "moves": [_describe_move(move) for move in plan.moves],
-        "freed_nodes": list(plan.freed_nodes),
-        "room": [describe_room(room) for room in plan.room],
-        "may_take_the_room": list(plan.competing_pods),
-        "shapes": describe_shapes(plan),
-        "before": _describe_fragmentation(plan.before),
-        "after": _describe_fragmentation(plan.after),
-        "refused": [_describe_refused(refused) for refused in plan.refused],
-    }
-    if staying is not None:
-        described["staying_pods"] = [_describe_refused(refused) for refused in staying]
-    return described
+class PlanObjective(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the planner was asked for."""
+
+    plugin: str
+    strategy: str
+    args: dict[str, Any]
 
 
-def summarise_plan(plan: Plan) -> str:
-    """Return what a plan does, in a sentence, and in another why there is no target at all."""
-    return f"{_what_it_does(plan)} {_NO_TARGETS}" if plan.control_plane_only else _what_it_does(plan)
+class ProposedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that goes from its node to another one."""
+
+    index: int
+    """Its place in the plan, from 0."""
+    namespace: str
+    pod: str
+    pod_uid: str = msgspec.field(name="podUID")
+    owner: ObjectReference | None
+    source: str
+    target: str
+    requests: dict[str, str]
+    wave: int
+    """From 1."""
+    why: str
+    """Why this single pod should run elsewhere: `spec.moves[].reason`."""
 
 
-def _what_it_does(plan: Plan) -> str:
-    match goal_of(plan.objective):
-        case Goal.MOVE_PODS:
-            return _summarise_single(plan)
-        case Goal.MAKE_ROOM:
-            return _summarise_room(plan)
-        case Goal.FREE_NODES:
-            return _summarise_freed(plan)
+class WantedRoom(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What room is made for."""
+
+    name: str
+    """A shape as it was written, or namespace and name of a pod or gang."""
+    wanted: int | None
+    """null: as many as the moves allow."""
+    fitted: int
 
 
-def _summarise_freed(plan: Plan) -> str:
-    """Return which nodes a plan frees, in a sentence."""
-    nodes = len(plan.before.nodes)
-    single = _moves_single_pods(plan)
-    if not plan.moves:
-        limit = plan.settings.max_moves
-        within = "" if limit is None else f" within {count(limit, 'move')}"
-        what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
-        return f"Nothing to move: {what} by these rules{within}."
-    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
-    freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
-    number = len(plan.after.empty_nodes)
-    empty = f"{number} {'is' if number == 1 else 'are'} empty then"
-    if single:
-        sources = count(len({move.source for move in plan.moves}), "node")
-        return f"{moves} in {waves} take single pods off {sources} and free {freed}; {empty}."
-    alone = sum(move.stands_alone for move in plan.moves)
-    named = f" {alone} of the moves {'is' if alone == 1 else 'are'} for pods that plugins name." if alone else ""
-    return f"{moves} in {waves} free {freed}; {empty}.{named}"
+class ProposedRoom(WantedRoom, frozen=True, kw_only=True, rename="camel"):
+    """What room is made for, and where."""
+
+    slots_per_node: dict[str, int]
+    fits_before: int
+    """How many of it alone would fit."""
+    fits_after: int
+    stranded_ratio_before: dict[str, float]
+    """Per resource, the share of what is free that it cannot use."""
+    stranded_ratio_after: dict[str, float]
 
 
-def _moves_single_pods(plan: Plan) -> bool:
-    """Return whether pods are moved off nodes that need not become empty."""
-    return plan.objective.args.get("wholeNodes") is False
+class MissingKind(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A kind of objects that the snapshot lacks."""
+
+    kind: str
+    assumed: str
 
 
-def _summarise_single(plan: Plan) -> str:
-    """Return what becomes of the pods that plugins name, in a sentence."""
-    stay = sum(one.kind is RefusedKind.POD for one in plan.refused)
-    staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
-    if not plan.moves:
-        return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
-    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
-    return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
+class PriorityCost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many of the moved pods have a priority."""
+
+    priority: int
+    pods: int
 
 
-def _summarise_room(plan: Plan) -> str:
-    """Return what a plan makes room for, in a sentence."""
-    if not plan.room:
-        return "Nothing waits for room."
-    fitted, wanted = sum(room.fitted for room in plan.room), [room.wanted for room in plan.room]
-    what = plan.room[0].name if len(plan.room) == 1 else count(len(plan.room), "kind") + " of pods"
-    of = "" if None in wanted else f" of {sum(count or 0 for count in wanted)}"
-    if not plan.moves:
-        return f"Nothing to move: {fitted}{of} fit as it is ({what})."
-    waves = count(plan.waves, "wave")
-    return f"{count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
+class Cost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a plan disturbs."""
+
+    pods: int
+    controllers: int
+    priorities: tuple[PriorityCost, ...]
+
+
+class ShapeFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many pods of a shape have room before a plan and after it."""
+
+    requests: dict[str, str]
+    fits_before: int
+    fits_after: int
+
+
+class FurtherReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Another reason for the same."""
+
+    reason: str
+    message: str
+
+
+class RefusedDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node that is not emptied or a pod that is not moved, and why."""
+
+    kind: RefusedKind
+    node: str
+    namespace: str
+    pod: str
+    reason: str
+    message: str
+    constraint: str
+    resource: str
+    blocking_pod: str
+    """`namespace/name`."""
+    also: tuple[FurtherReason, ...]
+
+
+class ResourceCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much there is of a resource on all nodes, as quantities."""
+
+    resource: str
+    allocatable: str
+    requested: str
+    requested_ratio: float
+    free: str
+    largest_free: str
+    """The largest free piece on one node."""
+
+
+class ClusterCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How full the nodes are."""
+
+    nodes: int
+    empty_nodes: int
+    pods: int
+    resources: tuple[ResourceCapacity, ...]
+
+
+class PlanProposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A plan that was only made, with all that is known of it."""
+
+    summary: str
+    objective: PlanObjective
+    settings: dict[str, Any]
+    missing_kinds: tuple[MissingKind, ...]
+    reached: int | None
+    upper_bound: int | None
+    gap: int | None
+    proven_optimal: bool | None
+    fewest_moves: int | None
+    proven_fewest_moves: bool | None
+    proven_by: Prover | None
+    out_of_time: bool | None
+    cost: Cost
+    predicted: Predicted
+    moves: tuple[ProposedMove, ...]
+    rooms: tuple[ProposedRoom, ...]
+    competing_pods: tuple[str, ...]
+    """Pending pods that tolerate every taint, and may take the room."""
+    shapes: tuple[ShapeFit, ...]
+    before: ClusterCapacity
+    after: ClusterCapacity
+    refused: tuple[RefusedDocument, ...]
+    kept_pods: tuple[RefusedDocument, ...] | None
+    """Every pod that is not moved; null where that was not asked for."""
+
+
+# --- the documents: plans in the cluster ------------------------------------------------------------------------------
+
+
+class ListedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A plan in a list, without its moves."""
+
+    name: str
+    created: str | None
+    policy: str
+    trigger: str
+    mode: RunMode | None
+    """null: of `berth run`, which carries it out itself."""
+    requested_by: str
+    approved: bool
+    approved_by: str
+    """Who approved it over HTTP; empty where it was done otherwise."""
+    approve_before: str | None
+    aborted: bool
+    aborted_by: str
+    """Who had it aborted over HTTP; empty where it was done otherwise."""
+    phase: PlanPhase
+    message: str
+    start_time: str | None
+    completion_time: str | None
+    planned_moves: int
+    states: dict[MoveState, int]
+    """How many moves are in each state; states that none is in are left out."""
+    landed_on_target: int
+    freed_node_count: int
+
+
+class PlanList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Plans, the newest first."""
+
+    items: tuple[ListedPlan, ...]
+    remaining: int
+    """How many more there are that were asked for, beyond the limit."""
+
+
+class PlanMove(ProposedMove, frozen=True, kw_only=True, rename="camel"):
+    """One move with what became of it."""
+
+    state: MoveState
+    reason: str
+    message: str
+    reservation: str
+    replacement: str
+    node: str
+
+
+class PlanSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A place on a node, and the pod that it is for or that has it."""
+
+    node: str
+    pod: str
+    pod_uid: str = msgspec.field(name="podUID")
+
+
+class RoomResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What became of a room."""
+
+    name: str
+    """Namespace and name of the pod or gang, or the shape as it was written."""
+    state: RoomState
+    reason: str
+    message: str
+    reservation: str
+    taken: tuple[PlanSlot, ...]
+
+
+class PlanRoom(RoomResult, frozen=True, kw_only=True, rename="camel"):
+    """Room that a plan makes, with what became of it."""
+
+    namespace: str
+    gang: str
+    requests: dict[str, str]
+    selector: str
+    slots: tuple[PlanSlot, ...]
+
+
+class PlanDocument(ListedPlan, frozen=True, kw_only=True, rename="camel"):
+    """A plan with all its moves."""
+
+    version: str
+    """Changes with the plan; the id of the last event up to here."""
+    objective: PlanObjective
+    predicted: Predicted | None
+    achieved: Achieved | None
+    conditions: tuple[Condition, ...]
+    moves: tuple[PlanMove, ...]
+    rooms: tuple[PlanRoom, ...]
+
+
+# --- the documents: runs, policies, capacity --------------------------------------------------------------------------
+
+
+class MoveResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What became of a move."""
+
+    namespace: str
+    pod: str
+    state: MoveState
+    reason: str
+    message: str
+    reservation: str
+    replacement: str
+    node: str
+
+
+class ResumedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A plan of an interrupted run that this run brought to its end."""
+
+    plan: str
+    phase: PlanPhase
+    message: str
+
+
+class RunDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a run did."""
+
+    plan: str
+    phase: PlanPhase | None
+    verdict: Verdict
+    message: str
+    predicted: Predicted | None
+    """null: nothing was planned."""
+    refused_count: int
+    upper_bound: int | None
+    proven_optimal: bool | None
+    planned_rooms: tuple[WantedRoom, ...]
+    achieved: Achieved | None
+    """null: nothing was carried out."""
+    not_landed: tuple[MoveResult, ...]
+    rooms: tuple[RoomResult, ...]
+    ping_pong_moves: int
+    seconds: float
+    seconds_by_step: dict[str, float]
+    resumed: tuple[ResumedPlan, ...]
+
+
+class PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A policy: when it runs, how far it goes by itself, and what became of its last run."""
+
+    name: str
+    mode: RunMode
+    suspend: bool
+    trigger: Trigger
+    node_selector: str
+    valid: bool | None
+    """null while the service has not looked at it."""
+    invalid_because: str
+    warnings: tuple[str, ...]
+    last_run_time: str | None
+    last_verdict: str
+    last_outcome: str
+    last_plan: str
+    next_run_time: str | None
+    fragmentation: FragmentationStatus | None
+    conditions: tuple[Condition, ...]
+
+
+class PolicyList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All policies by name."""
+
+    items: tuple[PolicyDocument, ...]
+
+
+class ShapeResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much of a resource is free, and how much of that a shape cannot use."""
+
+    resource: str
+    free: str
+    stranded: str
+    stranded_ratio: float
+
+
+class Stranded(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is free on some nodes and of no use to a shape, all for one reason."""
+
+    reason: str
+    resource: str
+    nodes: int
+    amounts: dict[str, str]
+    example: str
+    message: str
+
+
+class ShapeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many pods of a shape still fit, each on one node."""
+
+    shape: str
+    asked_by: str
+    fits: int
+    nodes_with_room: int
+    absent_resources: tuple[str, ...]
+    resources: tuple[ShapeResource, ...]
+    stranded_by: tuple[Stranded, ...]
+
+
+class Capacity(ClusterCapacity, frozen=True, kw_only=True, rename="camel"):
+    """How fragmented the cluster is."""
+
+    measured_at: str | None
+    """null: a snapshot does not say when it was taken."""
+    shapes: tuple[ShapeCapacity, ...]
+
+
+# --- plans that are only made -----------------------------------------------------------------------------------------
+
+
+def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> PlanProposal:
+    """Return a plan that was only made; the same plan gives the same document."""
+    quality = plan.quality
+    known = None if quality is None or quality.is_snapshot_incomplete else quality
+    return PlanProposal(
+        summary=summarise_plan(plan),
+        objective=describe_objective(plan.objective),
+        settings=describe_settings(plan.settings),
+        missing_kinds=tuple(MissingKind(kind=kind.value, assumed=kind.assumed) for kind in plan.missing_kinds),
+        reached=quality.reached if quality else None,
+        upper_bound=known.upper_bound if known else None,
+        gap=known.gap if known else None,
+        proven_optimal=quality.proven_optimal if quality else None,
+        fewest_moves=known.fewest_moves if known else None,
+        proven_fewest_moves=quality.proven_fewest_moves if quality else None,
+        proven_by=known.prover if known else None,
+        out_of_time=quality.out_of_time if quality else None,
+        cost=Cost(
+            pods=plan.cost.pods,
+            controllers=plan.cost.controllers,
+            priorities=tuple(PriorityCost(priority=one, pods=pods) for one, pods in plan.cost.priorities),
+        ),
+        predicted=plan.predicted,
+        moves=tuple(ProposedMove(**move_fields(*one)) for one in enumerate(plan.moves)),
+        rooms=tuple(map(_describe_room_made, plan.room)),
+        competing_pods=plan.competing_pods,
+        shapes=tuple(
+            ShapeFit(
+                requests=shape.to_quantities(), fits_before=plan.before.fits(shape), fits_after=plan.after.fits(shape)
+            )
+            for shape in usual_shapes(plan)
+        ),
+        before=_describe_fragmentation(plan.before),
+        after=_describe_fragmentation(plan.after),
+        refused=tuple(map(_describe_refused, plan.refused)),
+        kept_pods=None if kept_pods is None else tuple(map(_describe_refused, kept_pods)),
+    )
 
 
 def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
@@ -148,7 +462,6 @@ def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
 
 
 def _describe_plugins(settings: PlannerSettings) -> dict[str, Any]:
-    """Return which nodes and which plugins a plan is made with."""
     plugins, selectors = settings.plugins, settings.node_selectors
     balance = plugins.balance.name
     return {
@@ -163,144 +476,112 @@ def _describe_plugins(settings: PlannerSettings) -> dict[str, Any]:
     }
 
 
-def _describe_move(move: PlannedMove) -> dict[str, Any]:
-    return {
-        "namespace": move.namespace,
-        "pod": move.pod,
-        "podUID": move.pod_uid,
-        "source": move.source,
-        "target": move.target,
-        "wave": move.wave,
-        "requests": move.requests,
-        "owner": msgspec.to_builtins(move.owner),
-        **({"reason": move.reason} if move.reason else {}),
-    }
+def describe_objective(objective: Objective) -> PlanObjective:
+    return PlanObjective(plugin=objective.plugin, strategy=objective.strategy, args=objective.args)
 
 
-def _describe_fragmentation(fragmentation: Fragmentation) -> dict[str, Any]:
-    return {
-        "nodes": len(fragmentation.nodes),
-        "empty_nodes": len(fragmentation.empty_nodes),
-        "pods": sum(node.pods for node in fragmentation.nodes),
-        "resources": {name: _describe_resource(fragmentation, name) for name in fragmentation.resources},
-    }
+def move_fields(index: int, move: PlannedMove) -> dict[str, Any]:
+    names = ("namespace", "pod", "pod_uid", "owner", "source", "target", "requests", "wave")
+    return {"index": index, **{name: getattr(move, name) for name in names}, "why": move.reason}
 
 
-def _describe_resource(fragmentation: Fragmentation, name: str) -> dict[str, Any]:
-    return {
-        "allocatable": format_amount(name, fragmentation.allocatable.get(name)),
-        "requested": format_amount(name, fragmentation.requested.get(name)),
-        "utilisation": _rounded(fragmentation.utilisation(name)),
-        "free": format_amount(name, fragmentation.free(name)),
-        "largest_free": format_amount(name, max(0, fragmentation.largest_free(name))),
-    }
-
-
-def _describe_refused(refused: Refused) -> dict[str, Any]:
-    named = (
-        ("constraint", refused.constraint),
-        ("resource", refused.resource),
-        ("blocking_pod", refused.blocking_pod),
+def _describe_room_made(room: RoomMade) -> ProposedRoom:
+    return ProposedRoom(
+        name=room.name,
+        wanted=room.wanted,
+        fitted=room.fitted,
+        slots_per_node=dict(sorted(Counter(room.nodes).items())),
+        fits_before=room.fits_before,
+        fits_after=room.fits_after,
+        stranded_ratio_before={name: rounded(share) for name, share in room.unused_before},
+        stranded_ratio_after={name: rounded(share) for name, share in room.unused_after},
     )
-    about_pod = {"namespace": refused.namespace, "pod": refused.name} if refused.kind is RefusedKind.POD else {}
-    return {
-        "kind": refused.kind.value,
-        "node": refused.node,
-        **about_pod,
-        "reason": refused.reason.value,
-        **{name: str(value) for name, value in named if value},
-        "message": refused.message,
-        **({"also": [_describe_further(one) for one in refused.also]} if refused.also else {}),
-    }
 
 
-def _describe_further(refusal: Refusal) -> dict[str, str]:
-    return {"reason": refusal.reason.value, "message": refusal.message}
+def _describe_fragmentation(fragmentation: Fragmentation) -> ClusterCapacity:
+    return ClusterCapacity(
+        nodes=len(fragmentation.nodes),
+        empty_nodes=len(fragmentation.empty_nodes),
+        pods=sum(node.pods for node in fragmentation.nodes),
+        resources=tuple(_describe_resource(fragmentation, name) for name in fragmentation.resources),
+    )
 
 
-def _rounded(share: Fraction) -> float:
+def _describe_resource(fragmentation: Fragmentation, name: str) -> ResourceCapacity:
+    return ResourceCapacity(
+        resource=name,
+        allocatable=format_amount(name, fragmentation.allocatable.get(name)),
+        requested=format_amount(name, fragmentation.requested.get(name)),
+        requested_ratio=rounded(fragmentation.utilisation(name)),
+        free=format_amount(name, fragmentation.free(name)),
+        largest_free=format_amount(name, max(0, fragmentation.largest_free(name))),
+    )
+
+
+def _describe_refused(refused: Refused) -> RefusedDocument:
+    return RefusedDocument(
+        kind=refused.kind,
+        node=refused.node,
+        namespace=refused.namespace,
+        pod=refused.name if refused.kind is RefusedKind.POD else "",
+        reason=refused.reason.value,
+        message=refused.message,
+        constraint=str(refused.constraint),
+        resource=refused.resource,
+        blocking_pod=refused.blocking_pod,
+        also=tuple(FurtherReason(reason=one.reason.value, message=one.message) for one in refused.also),
+    )
+
+
+def rounded(share: Fraction) -> float:
+    """Return a ratio with as many decimals as documents have."""
     return float(round(share, _DECIMALS))
 
 
-# --- plan figures ----------------------------------------------------------------------------------------------------
-# The numbers of a plan that people compare, as texts: how the cluster lies in several states, what stays and why.
-
-_LISTED_ROOMS: Final = 3
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalGroup:
-    """What stays for one reason, in the plan's order."""
-
-    kind: RefusedKind
-    reason: RefusalReason
-    refused: tuple[Refused, ...]
-
-
-def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return what people compare, and a text of it for each state of the plan's cluster."""
-    rows = [
-        ("nodes with pods", [str(_used_nodes(state)) for state in states]),
-        ("empty nodes", [str(len(state.empty_nodes)) for state in states]),
-    ]
-    for name in shown_resources(plan):
-        rows.append((f"{name} requested of nodes in use", [_used_share(state, name) for state in states]))
-        rows.append((f"largest free {name}", [format_amount(name, max(0, one.largest_free(name))) for one in states]))
-    for shape in usual_shapes(plan):
-        asked = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
-        rows.append((f"room for pods of {asked}", [str(state.fits(shape)) for state in states]))
-    return tuple((label, tuple(texts)) for label, texts in rows)
-
-
-def compare_unused(plan: Plan) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Return of the first things that room is made for how much of what is free they cannot use, before and after."""
-    rows = []
-    for room in plan.room[:_LISTED_ROOMS]:
-        unused_after = dict(room.unused_after)
-        for name, unused in room.unused_before:
-            texts = percent(unused), percent(unused_after.get(name, unused))
-            rows.append((f"free {name} of no use to {room.name}", texts))
-    return tuple(rows)
+def describe_run(outcome: Outcome) -> RunDocument:
+    """Return what a run did."""
+    done, planned = outcome.plan, outcome.forecast
+    missed = [status for status in done.statuses if status.state is not MoveState.LANDED] if done else []
+    return RunDocument(
+        plan=done.plan if done else outcome.published,
+        phase=done.phase if done else None,
+        verdict=outcome.verdict,
+        message=outcome.sentence,
+        predicted=None if planned == Forecast() else _describe_forecast(planned),
+        refused_count=planned.refused,
+        upper_bound=planned.upper_bound,
+        proven_optimal=planned.proven_optimal,
+        planned_rooms=tuple(
+            WantedRoom(name=room.name, wanted=room.wanted, fitted=room.fitted) for room in planned.room
+        ),
+        achieved=done.achieved if done else None,
+        not_landed=tuple(
+            MoveResult(namespace=status.namespace, pod=status.pod, **result_fields(status)) for status in missed
+        ),
+        rooms=tuple(RoomResult(**room_result_fields(status)) for status in done.rooms) if done else (),
+        ping_pong_moves=done.ping_pong if done else 0,
+        seconds=round(outcome.seconds, 3),
+        seconds_by_step={name: round(seconds, 3) for name, seconds in outcome.phases.items()},
+        resumed=tuple(ResumedPlan(plan=one.plan, phase=one.phase, message=one.sentence) for one in outcome.adopted),
+    )
 
 
-def shown_resources(plan: Plan) -> tuple[str, ...]:
-    """Return the resources that people look at first: the one that the plan goes by, cores, memory."""
-    shown = dict.fromkeys((plan.settings.resource_type, CPU, MEMORY))
-    return tuple(name for name in shown if name in plan.before.resources)
+def _describe_forecast(planned: Forecast) -> Predicted:
+    return Predicted(nodes=planned.nodes, moves=planned.moves, waves=planned.waves, freed_nodes=planned.freed_nodes)
 
 
-def group_refusals(refused: Iterable[Refused]) -> tuple[RefusalGroup, ...]:
-    """Return what stays by kind and reason, the most frequent first."""
-    groups: dict[tuple[RefusedKind, RefusalReason], list[Refused]] = {}
-    for one in refused:
-        groups.setdefault((one.kind, one.reason), []).append(one)
-    ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(RefusalGroup(kind, reason, tuple(found)) for (kind, reason), found in ranked)
+def result_fields(status: MoveStatus) -> dict[str, Any]:
+    names = ("state", "reason", "message", "reservation", "replacement", "node")
+    return {name: getattr(status, name) for name in names}
 
 
-def name_refused(refused: Refused) -> str:
-    """Return what a refusal is about: a node by its name, a pod with its namespace if it has one."""
-    if refused.kind is RefusedKind.NODE:
-        return refused.node
-    return f"{refused.namespace}/{refused.name}".lstrip("/")
+def room_result_fields(status: RoomStatus) -> dict[str, Any]:
+    names = ("name", "state", "reason", "message", "reservation")
+    return {**{name: getattr(status, name) for name in names}, "taken": tuple(map(describe_slot, status.taken))}
 
 
-def requested_share(nodes: Iterable[NodeUsage], resource: str) -> Fraction:
-    """Return the share of what some nodes have of a resource that is requested; 0 where they have none."""
-    listed = tuple(nodes)
-    have = sum(node.allocatable.get(resource) for node in listed)
-    return Fraction(sum(node.requested.get(resource) for node in listed), have) if have else Fraction(0)
-
-
-def percent(share: Fraction) -> str:
-    """Return a share in percent."""
-    return f"{float(100 * share):.1f} %"
-
-
-def _used_nodes(fragmentation: Fragmentation) -> int:
-    return len(fragmentation.nodes) - len(fragmentation.empty_nodes)
-
-
-def _used_share(fragmentation: Fragmentation, name: str) -> str:
-    """Return the share of a resource that is requested on the nodes that have pods, in percent."""
-    return percent(requested_share((node for node in fragmentation.nodes if node.pods), name))
+def describe_slot(slot: RoomSlot) -> PlanSlot:
+    return PlanSlot(node=slot.node, pod=slot.pod, pod_uid=slot.pod_uid)

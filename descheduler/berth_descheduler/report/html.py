@@ -1,7 +1,4 @@
-"""Owns `--report FILE.html`: the option, the page made from the template, and the file, which is whole or not there.
-
-It does not own what the page says (`report_page`).
-"""
+"""`--report FILE.html`: the option, the rendered page, and the file, written as a whole."""
 
 import re
 import secrets
@@ -49,18 +46,18 @@ _OPTION: Final = "--report"
 _PACKAGE: Final = "berth_descheduler"
 _TEMPLATE: Final = "report.html.j2"
 _WORD_START: Final = re.compile("(?<=[a-z])(?=[A-Z])")
-_HELP: Final = "Also write a page for the browser: one file that needs nothing else. It replaces what was there."
+_HELP: Final = "Also write a self-contained page for the browser to this file, replacing it."
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """A file that a report can be written to, as far as can be known beforehand."""
+    """A file that, as far as can be known beforehand, a report can be written to."""
 
     path: Path
 
     @classmethod
     def parse(cls, name: str) -> "ReportFile":
-        """Return the file of a name; raises `InputError` where it cannot be written or no page can be made."""
+        """Return the file of a name; raises `InputError` if no page can be made or written."""
         if find_spec("jinja2") is None:
             raise InputError(_OPTION, name, "jinja2 installed: the extra berth[descheduler] has it")
         path = Path(name)
@@ -74,7 +71,7 @@ class ReportFile:
         return found
 
     def write(self, page: Page) -> None:
-        """Write a page; what was there stays as it is until the new page is whole. Raises `InputError`."""
+        """Write a page, replacing the old file at once; raises `InputError`."""
         text = render_page(page)
         try:
             beside = self.create_beside()
@@ -87,7 +84,7 @@ class ReportFile:
             raise _unwritable(str(self.path), error) from error
 
     def create_beside(self) -> Path:
-        """Return a new empty file in the same folder, with the rights that any new file gets; raises `OSError`."""
+        """Create an empty file in the same folder, with the usual rights; raises `OSError`."""
         beside = self.path.with_name(f".{self.path.stem[:40]}.{secrets.token_hex(4)}.tmp")
         beside.touch(exist_ok=False)
         return beside
@@ -99,12 +96,12 @@ def report_option(command: F) -> F:
 
 
 def _parse_option(_context: click.Context, _parameter: click.Parameter, name: str | None) -> ReportFile | None:
-    """Return the file, looked at before any work begins."""
+    """Check the file before any work begins."""
     return None if name is None else ReportFile.parse(name)
 
 
 def render_page(page: Page) -> str:
-    """Return a page as HTML that needs nothing else; every text in it is escaped."""
+    """Return a self-contained HTML page; every text in it is escaped."""
     limits = {"listed_moves": LISTED_MOVES, "listed_nodes": LISTED_NODES, "listed_per_reason": LISTED_PER_REASON}
     return printable_text(_template().render(page=page, **limits))
 
@@ -116,7 +113,7 @@ def _template() -> "Template":
     from markupsafe import Markup  # noqa: PLC0415
 
     def break_words(reason: str) -> Markup:
-        """Return a reason that a narrow screen may break before its capital letters; escaped as every text is."""
+        """Return a reason that may break before capital letters on narrow screens, escaped."""
         return Markup("<wbr>").join(_WORD_START.split(reason))
 
     made = Environment(
@@ -136,7 +133,7 @@ def _unwritable(name: str, error: OSError) -> InputError:
 
 
 # --- stored plan page ------------------------------------------------------------------------------------------------
-# What a report says of a MigrationPlan that is in the cluster, as a page's values.
+# The report page of a MigrationPlan in the cluster.
 
 _TONES: Final = {
     PlanPhase.SUCCEEDED: Tone.WELL,
@@ -150,7 +147,7 @@ _AFTER: Final = "after, as planned"
 
 
 def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion) -> Page:
-    """Return the page of a plan; `snapshot` is the cluster as it is now, nodes and pods at least."""
+    """Return the page of a plan; `snapshot` has the current nodes and pods."""
     spec, over = plan.spec, plan.phase.terminal
     freed = plan.status.achieved.freed_nodes if plan.status.achieved else ()
     planned = spec.predicted.freed_nodes if spec.predicted else ()
@@ -176,7 +173,7 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
 
 
 def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
-    """Return how the pods will lie when some moves have landed."""
+    """Return the use of nodes after some moves have landed."""
     changes: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
     pods: Counter[str] = Counter()
     for move in moves:
@@ -196,7 +193,7 @@ def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
 
 
 def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
-    """Return the nodes when the plan was made, if they lie otherwise by now, as they are, and as they will be."""
+    """Return the nodes at planning time, if they have changed since, now, and as planned."""
     states = _states(plan, snapshot)
     before, resource = plan.spec.nodes_before, _resource(plan)
     if before is None or still_lie_so(before, states[_NOW]) or (then := lay_out(before)) is None:
@@ -208,7 +205,7 @@ def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
 
 
 def _states(plan: MigrationPlan, snapshot: Snapshot) -> dict[str, Fragmentation]:
-    """Return the states from now on: as it is, and as it will be as far as moves are still to come."""
+    """Return the state now and, if moves remain, after them."""
     now = measure_nodes(snapshot)
     if plan.phase.terminal:
         return {_NOW: now}
@@ -222,7 +219,6 @@ def _only(state: Fragmentation, names: Collection[str]) -> Fragmentation:
 
 
 def _resource(plan: MigrationPlan) -> str:
-    """Return the resource that a plan goes by."""
     if plan.spec.nodes_before is not None:
         return plan.spec.nodes_before.resource
     return resource_of(plan.spec.objective)
@@ -263,7 +259,7 @@ def _room_table(plan: MigrationPlan) -> Table:
 
 
 def _is_kept(label: str, planned: str, achieved: str) -> bool:
-    """Return whether no less was achieved than planned, and went wrong no more; the texts begin with numbers."""
+    """Return whether a row was achieved as planned; its texts start with numbers."""
     wanted, found = (int(text.split()[0]) if text else 0 for text in (planned, achieved))
     return found >= wanted if label in WISHED else found <= wanted
 

@@ -1,7 +1,4 @@
-"""Owns the picture of a cluster's nodes on a page: a cell per node, or per some nodes, and how many are how full.
-
-It does not own how cells look (the template's) nor the numbers, which are the planner's.
-"""
+"""The picture of the nodes on a page: a cell for each node or group, and counts by use."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,17 +13,17 @@ from berth_core.errors import InputError
 from berth_core.migration_plans import NodeBefore, NodesBefore, Objective
 from berth_core.resources import CPU, ResourceAmounts, format_amount
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan
-from berth_descheduler.report.documents import requested_share
+from berth_descheduler.planner.fragmentation import requested_share
 from berth_descheduler.text import count
 
 _MOST_CELLS: Final = 400
-"""More are no picture on a phone, and no small file."""
+"""More do not fit on a phone, nor in a small file."""
 
 _LEVELS: Final = 10
 
 
 class Band(StrEnum):
-    """How full a node is, in the steps that have a colour; the value says it."""
+    """How full a node is, in the steps that have a colour."""
 
     EMPTY = "no pods"
     LOWEST = "up to 20 %"
@@ -49,7 +46,7 @@ _LIMITS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One node, or some that are alike in the first picture."""
+    """One node, or several that are alike in the first picture."""
 
     band: Band
     level: int
@@ -67,7 +64,7 @@ class NodeMap:
 
     title: str
     summary: str
-    """What the picture shows, for those who do not see it."""
+    """What the picture shows, for screen readers."""
 
     cells: tuple[Cell, ...]
 
@@ -83,18 +80,18 @@ class BandCount:
 
 @dataclass(frozen=True, slots=True)
 class NodeMaps:
-    """The pictures of several states; a cell at the same place is the same nodes in each."""
+    """Pictures of several states; a position stands for the same nodes in each."""
 
     resource: str
     nodes_per_cell: int
     maps: tuple[NodeMap, ...]
     bands: tuple[BandCount, ...]
     left_out: int = 0
-    """How many more nodes there are of which nothing is drawn."""
+    """How many more nodes are not drawn."""
 
 
 def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: int = 0) -> NodeMaps:
-    """Return the pictures of a cluster's states by their titles, the first of which orders the nodes: fullest first."""
+    """Return pictures of states by title; the first state orders the nodes, fullest first."""
     titles, fragmentations = list(states), list(states.values())
     names = _ordered_names(fragmentations, resource)
     each = max(1, -(-len(names) // _MOST_CELLS))
@@ -105,7 +102,7 @@ def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: i
 
 
 def _ordered_names(states: Sequence[Fragmentation], resource: str) -> list[str]:
-    """Return all nodes, the fullest of the first state first; those that came later at the end."""
+    """Return all nodes, the fullest of the first state first, later ones at the end."""
     first = sorted(states[0].nodes, key=lambda node: (node.pods == 0, -requested_share([node], resource), node.name))
     return list(dict.fromkeys(node.name for state in ([*first], *(one.nodes for one in states[1:])) for node in state))
 
@@ -138,7 +135,7 @@ def _title(group: Sequence[str], nodes: Sequence[NodeUsage], freed: int, resourc
 
 
 def _count_bands(states: Sequence[Fragmentation], resource: str) -> tuple[BandCount, ...]:
-    """Return the bands that have nodes in some state; the six ordinary ones always."""
+    """Return the six ordinary bands, and the others if they have nodes in any state."""
     counts = [Counter(_band([node], resource) for node in state.nodes) for state in states]
     most = max((number for one in counts for number in one.values()), default=0) or 1
     shown = [band for band in Band if band not in {Band.OVER, Band.GONE} or any(one[band] for one in counts)]
@@ -162,21 +159,21 @@ def _percent(share: Fraction) -> str:
 
 
 # --- node map --------------------------------------------------------------------------------------------------------
-# The picture of a cluster in the terminal: a character per node, as high as the node is used.
+# The picture of the nodes in a terminal: a character for each, as high as its use.
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _EMPTY: Final = "·"
 PER_LINE: Final = 60
 _MOST_SIGNS: Final = 20 * PER_LINE
-"""More than fit on a screen would tell nothing."""
+"""As many as fit on a screen."""
 
 _STYLES: Final = ((Fraction(4, 10), "red"), (Fraction(7, 10), "yellow"), (Fraction(1), "green"))
 
 
 def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
-    """Return the nodes in order, `·` for those without pods but DaemonSet and mirror pods.
+    """Return a sign for each node in order, `·` for those with DaemonSet and mirror pods only.
 
-    In a large cluster a character stands for several nodes that follow one another.
+    In a large cluster a sign stands for several nodes in a row.
     """
     text = Text()
     each = nodes_per_sign(len(fragmentation.nodes))
@@ -188,12 +185,11 @@ def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
 
 
 def nodes_per_sign(nodes: int) -> int:
-    """Return for how many nodes a character stands in a cluster of so many."""
+    """Return for how many nodes a sign stands in a cluster of this size."""
     return max(1, -(-nodes // _MOST_SIGNS))
 
 
 def _batched(nodes: Sequence[NodeUsage], each: int) -> Iterator[Sequence[NodeUsage]]:
-    """Yield the nodes so many at a time."""
     return (nodes[first : first + each] for first in range(0, len(nodes), each))
 
 
@@ -208,20 +204,20 @@ def _draw_nodes(text: Text, nodes: Sequence[NodeUsage], resource: str) -> None:
 
 
 # --- nodes at planning -----------------------------------------------------------------------------------------------
-# How the nodes, as they lay when a plan was made, get onto the plan, and from there into a picture.
+# The nodes at planning time: how a plan records them, and how they are read back.
 
 MOST_NODES: Final = 400
-"""As many as a page has cells. A plan with more would bring its object nearer to the 1.5 MiB that etcd takes."""
+"""As many as a page has cells; more would bring the object closer to etcd's limit of 1.5 MiB."""
 
 
 def resource_of(objective: Objective) -> str:
-    """Return the resource that a plan goes by: that of its objective, of whatever plugin."""
+    """Return the resource type of an objective, of any plugin."""
     found = objective.args.get("resourceType")
     return found if isinstance(found, str) and found else CPU
 
 
 def note_nodes(found: Plan) -> NodesBefore | None:
-    """Return what a plan notes of the nodes; of too many those to be freed, those of its moves, then the fullest."""
+    """Return the nodes to record; of too many, freed ones, those of moves, then the fullest."""
     if not found.before.nodes:
         return None
     resource = resource_of(found.objective)
@@ -240,7 +236,7 @@ def note_nodes(found: Plan) -> NodesBefore | None:
 
 
 def lay_out(before: NodesBefore) -> Fragmentation | None:
-    """Return how the noted nodes lay, as far as the resource goes that is noted; None where somebody noted nonsense."""
+    """Return the recorded nodes, for the recorded resource; None if the record is invalid."""
     try:
         return Fragmentation(tuple(_measured(one, before.resource) for one in before.nodes))
     except InputError:
@@ -248,7 +244,7 @@ def lay_out(before: NodesBefore) -> Fragmentation | None:
 
 
 def still_lie_so(before: NodesBefore, now: Fragmentation) -> bool:
-    """Tell whether the nodes are as they were noted, and where all were noted, no others."""
+    """Return whether the nodes are as recorded, and, if all were, whether there are no others."""
     nodes = {one.name: one for one in now.nodes}
     if not before.left_out and len(nodes) != len(before.nodes):
         return False

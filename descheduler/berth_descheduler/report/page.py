@@ -1,7 +1,4 @@
-"""Owns what a report says, as values: of a plan that was only made, or of a run that is over.
-
-It does not own how it looks (the template's) nor how it gets into a file (`html_report`).
-"""
+"""The contents of a report page, of a plan or of a run."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,34 +12,36 @@ from berth_core.clock import format_duration, format_timestamp
 from berth_core.migration_plans import MoveState, MoveStatus, PlannedMove
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade
+from berth_descheduler.planner.fragmentation import requested_share
 from berth_descheduler.planner.problem import Prover
-from berth_descheduler.report.documents import (
+from berth_descheduler.report.documents import describe_settings
+from berth_descheduler.report.node_map import NodeMaps, draw_maps
+from berth_descheduler.report.summary import (
     compare_states,
     compare_unused,
-    describe_settings,
+    cost_in_words,
+    counted_by,
     group_refusals,
+    judge_plan,
+    missing_in_words,
     name_refused,
-    percent,
-    requested_share,
     summarise_plan,
 )
-from berth_descheduler.report.node_map import NodeMaps, draw_maps
-from berth_descheduler.report.summary import choose_recovery, cost_in_words, counted_by, missing_in_words
 from berth_descheduler.settings import CycleSettings
-from berth_descheduler.text import count
+from berth_descheduler.text import count, percent
 
 LISTED_MOVES: Final = 5_000
 LISTED_NODES: Final = 1_000
 LISTED_PER_REASON: Final = 200
-"""Longer lists make a file that no phone opens; `--output json` has all."""
+"""Longer lists make a file that no phone opens; `--output json` has everything."""
 
 _PROVERS: Final = {Prover.BOUND: "by a bound", Prover.EXACT: "by the exact solver"}
 _OPEN_MOVES: Final = 40
-"""With more moves than this only the first wave is shown unfolded."""
+"""With more moves, only the first wave is unfolded."""
 
 
 class Tone(StrEnum):
-    """How a page begins, in a word and a colour."""
+    """The overall result of a page, which sets its colour."""
 
     PLANNED = "planned"
     WELL = "well"
@@ -51,7 +50,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Of which cluster a report is, and when it was made."""
+    """Which cluster a report is about, and when it was made."""
 
     made_at: datetime
     cluster: str
@@ -59,7 +58,7 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that people look at first."""
+    """A headline number."""
 
     label: str
     value: str
@@ -68,7 +67,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table whose first column is the rows' headings."""
+    """A table whose first column holds row headings."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -76,7 +75,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What was planned beside what was achieved."""
+    """What was planned and what was achieved."""
 
     label: str
     planned: str
@@ -86,7 +85,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class MoveRow:
-    """One move; `state` is None where it was only planned."""
+    """One move; `state` is None if it was only planned."""
 
     pod: str
     requests: str
@@ -96,7 +95,7 @@ class MoveRow:
     reason: str
     message: str
     node: str
-    """Where its replacement runs, where that is not the target."""
+    """Where its replacement runs, if not on the target."""
 
     asked_for: str = ""
     """Why this single pod should run elsewhere."""
@@ -121,7 +120,7 @@ class RefusalRow:
 
 @dataclass(frozen=True, slots=True)
 class RefusalSection:
-    """What stays for one reason; `more` are not listed."""
+    """What stays for one reason; `more` counts those not listed."""
 
     title: str
     reason: str
@@ -131,7 +130,7 @@ class RefusalSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """All that a report says; what is empty is not shown."""
+    """All contents of a report; empty parts are not shown."""
 
     tone: Tone
     kind: str
@@ -160,7 +159,7 @@ class Page:
 
 
 def plan_page(plan: Plan, occasion: Occasion) -> Page:
-    """Return the page of a plan that nobody has carried out."""
+    """Return the page of a plan that was only made."""
     return Page(
         tone=Tone.PLANNED,
         kind="Plan, not carried out",
@@ -182,7 +181,7 @@ def run_page(
     measured: Fragmentation | None = None,
     settings: CycleSettings | None = None,
 ) -> Page:
-    """Return the page of a run; `measured` is how the cluster lay after it, None where nobody looked."""
+    """Return the page of a run; `measured` is the cluster after it, None if not read."""
     done = outcome.plan
     described = {} if plan is None else describe_settings(plan.settings)
     return Page(
@@ -203,7 +202,7 @@ def run_page(
 
 
 def _plan_parts(plan: Plan, states: Mapping[str, Fragmentation], done: PlanOutcome | None) -> dict[str, Any]:
-    """Return the parts of a page that a plan has, carried out or not; the last state is what became of the cluster."""
+    """Return the parts that pages of plans and runs share; the last state is the result."""
     *_, (title, last) = states.items()
     changed = _changed_nodes(plan, last)
     return {
@@ -221,7 +220,6 @@ def _plan_parts(plan: Plan, states: Mapping[str, Fragmentation], done: PlanOutco
 
 
 def _states(plan: Plan, measured: Fragmentation | None) -> dict[str, Fragmentation]:
-    """Return the states to show of a run."""
     if measured is None:
         return {"before": plan.before, "after, as planned": plan.after}
     if set(measured.nodes) == set(plan.after.nodes):
@@ -239,7 +237,7 @@ def _tone(outcome: Outcome) -> Tone:
 
 
 def _judgement(plan: Plan) -> tuple[str, ...]:
-    judged = (one,) if (one := choose_recovery(plan)) else ()
+    judged = (one,) if (one := judge_plan(plan)) else ()
     said = (*missing_in_words(plan), *judged)
     return (*said, cost_in_words(plan)) if plan.moves else said
 
@@ -269,7 +267,7 @@ def _wanted(room: Sequence[RoomMade]) -> str:
 
 def _quality_figures(plan: Plan) -> Iterator[Figure]:
     quality = plan.quality
-    if quality is None or quality.is_snapshot_incomplete or not choose_recovery(plan):
+    if quality is None or quality.is_snapshot_incomplete or not judge_plan(plan):
         return
     yield Figure("upper bound", str(quality.upper_bound), f"{counted_by(plan)}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
@@ -307,19 +305,19 @@ def _promises(plan: Plan, done: PlanOutcome, measured: Fragmentation | None) -> 
     if done.frees_nodes or done.freed_nodes:
         rows.append(Promise("nodes freed", str(freed), str(len(done.freed_nodes)), len(done.freed_nodes) >= freed))
     rows += [Promise(label, "0", str(number), number == 0) for label, number in none_wanted]
-    if measured is not None and done.frees_nodes:  # room that is made is taken: its nodes are not to be empty
+    if measured is not None and done.frees_nodes:  # room that is made is taken, so its nodes need not be empty
         planned, found = len(plan.after.empty_nodes), len(measured.empty_nodes)
         rows.append(Promise("empty nodes at the end", str(planned), str(found), found >= planned))
     return tuple(rows)
 
 
 def _not_freed(plan: Plan, done: PlanOutcome) -> tuple[str, ...]:
-    """Return the nodes that were to be free and are not."""
+    """Return the nodes that should be free and are not."""
     return tuple(sorted(set(plan.freed_nodes) - set(done.freed_nodes))) if done.frees_nodes else ()
 
 
 def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> tuple[MoveRow, ...]:
-    """Return the moves that did not land on their target, as many as are listed."""
+    """Return the moves that did not land on their target, up to the limit of a page."""
     rows = (_row(move, status) for move, status in zip(moves, statuses, strict=False))
     return tuple(row for row in rows if row.state is not MoveState.LANDED)[:LISTED_MOVES]
 
@@ -328,7 +326,7 @@ def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) 
 
 
 def _changed_nodes(plan: Plan, last: Fragmentation) -> tuple[tuple[str, ...], ...]:
-    """Return a row for each node that is not as it was: freed ones first, then by name."""
+    """Return a row for each node that changed: freed ones first, then by name."""
     resource = plan.settings.resource_type
     after = {node.name: node for node in last.nodes}
     pairs = [(node, after[node.name]) for node in plan.before.nodes if node.name in after]
@@ -364,7 +362,7 @@ def _room_table(room: Sequence[RoomMade]) -> Table:
 
 
 def list_waves(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> Iterator[Wave]:
-    """Yield the moves by waves, as many as are listed."""
+    """Yield the moves by waves, up to the limit of a page."""
     pairs = [(move, status) for move, status in zip_longest(moves, statuses[: len(moves)]) if move is not None]
     pairs.sort(key=lambda pair: pair[0].wave)
     few = len(pairs) <= _OPEN_MOVES
@@ -423,13 +421,13 @@ def _describe_run(settings: CycleSettings) -> dict[str, Any]:
 
 
 def settings_table(settings: Mapping[str, Any]) -> Table | None:
-    """Return settings by dotted names, None where there are none."""
+    """Return settings by dotted names, None if there are none."""
     rows = tuple(_flat("", settings))
     return Table(("setting", "value"), rows) if rows else None
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield settings by dotted names; what is empty says so."""
+    """Yield settings by dotted names, with words for empty values."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(f"{name}.{key}".lstrip("."), inner)

@@ -1,19 +1,17 @@
-"""Owns what is told of DeschedulerPolicies: in builtins for machines and in a table for people.
+"""DeschedulerPolicies as documents for programs and as a table for people."""
 
-It does not own what a policy means, nor when it runs.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from berth_core.clock import parse_timestamp
-from berth_core.policies import SCHEDULED, VALID, DeschedulerPolicy, Trigger
+from berth_core.policies import VALID, DeschedulerPolicy, Trigger
 from berth_core.reservations import Condition
+from berth_descheduler.report.documents import PolicyDocument, PolicyList
 from berth_descheduler.text import span_in_words
 
 _TRUE: Final = "True"
@@ -21,30 +19,37 @@ _FALSE: Final = "False"
 
 
 def trigger_in_words(trigger: Trigger) -> str:
-    """Return what starts runs of a policy."""
+    """Return what starts runs of a policy, in words."""
     if trigger.cron:
         return f"{trigger.cron}{f' {trigger.time_zone}' if trigger.time_zone else ''}"
     return f"every {trigger.interval}" if trigger.interval else "on request"
 
 
-def describe_policy(policy: DeschedulerPolicy) -> dict[str, Any]:
-    """Return a policy in builtins: what it is to do, whether it can, and what became of its last run."""
+def describe_policy(policy: DeschedulerPolicy) -> PolicyDocument:
+    """Return a policy with its status."""
     spec, status = policy.spec, policy.status
-    return {
-        "name": policy.metadata.name,
-        "trigger": trigger_in_words(spec.trigger),
-        "mode": spec.mode.value,
-        "suspended": spec.suspend,
-        "valid": _truth(policy.condition(VALID)),
-        "message": _message(policy),
-        "scheduled": _truth(policy.condition(SCHEDULED)),
-        "last_run": status.last_run_time,
-        "last_verdict": status.last_verdict,
-        "last_outcome": status.last_outcome,
-        "last_plan": status.last_plan or None,
-        "next_run": status.next_run_time,
-        "warnings": list(status.warnings),
-    }
+    return PolicyDocument(
+        name=policy.metadata.name,
+        mode=spec.mode,
+        suspend=spec.suspend,
+        trigger=spec.trigger,
+        node_selector=spec.node_selector,
+        valid=_truth(policy.condition(VALID)),
+        invalid_because=_message(policy),
+        warnings=status.warnings,
+        last_run_time=status.last_run_time,
+        last_verdict=status.last_verdict,
+        last_outcome=status.last_outcome,
+        last_plan=status.last_plan,
+        next_run_time=status.next_run_time,
+        fragmentation=status.fragmentation,
+        conditions=status.conditions,
+    )
+
+
+def list_policies(policies: Iterable[DeschedulerPolicy]) -> PolicyList:
+    """Return policies by name."""
+    return PolicyList(items=tuple(describe_policy(one) for one in sorted(policies, key=lambda one: one.metadata.name)))
 
 
 def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime) -> RenderableType:
@@ -66,7 +71,7 @@ def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime) -> Ren
 
 
 def _message(policy: DeschedulerPolicy) -> str:
-    """Return what is wrong with a policy, "" if nothing is known to be."""
+    """Return why a policy is invalid, "" if it is not."""
     found = policy.condition(VALID)
     return found.message if found is not None and found.status == _FALSE else ""
 
@@ -82,7 +87,7 @@ def _validity(policy: DeschedulerPolicy) -> Text:
 
 
 def _truth(condition: Condition | None) -> bool | None:
-    """Return whether a condition holds, None where nobody has said so."""
+    """Return whether a condition holds, None if that is unknown."""
     return {_TRUE: True, _FALSE: False}.get(condition.status) if condition is not None else None
 
 

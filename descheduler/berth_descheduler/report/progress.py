@@ -1,7 +1,4 @@
-"""Owns how a run is shown to people while it goes on: a line per step, and a bar of its moves with their counts.
-
-It does not own the outcome at the end (`run_command`).
-"""
+"""Progress of a run: a line for each step, and a bar of its moves with counts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,16 +10,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from berth_core.migration_plans import MoveState, MoveStatus
 from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
-from berth_descheduler.report.documents import summarise_plan
-from berth_descheduler.report.summary import choose_recovery
+from berth_descheduler.report.summary import judge_plan, summarise_plan
 from berth_descheduler.text import count
 
 _STEPS: Final[Mapping[Phase, str]] = {
     Phase.LEASE: "waiting for the lease",
-    Phase.LEFTOVERS: "clearing up after earlier runs",
+    Phase.LEFTOVERS: "cleaning up after earlier runs",
     Phase.SNAPSHOT: "reading the cluster",
     Phase.APPROVAL: "waiting for approval",
-    Phase.VERIFY: "looking at the result",
+    Phase.VERIFY: "verifying the result",
 }
 _SHOWN: Final = (
     MoveState.RESERVING,
@@ -36,7 +32,7 @@ _SHOWN: Final = (
 
 
 class RunProgress(SilentObserver):
-    """Shows a run on a console; where that is no terminal, only what changed a move's end is printed."""
+    """Shows a run on a console; without a terminal, a line whenever a move is over."""
 
     def __init__(self, console: Console, *, asks_for_approval: bool) -> None:
         self._console = console
@@ -48,7 +44,7 @@ class RunProgress(SilentObserver):
         self._task = self._bar.add_task("starting", total=None)
         self._last_line = ""
         self.found: Plan | None = None
-        """What was planned; None as long as nothing is."""
+        """None until something is planned."""
         self._waves = 0
         self._over = 0
 
@@ -62,31 +58,29 @@ class RunProgress(SilentObserver):
             self._bar.stop()
 
     def phase_begun(self, phase: Phase) -> None:
-        """Say what is being done."""
         if phase in self._shown:
             self._show(self._shown[phase])
 
     def planned(self, plan: Plan) -> None:
-        """Say what the plan is, and how good."""
         self.found = plan
         self._waves = plan.waves
         self._console.print(f"planned: {summarise_plan(plan)}", highlight=False, markup=False)
-        if judged := choose_recovery(plan):
+        if judged := judge_plan(plan):
             self._console.print(judged, highlight=False, markup=False)
 
     def plan_published(self, name: str, *, approved: bool) -> None:
-        """Say how to approve a plan that waits for it."""
+        """Print how to approve a plan that waits for approval."""
         if not approved:
             self._console.print(f"waiting for approval: berth approve {name}", highlight=False, soft_wrap=True)
 
     def plan_begun(self, name: str, moves: int) -> None:
-        """Say which plan it is, for `berth show` and `berth abort`."""
+        """Print the plan's name, for `berth show` and `berth abort`."""
         line = f"carrying out {name}: {count(moves, 'move')} (berth show {name})"
         self._console.print(line, highlight=False, soft_wrap=True)
         self._bar.update(self._task, total=moves, completed=0)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
-        """Show how many moves are in which state; without a terminal, only when another one is over."""
+        """Show how many moves are in each state; without a terminal, only when another one is over."""
         counts = Counter(status.state for status in statuses)
         over = sum(status.state.terminal for status in statuses)
         if not self._console.is_terminal and over == self._over:
@@ -94,7 +88,7 @@ class RunProgress(SilentObserver):
         self._over = over
         self._bar.update(self._task, completed=over)
         states = ", ".join(f"{counts[state]} {state.value.lower()}" for state in _SHOWN if counts[state])
-        self._show(f"wave {wave}{f' of {self._waves}' if self._waves else ''}: {states or 'beginning'}")
+        self._show(f"wave {wave}{f' of {self._waves}' if self._waves else ''}: {states or 'starting'}")
 
     def _show(self, line: str) -> None:
         if line == self._last_line:

@@ -1,7 +1,4 @@
-"""Owns what is told of MigrationPlans that are in the cluster: in builtins for machines and in tables for people.
-
-It does not own plans that were just made (`report`, `plan_tables`) nor what may be asked of one (`plan_requests`).
-"""
+"""MigrationPlans that are in the cluster: as documents for programs and in tables for people."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +12,28 @@ from rich.text import Text
 
 from berth_core.clock import parse_timestamp
 from berth_core.migration_plans import (
+    Achieved,
     MigrationPlan,
     MigrationPlanSpec,
     MoveState,
-    MoveStatus,
-    PlannedMove,
     PlanPhase,
+    Predicted,
     Room,
     RoomStatus,
+    RunMode,
+    fails_unread,
+)
+from berth_core.objects import ObjectMeta
+from berth_descheduler.report.documents import (
+    ListedPlan,
+    PlanDocument,
+    PlanMove,
+    PlanRoom,
+    describe_objective,
+    describe_slot,
+    move_fields,
+    result_fields,
+    room_result_fields,
 )
 from berth_descheduler.text import ALL_IN_JSON, count, span_in_words
 
@@ -30,7 +41,7 @@ _LISTED_MOVES: Final = 200
 _LANDED: Final = "pods landed on their target"
 _FREED: Final = "nodes freed"
 WISHED: Final = frozenset({_LANDED, _FREED})
-"""Labels of promises of which more is better; of the others less is."""
+"""Labels for which more is better; for the others less is."""
 
 _PHASE_STYLES: Final = {
     PlanPhase.RUNNING: "cyan",
@@ -48,63 +59,128 @@ _STATE_STYLES: Final = {
 
 
 def newest_first(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
-    """Return plans by age; those of one second by name."""
+    """Return plans, the newest first, and by name within a second."""
     return tuple(sorted(plans, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name))[::-1])
 
 
-# --- for machines -----------------------------------------------------------------------------------------------------
+# --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def describe_in_short(plan: MigrationPlan) -> dict[str, Any]:
-    """Return what a list says of a plan, in builtins."""
-    spec, states = plan.spec, Counter(status.state for status in plan.move_statuses)
+class _ListedMoveStatus(msgspec.Struct, frozen=True, gc=False):
+    state: MoveState = MoveState.PENDING
+
+
+class _PlanHeadStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    phase: PlanPhase | None = None
+    message: str = ""
+    start_time: str | None = None
+    completion_time: str | None = None
+    moves: tuple[_ListedMoveStatus, ...] = ()
+    achieved: Achieved | None = None
+
+
+class _PlanHeadSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    policy: str = ""
+    trigger: str = "Manual"
+    mode: RunMode | None = None
+    requested_by: str = ""
+    approved: bool = False
+    approved_by: str = ""
+    approve_before: str | None = None
+    aborted: bool = False
+    aborted_by: str = ""
+    predicted: Predicted | None = None
+
+
+class PlanHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of a plan that a list needs, without its moves, which are by far the largest."""
+
+    metadata: ObjectMeta
+    spec: _PlanHeadSpec = _PlanHeadSpec()
+    status: _PlanHeadStatus = _PlanHeadStatus()
+
+    @property
+    def phase(self) -> PlanPhase:
+        """Return the phase, as `MigrationPlan.phase` does; moves never come without a prediction."""
+        if fails_unread(self.metadata, self.status.phase):
+            return PlanPhase.FAILED
+        if self.status.phase is not None:
+            return self.status.phase
+        asked_for = self.spec.mode is not None and self.spec.predicted is None
+        return PlanPhase.REQUESTED if asked_for else PlanPhase.PROPOSED
+
+
+def list_plan(plan: PlanHead | MigrationPlan) -> ListedPlan:
+    """Return a plan as it stands in a list."""
+    return ListedPlan(**_head_fields(plan))
+
+
+def describe_stored_plan(plan: MigrationPlan) -> PlanDocument:
+    """Return a plan of the cluster with all its moves."""
+    return PlanDocument(
+        **_head_fields(plan),
+        version=plan.metadata.resource_version,
+        objective=describe_objective(plan.spec.objective),
+        predicted=plan.spec.predicted,
+        achieved=plan.status.achieved,
+        conditions=plan.status.conditions,
+        moves=describe_moves(plan),
+        rooms=describe_rooms(plan),
+    )
+
+
+def describe_moves(plan: MigrationPlan) -> tuple[PlanMove, ...]:
+    """Return the moves with their states; one that has none yet is Pending."""
+    pairs = zip(plan.spec.moves, plan.move_statuses, strict=True)
+    return tuple(
+        PlanMove(**move_fields(index, move), **result_fields(status)) for index, (move, status) in enumerate(pairs)
+    )
+
+
+def describe_rooms(plan: MigrationPlan) -> tuple[PlanRoom, ...]:
+    """Return the rooms with their states; one that has none yet is Pending."""
+    pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
+    return tuple(_describe_room(room, status) for room, status in pairs)
+
+
+def _head_fields(plan: PlanHead | MigrationPlan) -> dict[str, Any]:
+    spec, status = plan.spec, plan.status
+    achieved = status.achieved
+    planned = spec.predicted.moves if spec.predicted else 0
+    states = Counter(move.state for move in status.moves)
+    states[MoveState.PENDING] += max(0, planned - len(status.moves))
     return {
         "name": plan.metadata.name,
         "created": plan.metadata.creation_timestamp,
-        "policy": spec.policy or None,
+        "policy": spec.policy,
         "trigger": spec.trigger,
-        "mode": spec.mode.value if spec.mode else None,
-        "requested_by": spec.requested_by or None,
-        "phase": plan.phase.value,
+        "mode": spec.mode,
+        "requested_by": spec.requested_by,
         "approved": spec.approved,
-        "approved_by": spec.approved_by or None,
+        "approved_by": spec.approved_by,
         "approve_before": spec.approve_before,
         "aborted": spec.aborted,
-        "aborted_by": spec.aborted_by or None,
-        "moves": len(spec.moves),
-        "states": {state.value: states[state] for state in MoveState if states[state]},
-        "message": plan.status.message,
-        "started": plan.status.start_time,
-        "completed": plan.status.completion_time,
+        "aborted_by": spec.aborted_by,
+        "phase": plan.phase,
+        "message": status.message,
+        "start_time": status.start_time,
+        "completion_time": status.completion_time,
+        "planned_moves": planned,
+        "states": {state: states[state] for state in MoveState if states[state]},
+        "landed_on_target": achieved.landed_on_target if achieved else 0,
+        "freed_node_count": len(achieved.freed_nodes) if achieved else 0,
     }
 
 
-def describe_stored_plan(plan: MigrationPlan) -> dict[str, Any]:
-    """Return a plan in builtins: what was asked for, predicted and achieved, and each move with how it went."""
-    spec, status = plan.spec, plan.status
-    pairs = zip(spec.moves, plan.move_statuses, strict=True)
-    return {
-        **describe_in_short(plan),
-        "objective": msgspec.to_builtins(spec.objective),
-        "predicted": msgspec.to_builtins(spec.predicted),
-        "achieved": msgspec.to_builtins(status.achieved),
-        "conditions": [msgspec.to_builtins(condition) for condition in status.conditions],
-        "move_list": [_describe_move(move, how) for move, how in pairs],
-        "rooms": [_describe_room(*pair) for pair in zip(spec.rooms, plan.room_statuses, strict=True)],
-    }
-
-
-def _describe_move(move: PlannedMove, how: MoveStatus) -> dict[str, Any]:
-    planned = {"namespace": move.namespace, "pod": move.pod, "source": move.source, "target": move.target}
-    told = {name: getattr(how, name) for name in ("reason", "message", "node", "replacement", "reservation")}
-    asked = {"wave": move.wave, "requests": move.requests, "why": move.reason}
-    return {**planned, **asked, "state": how.state.value, **told}
-
-
-def _describe_room(room: Room, how: RoomStatus) -> dict[str, Any]:
-    told = {name: getattr(how, name) for name in ("reason", "message", "reservation")}
-    taken = [{"pod": slot.pod, "node": slot.node} for slot in how.taken]
-    return {"for": room.name, "nodes": list(room.nodes), "state": how.state.value, **told, "taken": taken}
+def _describe_room(room: Room, status: RoomStatus) -> PlanRoom:
+    return PlanRoom(
+        **room_result_fields(status),
+        namespace=room.namespace,
+        gang=room.gang,
+        requests=room.requests,
+        selector=room.selector,
+        slots=tuple(map(describe_slot, room.slots)),
+    )
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -129,7 +205,7 @@ def render_plan_list(plans: Sequence[MigrationPlan], now: datetime) -> Renderabl
 
 
 def render_stored_plan(plan: MigrationPlan, now: datetime) -> RenderableType:
-    """Return a plan: where it stands, what was predicted and what was achieved, and each move with how it went."""
+    """Return a plan: its phase, what was predicted and achieved, and the result of each move."""
     parts: list[RenderableType] = [_header(plan, now)]
     if advice := what_to_do(plan):
         parts.append(Text(advice))
@@ -143,26 +219,26 @@ def render_stored_plan(plan: MigrationPlan, now: datetime) -> RenderableType:
 
 
 def phase_in_words(plan: MigrationPlan) -> Text:
-    """Return where a plan stands, in the colour of its phase."""
+    """Return the phase in its colour, with an abort that is under way."""
     asked_to_stop = plan.spec.aborted and not plan.phase.terminal
     said = f"{plan.phase.value}, aborting" if asked_to_stop else plan.phase.value
     return Text(said, style=_PHASE_STYLES.get(plan.phase, ""))
 
 
 def terms_in_words(spec: MigrationPlanSpec) -> str:
-    """Return in which mode a plan was made and who had a say in it, to be put behind who made it."""
+    """Return the mode of a plan and who requested, approved and aborted it."""
     mode = f" in the mode {spec.mode.value}" if spec.mode else ""
     people = (("asked for", spec.requested_by), ("approved", spec.approved_by), ("aborted", spec.aborted_by))
     return mode + "".join(f", {what} by {who}" for what, who in people if who)
 
 
 def what_to_do(plan: MigrationPlan) -> str:
-    """Return what somebody may do about a plan, "" if nothing is waited for."""
+    """Return how to approve a plan that waits for it, "" for any other."""
     name = plan.metadata.name
     if plan.phase is not PlanPhase.PROPOSED or plan.spec.approved or plan.spec.aborted:
         return ""
     if plan.spec.mode is not None and plan.spec.approve_before is None:
-        return "It is only shown: run its policy in the mode Approve or Auto to have it carried out."
+        return "It is only shown: run its policy in mode Approve or Auto to carry it out."
     until = f" (until {plan.spec.approve_before})" if plan.spec.approve_before else ""
     return f"It waits for approval{until}: berth approve {name}"
 
@@ -196,7 +272,7 @@ def _promises_table(plan: MigrationPlan) -> Table:
 
 
 def promises(plan: MigrationPlan) -> Iterator[tuple[str, str, str]]:
-    """Yield what was predicted beside what was achieved so far."""
+    """Yield labels with what was predicted and what is achieved so far."""
     planned, done = plan.spec.predicted, plan.status.achieved
     if planned is None:
         return

@@ -1,102 +1,115 @@
-"""Owns how is shown how good a plan is, what it costs and what it brings: in JSON and in sentences.
-
-It does not own the rest of a plan's report.
-"""
+"""What a plan does, how good it is, what it costs and what it brings, in sentences and figures."""
 
 from collections import Counter
-from fractions import Fraction
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from rich.table import Table
-
-from berth_core.resources import CPU, MEMORY, ResourceAmounts
+from berth_core.resources import CPU, MEMORY, ResourceAmounts, format_amount
 from berth_core.snapshot_kinds import kubectl_command
-from berth_descheduler.planner import Plan, Quality, RoomMade
+from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
+from berth_descheduler.planner import Fragmentation, Plan, Quality
+from berth_descheduler.planner.fragmentation import requested_share
 from berth_descheduler.planner.problem import Prover
 from berth_descheduler.plugins.defragmentation import Goal, goal_of
-from berth_descheduler.text import ALL_IN_JSON, count, first_few
+from berth_descheduler.text import count, first_few, percent
 
-_DECIMALS: Final = 4
 _PARTS: Final = (1, 2, 4)
-"""Shapes that people look at first: a whole node of the most frequent size, its half, its quarter."""
+"""The usual shapes: a whole node of the most frequent size, its half, its quarter."""
 
-_LISTED_WANTS: Final = 12
-_LISTED_PLACES: Final = 6
-
-
-def describe_quality(plan: Plan) -> dict[str, Any]:
-    """Return bound, gap and proof of a plan in builtins; null where the strategy does not say."""
-    found = plan.quality
-    known = None if found is None or found.is_snapshot_incomplete else found
-    return {
-        "reached": found.reached if found else None,
-        "upper_bound": known.upper_bound if known else None,
-        "gap": known.gap if known else None,
-        "proven_optimal": found.proven_optimal if found else None,
-        "fewest_moves": known.fewest_moves if known else None,
-        "proven_fewest_moves": found.proven_fewest_moves if found else None,
-        "proven_by": known.prover.value if known else None,
-        "out_of_time": found.out_of_time if found else None,
-    }
+_LISTED_PODS: Final = 6
+_LISTED_ROOMS: Final = 3
+_NO_TARGETS: Final = (
+    "All nodes are control-plane nodes, where no place is held unless --control-plane-nodes is set, for the planner "
+    "and for the operator."
+)
 
 
-def describe_missing(plan: Plan) -> list[dict[str, str]]:
-    """Return the kinds of objects that the snapshot lacks, and what was assumed of each."""
-    return [{"kind": kind.value, "assumed": kind.assumed} for kind in plan.missing_kinds]
+def summarise_plan(plan: Plan) -> str:
+    """Return what a plan does in a sentence, with another if no node can be a target."""
+    return f"{_what_it_does(plan)} {_NO_TARGETS}" if plan.control_plane_only else _what_it_does(plan)
+
+
+def _what_it_does(plan: Plan) -> str:
+    match goal_of(plan.objective):
+        case Goal.MOVE_PODS:
+            return _summarise_single(plan)
+        case Goal.MAKE_ROOM:
+            return _summarise_room(plan)
+        case Goal.FREE_NODES:
+            return _summarise_freed(plan)
+
+
+def _summarise_freed(plan: Plan) -> str:
+    """Return which nodes a plan frees, in a sentence."""
+    nodes = len(plan.before.nodes)
+    single = _moves_single_pods(plan)
+    if not plan.moves:
+        limit = plan.settings.max_moves
+        within = "" if limit is None else f" within {count(limit, 'move')}"
+        what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
+        return f"Nothing to move: {what} by these rules{within}."
+    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
+    freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
+    number = len(plan.after.empty_nodes)
+    empty = f"{number} {'is' if number == 1 else 'are'} empty then"
+    if single:
+        sources = count(len({move.source for move in plan.moves}), "node")
+        return f"{moves} in {waves} take single pods off {sources} and free {freed}; {empty}."
+    alone = sum(move.stands_alone for move in plan.moves)
+    named = f" {alone} of the moves {'is' if alone == 1 else 'are'} for pods that plugins name." if alone else ""
+    return f"{moves} in {waves} free {freed}; {empty}.{named}"
+
+
+def _moves_single_pods(plan: Plan) -> bool:
+    """Return whether the plan takes single pods off nodes instead of emptying nodes."""
+    return plan.objective.args.get("wholeNodes") is False
+
+
+def _summarise_single(plan: Plan) -> str:
+    """Return what happens to the pods that plugins name, in a sentence."""
+    stay = sum(one.kind is RefusedKind.POD for one in plan.refused)
+    staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
+    if not plan.moves:
+        return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
+    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
+    return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
+
+
+def _summarise_room(plan: Plan) -> str:
+    """Return what the plan makes room for, in a sentence."""
+    if not plan.room:
+        return "Nothing waits for room."
+    fitted, wanted = sum(room.fitted for room in plan.room), [room.wanted for room in plan.room]
+    what = plan.room[0].name if len(plan.room) == 1 else count(len(plan.room), "kind") + " of pods"
+    of = "" if None in wanted else f" of {sum(count or 0 for count in wanted)}"
+    if not plan.moves:
+        return f"Nothing to move: {fitted}{of} fit as it is ({what})."
+    waves = count(plan.waves, "wave")
+    return f"{count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
 
 
 def missing_in_words(plan: Plan) -> tuple[str, ...]:
-    """Return in lines what the snapshot lacks, what was assumed, and how to get it; nothing if it lacks nothing."""
+    """Return lines on what the snapshot lacks, what was assumed, and how to get it."""
     if not plan.missing_kinds:
         return ()
     lacking = (f"The snapshot lacks {kind.value}; assumed: {kind.assumed}." for kind in plan.missing_kinds)
     return (*lacking, f"To get all: {kubectl_command(plan.missing_kinds)}")
 
 
-def describe_cost(plan: Plan) -> dict[str, Any]:
-    """Return what a plan disturbs, and how many pods of some shapes fit before and after it."""
-    return {
-        "pods": plan.cost.pods,
-        "controllers": plan.cost.controllers,
-        "priorities": [{"priority": priority, "pods": pods} for priority, pods in plan.cost.priorities],
-    }
-
-
-def describe_shapes(plan: Plan) -> list[dict[str, Any]]:
-    """Return how many pods of some shapes have room before a plan and after it."""
-    return [
-        {"requests": shape.to_quantities(), "before": plan.before.fits(shape), "after": plan.after.fits(shape)}
-        for shape in usual_shapes(plan)
-    ]
-
-
-def describe_room(room: RoomMade) -> dict[str, Any]:
-    """Return what became of one thing that room was to be made for."""
-    return {
-        "name": room.name,
-        "wanted": room.wanted,
-        "fitted": room.fitted,
-        "nodes": _counted(room.nodes),
-        "fits_before": room.fits_before,
-        "fits_after": room.fits_after,
-        "fragment_rate_before": {name: _rounded(share) for name, share in room.unused_before},
-        "fragment_rate_after": {name: _rounded(share) for name, share in room.unused_after},
-    }
-
-
 def counted_by(plan: Plan) -> str:
-    """Return what a plan's quality counts."""
+    """Return what the quality of a plan counts."""
     return "pods" if goal_of(plan.objective) is Goal.MAKE_ROOM else "freed nodes"
 
 
-def choose_recovery(plan: Plan) -> str:
-    """Return in a sentence how good a plan is; "" where the strategy does not say, or nothing waits for room."""
+def judge_plan(plan: Plan) -> str:
+    """Return in a sentence how good a plan is; "" if the strategy proves nothing or no pod waits."""
     asks_for_nothing = goal_of(plan.objective) is Goal.MAKE_ROOM and not plan.room
     return "" if plan.quality is None or asks_for_nothing else judge(plan.quality, what=counted_by(plan))
 
 
 def judge(quality: Quality, *, what: str) -> str:
-    """Return in a sentence how good a plan is; `what` is counted."""
+    """Return in a sentence how good a plan is; `what` is what it counts."""
     if quality.is_snapshot_incomplete:
         return "How far it is from the best is not known: the snapshot lacks kinds of objects."
     by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
@@ -115,7 +128,7 @@ def judge(quality: Quality, *, what: str) -> str:
 
 
 def cost_in_words(plan: Plan) -> str:
-    """Return what a plan disturbs in a sentence."""
+    """Return what a plan disturbs, in a sentence."""
     cost = plan.cost
     if not cost.priorities:
         return "Nothing is disturbed."
@@ -125,26 +138,9 @@ def cost_in_words(plan: Plan) -> str:
     return f"It restarts {pods} of {controllers}, of {span}, in {count(plan.waves, 'wave')}."
 
 
-def room_table(plan: Plan) -> Table:
-    """Return what has room now."""
-    table = Table(title="Room", title_justify="left", title_style="bold")
-    table.add_column("for", overflow="fold")
-    for heading in ("wanted", "fit", "alone before", "alone after"):
-        table.add_column(heading, justify="right")
-    table.add_column("on", overflow="fold")
-    for room in plan.room[:_LISTED_WANTS]:
-        wanted = "most" if room.wanted is None else str(room.wanted)
-        places = [f"{name} x {n}" if n > 1 else name for name, n in _counted(room.nodes).items()]
-        on = first_few(places, _LISTED_PLACES)
-        table.add_row(room.name, wanted, str(room.fitted), str(room.fits_before), str(room.fits_after), on)
-    if len(plan.room) > _LISTED_WANTS:
-        table.caption = f"and {len(plan.room) - _LISTED_WANTS} more; {ALL_IN_JSON}"
-    return table
-
-
 def competing_pods_in_words(plan: Plan) -> str:
-    """Return which pods may take the room of others, in a sentence."""
-    named = first_few(list(plan.competing_pods), _LISTED_PLACES)
+    """Return which pods could take the room of others, in a sentence."""
+    named = first_few(list(plan.competing_pods), _LISTED_PODS)
     return f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named}."
 
 
@@ -157,9 +153,70 @@ def usual_shapes(plan: Plan) -> tuple[ResourceAmounts, ...]:
     return tuple(ResourceAmounts({CPU: cpu // part, MEMORY: memory // part}) for part in _PARTS)
 
 
-def _counted(names: tuple[str, ...]) -> dict[str, int]:
-    return dict(sorted(Counter(names).items()))
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def _rounded(share: Fraction) -> float:
-    return float(round(share, _DECIMALS))
+@dataclass(frozen=True, slots=True)
+class RefusalGroup:
+    """What stays for one reason, in the plan's order."""
+
+    kind: RefusedKind
+    reason: RefusalReason
+    refused: tuple[Refused, ...]
+
+
+def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return labels with a text for each state of the plan's cluster."""
+    rows = [
+        ("nodes with pods", [str(_used_nodes(state)) for state in states]),
+        ("empty nodes", [str(len(state.empty_nodes)) for state in states]),
+    ]
+    for name in shown_resources(plan):
+        rows.append((f"{name} requested of nodes in use", [_used_share(state, name) for state in states]))
+        rows.append((f"largest free {name}", [format_amount(name, max(0, one.largest_free(name))) for one in states]))
+    for shape in usual_shapes(plan):
+        asked = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
+        rows.append((f"room for pods of {asked}", [str(state.fits(shape)) for state in states]))
+    return tuple((label, tuple(texts)) for label, texts in rows)
+
+
+def compare_unused(plan: Plan) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Return, for the first rooms, the share of free capacity they cannot use, before and after."""
+    rows = []
+    for room in plan.room[:_LISTED_ROOMS]:
+        unused_after = dict(room.unused_after)
+        for name, unused in room.unused_before:
+            texts = percent(unused), percent(unused_after.get(name, unused))
+            rows.append((f"free {name} of no use to {room.name}", texts))
+    return tuple(rows)
+
+
+def shown_resources(plan: Plan) -> tuple[str, ...]:
+    """Return the resources shown first: that of the plan, cores, memory."""
+    shown = dict.fromkeys((plan.settings.resource_type, CPU, MEMORY))
+    return tuple(name for name in shown if name in plan.before.resources)
+
+
+def group_refusals(refused: Iterable[Refused]) -> tuple[RefusalGroup, ...]:
+    """Return what stays, by kind and reason, the most frequent first."""
+    groups: dict[tuple[RefusedKind, RefusalReason], list[Refused]] = {}
+    for one in refused:
+        groups.setdefault((one.kind, one.reason), []).append(one)
+    ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(RefusalGroup(kind, reason, tuple(found)) for (kind, reason), found in ranked)
+
+
+def name_refused(refused: Refused) -> str:
+    """Return the name of a refused node, or of a pod with its namespace."""
+    if refused.kind is RefusedKind.NODE:
+        return refused.node
+    return f"{refused.namespace}/{refused.name}".lstrip("/")
+
+
+def _used_nodes(fragmentation: Fragmentation) -> int:
+    return len(fragmentation.nodes) - len(fragmentation.empty_nodes)
+
+
+def _used_share(fragmentation: Fragmentation, name: str) -> str:
+    """Return the share of a resource that is requested on the nodes that have pods, in percent."""
+    return percent(requested_share((node for node in fragmentation.nodes if node.pods), name))

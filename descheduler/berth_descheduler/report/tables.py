@@ -1,10 +1,8 @@
-"""Owns how a plan is shown to people: sentences, tables and a picture of the nodes, at any width and without colour.
-
-It does not own the numbers, nor what machines get (`report`).
-"""
+"""A plan in a terminal: sentences, tables and a picture, readable without colour."""
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from io import TextIOWrapper
@@ -19,35 +17,32 @@ from berth_core.errors import printable_text
 from berth_core.migration_plans import PlannedMove
 from berth_descheduler.framework.refusals import Refused
 from berth_descheduler.planner import Plan
-from berth_descheduler.report.documents import (
-    compare_states,
-    compare_unused,
-    group_refusals,
-    name_refused,
-    summarise_plan,
-)
 from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.report.summary import (
-    choose_recovery,
+    compare_states,
+    compare_unused,
     competing_pods_in_words,
     cost_in_words,
+    group_refusals,
+    judge_plan,
     missing_in_words,
-    room_table,
+    name_refused,
+    summarise_plan,
 )
 from berth_descheduler.text import ALL_IN_JSON, count, first_few
 
 # --- terminal --------------------------------------------------------------------------------------------------------
-# A console that shows what it is given as it is: names and messages come from others.
+# A console that prints text verbatim: names and messages come from the cluster.
 
 
 class Terminal(Console):
-    """A console whose own colours and cursor movements are the only ones; brackets and colons are just text."""
+    """A console without markup, which makes control characters of texts visible."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - what a console takes
         super().__init__(**{"markup": False, "emoji": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yield the segments of what is shown, with visible signs for control characters."""
+        """Yield the segments, with visible signs for control characters."""
         for segment in super().render(renderable, options):
             is_own = bool(segment.control)
             yield segment if is_own else Segment(printable_text(segment.text), segment.style)
@@ -57,10 +52,12 @@ _WIDTH_OF_PIPES: Final = 160
 _LISTED_MOVES: Final = 40
 _LISTED_FREED: Final = 12
 _LISTED_REFUSALS: Final = 12
+_LISTED_ROOMS: Final = 12
+_LISTED_PLACES: Final = 6
 
 
 def output_console() -> Console:
-    """Return the console for standard output: as wide as the terminal; wide and plain where there is none."""
+    """Return the console for standard output: as wide as the terminal, or wide and plain."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # some encodings have no box or bar characters
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -68,20 +65,20 @@ def output_console() -> Console:
 
 
 def working(at: str) -> AbstractContextManager[object]:
-    """Return what shows on standard error, if that is a terminal, that something takes its time."""
+    """Return a status line on standard error, if that is a terminal."""
     console = Terminal(stderr=True)
     return console.status(at) if console.is_terminal else nullcontext()
 
 
 def print_plan(plan: Plan, console: Console) -> None:
-    """Show a plan to people, and at the end what its snapshot lacks, in lines that can be copied."""
+    """Print a plan, and at the end what its snapshot lacks, in lines that can be copied."""
     console.print(render_plan(plan))
     for line in missing_in_words(plan):
         console.print(Text(line, style="yellow"), soft_wrap=True)
 
 
 def render_plan(plan: Plan) -> RenderableType:
-    """Return what a plan does, how good it is, what it costs and brings, its moves, and why not more."""
+    """Return what a plan does, its quality, cost and gain, its moves, and why not more."""
     parts: list[RenderableType] = [
         Text(summarise_plan(plan), style="bold"),
         *_judgement(plan),
@@ -91,7 +88,7 @@ def render_plan(plan: Plan) -> RenderableType:
         *_node_maps(plan),
     ]
     if plan.room:
-        parts += [Text(), room_table(plan)]
+        parts += [Text(), _room_table(plan)]
     if plan.competing_pods:
         parts += [Text(competing_pods_in_words(plan), style="yellow")]
     if plan.moves:
@@ -102,8 +99,8 @@ def render_plan(plan: Plan) -> RenderableType:
 
 
 def _judgement(plan: Plan) -> list[Text]:
-    """Return how good a plan is, if the strategy says so, what it costs, and which nodes it frees."""
-    said = [judged] if (judged := choose_recovery(plan)) else []
+    """Return quality, if the strategy proves any, cost and freed nodes in sentences."""
+    said = [judged] if (judged := judge_plan(plan)) else []
     if plan.moves:
         said.append(cost_in_words(plan))
     if plan.freed_nodes:
@@ -150,8 +147,24 @@ def _moves_table(moves: Sequence[PlannedMove]) -> Table:
     return table
 
 
+def _room_table(plan: Plan) -> Table:
+    table = Table(title="Room", title_justify="left", title_style="bold")
+    table.add_column("for", overflow="fold")
+    for heading in ("wanted", "fit", "alone before", "alone after"):
+        table.add_column(heading, justify="right")
+    table.add_column("on", overflow="fold")
+    for room in plan.room[:_LISTED_ROOMS]:
+        wanted = "most" if room.wanted is None else str(room.wanted)
+        places = [f"{name} x {n}" if n > 1 else name for name, n in sorted(Counter(room.nodes).items())]
+        on = first_few(places, _LISTED_PLACES)
+        table.add_row(room.name, wanted, str(room.fitted), str(room.fits_before), str(room.fits_after), on)
+    if len(plan.room) > _LISTED_ROOMS:
+        table.caption = f"and {len(plan.room) - _LISTED_ROOMS} more; {ALL_IN_JSON}"
+    return table
+
+
 def _refusals_table(refused: Sequence[Refused]) -> Table:
-    """Return why not more, by reason; one example each, for there may be as many as nodes."""
+    """Return why not more, by reason with one example each: there may be as many as nodes."""
     groups = group_refusals(refused)
     table = Table(title="Why not more", title_justify="left", title_style="bold")
     for heading in ("", "reason", "for example"):

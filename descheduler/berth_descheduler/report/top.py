@@ -1,7 +1,4 @@
-"""Owns what `berth top` shows, as values: each node with how full it is and what goes on there, and the plan under way.
-
-It does not own how it looks (`top_frame`) nor where it comes from (`watched_cluster`, `snapshots`).
-"""
+"""What `berth top` shows: each node with its use and state, and the plan under way."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -23,21 +21,21 @@ from berth_core.resources import CPU, MEMORY
 from berth_core.snapshot import Snapshot
 from berth_descheduler.migration.nodes import is_marked
 from berth_descheduler.planner import Fragmentation, NodeUsage
+from berth_descheduler.planner.fragmentation import requested_share
 from berth_descheduler.planner.pending_pods import is_pending
 from berth_descheduler.planner.stranded_capacity import measure_nodes
-from berth_descheduler.report.documents import percent, requested_share
+from berth_descheduler.report.documents import ListedPlan, rounded
 from berth_descheduler.report.node_map import PER_LINE, draw_nodes, nodes_per_sign
-from berth_descheduler.report.stored_plans import describe_in_short, newest_first, phase_in_words, what_to_do
-from berth_descheduler.text import count
+from berth_descheduler.report.stored_plans import list_plan, newest_first, phase_in_words, what_to_do
+from berth_descheduler.text import count, percent
 
 SHOWN_RESOURCES: Final = (CPU, MEMORY)
-_DECIMALS: Final = 4
 _UNDER_WAY: Final = (PlanPhase.RUNNING, PlanPhase.APPROVED, PlanPhase.PROPOSED, PlanPhase.REQUESTED)
-"""The phases of plans that are not over, those that matter most first."""
+"""Phases of plans that are not over, the most important first."""
 
 
 class NodeMark(StrEnum):
-    """What is to be known of a node first; the first that is true of it counts."""
+    """The most important fact about a node; the first that holds counts."""
 
     NOT_READY = "not ready"
     DRAINING = "draining"
@@ -50,15 +48,14 @@ class NodeMark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """One node."""
+    """A node with its use and state."""
 
     usage: NodeUsage
     mark: NodeMark
     held: int
-    """Places that placeholders hold there."""
+    """Slots that placeholders hold there."""
 
     def share(self, resource: str) -> Fraction:
-        """Return the share of a resource that is requested."""
         return requested_share((self.usage,), resource)
 
 
@@ -68,27 +65,25 @@ class TopView:
 
     nodes: tuple[NodeLine, ...]
     pods: int
-    """Those on nodes, placeholders included."""
+    """Pods on nodes, placeholders included."""
 
     waiting: int
-    """Pods that wait for a node by themselves."""
+    """Pods that wait for a node."""
 
     held: int
     plan: MigrationPlan | None
-    """The plan under way; None where there is none."""
+    """The plan under way, if any."""
 
     @property
     def fragmentation(self) -> Fragmentation:
-        """Return how the pods lie."""
         return Fragmentation(tuple(line.usage for line in self.nodes))
 
     def marked(self, mark: NodeMark) -> int:
-        """Return how many nodes have a mark."""
         return sum(line.mark is mark for line in self.nodes)
 
 
 def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan]) -> TopView:
-    """Return what is shown of a cluster; of the snapshot nodes, pods and reservations are looked at."""
+    """Return what to show of a cluster; uses nodes, pods and Reservations of the snapshot."""
     placeholders = [pod for pod in snapshot.pods if _holds_a_place(pod)]
     held = Counter(pod.spec.node_name for pod in placeholders)
     marks = {node.metadata.name: mark_of(node) for node in snapshot.nodes}
@@ -103,7 +98,6 @@ def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan]) -> TopView:
 
 
 def mark_of(node: Node) -> NodeMark:
-    """Return what is to be known of a node first."""
     keys = {taint.key for taint in node.taints}
     truths = (
         (NodeMark.NOT_READY, not node.ready),
@@ -116,26 +110,47 @@ def mark_of(node: Node) -> NodeMark:
     return next((mark for mark, is_true in truths if is_true), NodeMark.NONE)
 
 
-def describe_view(view: TopView) -> dict[str, Any]:
-    """Return a view in builtins, in a fixed order."""
-    return {
-        "nodes": len(view.nodes),
-        "empty_nodes": len(view.fragmentation.empty_nodes),
-        "pods": view.pods,
-        "waiting_pods": view.waiting,
-        "held_places": view.held,
-        "plan": describe_in_short(view.plan) if view.plan else None,
-        "node_list": [
-            {
-                "node": line.usage.name,
-                "state": line.mark.value,
-                "pods": line.usage.pods,
-                "held_places": line.held,
-                "requested_ratio": {name: float(round(line.share(name), _DECIMALS)) for name in SHOWN_RESOURCES},
-            }
+class NodeDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One node, for programs."""
+
+    name: str
+    state: NodeMark
+    pods: int
+    held_places: int
+    requested_ratio: dict[str, float]
+
+
+class TopDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The cluster at one moment, for programs."""
+
+    nodes: int
+    empty_nodes: int
+    pods: int
+    pending_pods: int
+    held_places: int
+    plan: ListedPlan | None
+    node_list: tuple[NodeDocument, ...]
+
+
+def describe_view(view: TopView) -> TopDocument:
+    return TopDocument(
+        nodes=len(view.nodes),
+        empty_nodes=len(view.fragmentation.empty_nodes),
+        pods=view.pods,
+        pending_pods=view.waiting,
+        held_places=view.held,
+        plan=list_plan(view.plan) if view.plan else None,
+        node_list=tuple(
+            NodeDocument(
+                name=line.usage.name,
+                state=line.mark,
+                pods=line.usage.pods,
+                held_places=line.held,
+                requested_ratio={name: rounded(line.share(name)) for name in SHOWN_RESOURCES},
+            )
             for line in view.nodes
-        ],
-    }
+        ),
+    )
 
 
 def _holds_a_place(pod: Pod) -> bool:
@@ -144,17 +159,17 @@ def _holds_a_place(pod: Pod) -> bool:
 
 
 def _under_way(plans: Sequence[MigrationPlan]) -> Iterator[MigrationPlan]:
-    """Yield the plans that are not over, the one that matters most first."""
+    """Yield the plans that are not over, the most important first."""
     listed = newest_first(plans)
     for phase in _UNDER_WAY:
         yield from (plan for plan in listed if plan.phase is phase)
 
 
 # --- top frame -------------------------------------------------------------------------------------------------------
-# How `berth top` looks: a picture of all nodes, the nodes that matter in a table, and the plan with its progress.
+# The frame of `berth top`: a picture of all nodes, a table of the most important, the plan.
 
 _PLAIN_ROWS: Final = 40
-"""Where there is no terminal that would end somewhere."""
+"""Rows of the table without a terminal."""
 
 _BAR_WIDTH: Final = 10
 _LISTED_MOVES: Final = 5
@@ -170,7 +185,7 @@ _OPEN_STATES: Final = (MoveState.EVICTED, MoveState.RESERVED, MoveState.RESERVIN
 
 
 def render_frame(view: TopView, at: datetime, height: int | None = None) -> RenderableType:
-    """Return a frame no higher than so many lines, None where there is no end to them."""
+    """Return a frame of at most `height` lines, None for no limit."""
     parts: list[RenderableType] = [_headline(view, at), Text()]
     if view.plan is not None:
         parts += [*_render_plan(view.plan), Text()]
@@ -193,7 +208,7 @@ def _headline(view: TopView, at: datetime) -> Text:
 
 
 def _legend(view: TopView) -> Text:
-    """Return what the signs mean that are there."""
+    """Return the meaning of the signs in use."""
     each = nodes_per_sign(len(view.nodes))
     scale = "" if each == 1 else f", {each} nodes to a sign"
     said = Text(f"Nodes by {SHOWN_RESOURCES[0]} requested (· is empty{scale}")
@@ -207,7 +222,7 @@ def _legend(view: TopView) -> Text:
 
 
 def _draw_map(view: TopView) -> Text:
-    """Return the picture of the nodes, with a letter for those of which something is to be known."""
+    """Return the picture of the nodes, with a letter for each that has a mark."""
     picture = draw_nodes(view.fragmentation, SHOWN_RESOURCES[0])
     if nodes_per_sign(len(view.nodes)) > 1:
         return picture
@@ -222,7 +237,7 @@ def _draw_map(view: TopView) -> Text:
 
 
 def _nodes_table(view: TopView, rows: int) -> Table:
-    """Return the nodes that matter most, as many as there is room for."""
+    """Return the most important nodes, at most `rows`."""
     table = Table("node", box=None, padding=(0, 2, 0, 0))
     for name in SHOWN_RESOURCES:
         table.add_column(name, no_wrap=True)
@@ -245,12 +260,12 @@ def _nodes_table(view: TopView, rows: int) -> Table:
 
 
 def _weight(line: NodeLine) -> tuple[bool, bool, bool, str]:
-    """Return by what nodes are ordered: those where something goes on, those with pods, the rest; then by name."""
+    """Return the sort key: marked nodes, those with held slots, those with pods, the rest, by name."""
     return line.mark is NodeMark.NONE, not line.held, line.usage.pods == 0, line.usage.name
 
 
 def _bar(line: NodeLine, resource: str) -> Text:
-    """Return a bar that needs no colour to be read."""
+    """Return a bar that is readable without colour."""
     share = line.share(resource)
     filled = max(0, min(_BAR_WIDTH, round(share * _BAR_WIDTH)))
     style = "magenta" if share > 1 else "green"
@@ -258,7 +273,7 @@ def _bar(line: NodeLine, resource: str) -> Text:
 
 
 def _render_plan(plan: MigrationPlan) -> Sequence[RenderableType]:
-    """Return the plan under way: how many of its moves are over, and those that are on their way."""
+    """Return the plan under way: how many moves are over, and those in progress."""
     statuses = plan.move_statuses
     states = Counter(status.state for status in statuses)
     over = sum(status.state.terminal for status in statuses)
@@ -273,8 +288,8 @@ def _render_plan(plan: MigrationPlan) -> Sequence[RenderableType]:
     if advice := what_to_do(plan):
         parts.append(Text(advice))
     pairs = zip(plan.spec.moves, statuses, strict=True)
-    on_their_way = [pair for pair in pairs if pair[1].state in _OPEN_STATES]
-    on_their_way.sort(key=lambda pair: _OPEN_STATES.index(pair[1].state))
-    for move, how in on_their_way[:_LISTED_MOVES]:
+    in_progress = [pair for pair in pairs if pair[1].state in _OPEN_STATES]
+    in_progress.sort(key=lambda pair: _OPEN_STATES.index(pair[1].state))
+    for move, how in in_progress[:_LISTED_MOVES]:
         parts.append(Text(f"  {how.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {move.target}"))
     return parts
