@@ -192,6 +192,7 @@ def test_a_limit_per_namespace_holds(scene: Scene) -> None:
     scene.require_peace()
 
 
+@pytest.mark.deep
 def test_a_plan_that_is_aborted_in_its_middle_leaves_nothing(scene: Scene) -> None:
     run = scene.start("--taint-freed")
     scene.wait_for("a pod is evicted", scene.has_evicted)

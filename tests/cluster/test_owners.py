@@ -189,6 +189,7 @@ def test_a_rollout_between_reserving_and_evicting_does_not_lose_the_place(stage:
 # --- owners that were waiting
 
 
+@pytest.mark.deep
 def test_a_pod_that_was_waiting_before_its_slot_was_held_gets_it(operator: OperatorProcess, stage: Stage) -> None:
     """While no operator is there the pod is not gated, and only its slot has room for it."""
     fill(stage, 1)
@@ -211,6 +212,7 @@ def test_a_pod_that_was_waiting_before_its_slot_was_held_gets_it(operator: Opera
     eventually("nothing is left", lambda: stage.leftovers() == [], seconds=14)
 
 
+@pytest.mark.deep
 def test_the_status_says_which_pod_took_the_place_of_the_owner(stage: Stage) -> None:
     """An urgent pod that tolerates every taint and is labelled as a DaemonSet's passes both guard and fence."""
     urgent = f"urgent-{stage.namespace}"
@@ -280,6 +282,7 @@ def test_a_place_goes_with_the_owner_that_the_reservation_names_as_its_own(stage
     eventually("it is gone", lambda: is_gone(stage.client, RESERVATIONS, "place", stage.namespace), seconds=14)
 
 
+@pytest.mark.deep
 def test_nothing_is_left_of_a_namespace_that_is_deleted_in_the_middle(stage: Stage) -> None:
     stage.reserve(replicas=2)
     stage.wait_until_proven()

@@ -134,6 +134,7 @@ def far_hour() -> int:
     return (SystemClock().now() + timedelta(hours=12)).hour
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("service")
 def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: KubeClient, pools: Pools) -> None:
     pools("shown")

@@ -370,6 +370,7 @@ def test_a_run_that_is_asked_for_is_carried_to_its_end_by_a_service_of_policies(
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_a_service_that_is_told_to_end_ends_its_streams_first(
     sandbox: Sandbox, interface: Interface, tmp_path: Path
 ) -> None:
