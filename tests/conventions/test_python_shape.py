@@ -11,7 +11,7 @@ import pytest
 from conventions.tracked import ROOT, python_files, shown, tracked_files
 
 LONGEST_FUNCTION: Final = 60
-LONGEST_MODULE: Final = 620
+LONGEST_MODULE: Final = 600
 COMPONENTS: Final = ("descheduler", "operator", "shared")
 NAMES_THAT_SAY_NOTHING: Final = frozenset({"utils", "util", "helpers", "helper", "common", "types", "misc"})
 

@@ -1,6 +1,6 @@
-"""Owns what is known of the nodes: our guards on them and since when, whom they let in, and what they offer.
+"""What is known of the nodes: our guards on them, whom they let in, what they offer, and who was on them lately.
 
-It is not thread-safe by itself (`picture.cache` guards it), and tells nobody of what has changed.
+The stores here are not thread-safe: `cache.cache` guards them.
 """
 
 import time
@@ -16,7 +16,6 @@ from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import (
     NodeSpec,
     ObjectMeta,
-    Pod,
     has_control_plane_label,
     has_control_plane_taint,
     is_control_plane_node,
@@ -40,12 +39,12 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_barred(self) -> bool:
-        """Return whether it is of the control plane by a taint."""
+        """Return whether a taint shows it to be of the control plane."""
         return has_control_plane_taint(self.spec)
 
     @property
     def is_labelled(self) -> bool:
-        """Return whether it is of the control plane by a label."""
+        """Return whether a label shows it to be of the control plane."""
         return has_control_plane_label(self.metadata)
 
     @property
@@ -56,30 +55,30 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """What is new of a node with its latest version."""
+    """What a node's latest version changes."""
 
     of_guard: bool
     """Our guard came or went, or has another deadline."""
 
     of_access: bool
-    """It lets others in than before."""
+    """It lets other pods in than before."""
 
 
 @dataclass(slots=True)
 class NodeIndex:
-    """Nodes by name; `seconds` returns the attended time, by which guards age."""
+    """Nodes by name."""
 
     seconds: Callable[[], float] = time.monotonic
+    """The attended time, by which guards age."""
     _nodes: dict[str, GuardableNode] = field(default_factory=dict)
     _guarded_since: dict[str, float] = field(default_factory=dict)
     _of_control_plane: dict[str, bool] = field(default_factory=dict)
-    """Names of the control plane's nodes to whether they are so by a label."""
+    """Names of the control plane's nodes to whether a label says so."""
 
     def __iter__(self) -> Iterator[GuardableNode]:
         return iter(tuple(self._nodes.values()))
 
     def get(self, name: str) -> GuardableNode | None:
-        """Return a node."""
         return self._nodes.get(name)
 
     def pod_slots(self, name: str) -> int:
@@ -91,7 +90,7 @@ class NodeIndex:
             return 0
 
     def put(self, node: GuardableNode) -> NodeChange:
-        """Put a version of a node in place of the known one; tell what is news."""
+        """Put a version of a node in place of the known one; return what changed."""
         name = node.metadata.name
         known = self._nodes.get(name)
         self._nodes[name] = node
@@ -108,14 +107,14 @@ class NodeIndex:
             return NodeChange(of_guard=deadline is not None, of_access=node.access != NodeAccess())
         return NodeChange(of_guard=deadline != known.guard_deadline, of_access=node.access != known.access)
 
-    def take(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Forget a node."""
         self._nodes.pop(name, None)
         self._of_control_plane.pop(name, None)
         self._guarded_since.pop(name, None)
 
     def missing(self, names: AbstractSet[str]) -> frozenset[str]:
-        """Return those of some names that no node has."""
+        """Return the names that no node has."""
         return frozenset(names - self._nodes.keys())
 
     def of_control_plane(self) -> frozenset[str]:
@@ -123,7 +122,7 @@ class NodeIndex:
         return frozenset(self._of_control_plane)
 
     def barred(self) -> frozenset[str]:
-        """Return the names of those that only a taint shows to be the control plane's."""
+        """Return the control plane's nodes that only a taint shows to be so."""
         return frozenset(name for name, labelled in self._of_control_plane.items() if not labelled)
 
     def guarded(self) -> AbstractSet[str]:
@@ -136,7 +135,7 @@ class NodeIndex:
         return {name: self._guard(name, now) for name in names & self._guarded_since.keys()}
 
     def accesses(self, names: AbstractSet[str]) -> dict[str, NodeAccess]:
-        """Return by name whom those of some nodes let in that do not let in everybody."""
+        """Return by name whom each node lets in, for those that do not let in every pod."""
         accesses = {name: self._nodes[name].access for name in names & self._nodes.keys()}
         return {name: access for name, access in accesses.items() if access != NodeAccess()}
 
@@ -145,59 +144,27 @@ class NodeIndex:
         return Guard(read_whole_number(value, most=LATEST_UNIX_SECONDS) or 0, now - self._guarded_since[name])
 
 
-# --- findings --------------------------------------------------------------------------------------------------------
-# What this process found out by asking around: what is on a node, which pods wait for a slot.
-#
-# It is not thread-safe by itself (`picture.cache` guards it), and nothing is lost with it: all can be asked again.
+# --- surveys ---------------------------------------------------------------------------------------------------------
 
 _SURVEY_SECONDS: Final = 60.0
-"""After this long a survey says nothing any more."""
-
-_SEARCH_SECONDS: Final = 10.0
-"""How long a search for waiting owners counts; whoever came to wait since then is found by the next."""
-
-_FOUND_SECONDS: Final = 2.0
-"""How long pods that were found waiting are taken to wait still."""
+"""How long a survey is kept."""
 
 
 @dataclass(slots=True)
-class Findings:
-    """What was found out, by Reservation and by node; times are monotonic seconds."""
+class NodeSurveys:
+    """Surveys by node, with the monotonic seconds when each was made."""
 
-    _searched_at: dict[str, float] = field(default_factory=dict)
-    _waiting: dict[str, tuple[Pod, ...]] = field(default_factory=dict)
     _surveys: dict[str, tuple[float, Survey]] = field(default_factory=dict)
 
-    def put_waiting(self, uid: str, pods: Iterable[Pod]) -> None:
-        """Keep which pods were found waiting for a slot just now."""
-        self._waiting[uid], self._searched_at[uid] = tuple(pods), time.monotonic()
-
-    def search_again(self, uid: str) -> None:
-        """Have waiting pods searched for anew."""
-        self._searched_at.pop(uid, None)
-        self._waiting.pop(uid, None)
-
-    def waiting(self, uid: str) -> tuple[Pod, ...]:
-        """Return the pods that were found waiting a moment ago."""
-        return self._waiting.get(uid, ()) if self._searched_within(uid, _FOUND_SECONDS) else ()
-
-    def searched(self, uid: str) -> bool:
-        """Tell whether waiting pods were searched for lately."""
-        return self._searched_within(uid, _SEARCH_SECONDS)
-
-    def put_survey(self, node: str, survey: Survey) -> None:
-        """Keep what is on a node, and forget what is too old to say anything."""
+    def put(self, node: str, survey: Survey) -> None:
+        """Keep a survey, and forget those that are too old."""
         now = time.monotonic()
         self._surveys[node] = (now, survey)
         for name in [name for name, (at, _) in self._surveys.items() if at < now - _SURVEY_SECONDS]:
             del self._surveys[name]
 
-    def surveys(self, nodes: Iterable[str]) -> dict[str, Survey]:
-        """Return what is known of the pods on some nodes."""
+    def of(self, nodes: Iterable[str]) -> dict[str, Survey]:
+        """Return the known surveys of some nodes, by name."""
         now = time.monotonic()
         known = ((name, self._surveys[name]) for name in nodes if name in self._surveys)
         return {name: replace(survey, age_seconds=now - at) for name, (at, survey) in known}
-
-    def _searched_within(self, uid: str, seconds: float) -> bool:
-        at = self._searched_at.get(uid)
-        return at is not None and time.monotonic() - at < seconds

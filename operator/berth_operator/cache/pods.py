@@ -1,18 +1,22 @@
-"""Owns a set of pods that is found by key and by the Reservation that each names; not thread-safe by itself.
+"""Placeholders and owner pods, by Reservation, by node, and by the node of the slot that they are on the way to.
 
-It does not own what the pods are: placeholders and owner pods have a shelf each.
+The stores here are not thread-safe: `cache.cache` guards them.
 """
 
+import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from berth_core.labels import INDEX_ANNOTATION, RESERVATION_LABEL, SLOT_ANNOTATION, TASK_ANNOTATION
 from berth_core.objects import Pod
 from berth_core.reservations import HIGHEST_SLOT_INDEX
 from berth_core.resources import read_whole_number
+from berth_operator.cache.reservations import Tombstones, is_newer, version_of
 from berth_operator.reconcile.handover import HandoverStage, stage_of
 from berth_operator.reconcile.observation import Assignment, has_started
+from berth_operator.workqueue import Key, KeyKind
 
 
 def reservation_uid(pod: Pod) -> str:
@@ -20,8 +24,13 @@ def reservation_uid(pod: Pod) -> str:
     return pod.metadata.labels.get(RESERVATION_LABEL, "")
 
 
+def reservation_key(pod: Pod) -> Key:
+    """Return the key of the Reservation that a pod names."""
+    return Key(KeyKind.RESERVATION, reservation_uid(pod))
+
+
 class PodIndex:
-    """Pods by key; finding those of one Reservation, or on one node, costs as much as there are."""
+    """Pods by key; a look-up by Reservation or node costs as much as it finds."""
 
     def __init__(self, key: Callable[[Pod], str]) -> None:
         self._key = key
@@ -38,20 +47,19 @@ class PodIndex:
 
     def put(self, pod: Pod) -> None:
         """Put a pod in place of the one of the same key."""
-        self.take(self._key(pod))
+        self.remove(self._key(pod))
         self._pods[self._key(pod)] = pod
         for groups, name in self._groups_of(pod):
             groups.setdefault(name, {})[self._key(pod)] = pod
 
-    def take(self, key: str) -> Pod | None:
-        """Take the pod of a key away and return it."""
+    def remove(self, key: str) -> None:
+        """Remove the pod of a key."""
         pod = self._pods.pop(key, None)
         if pod is not None:
             for groups, name in self._groups_of(pod):
                 del groups[name][key]
                 if not groups[name]:
                     del groups[name]
-        return pod
 
     def _groups_of(self, pod: Pod) -> tuple[tuple[dict[str, dict[str, Pod]], str], ...]:
         return (self._by_reservation, reservation_uid(pod)), (self._by_node, pod.spec.node_name)
@@ -65,30 +73,25 @@ class PodIndex:
         return tuple(self._by_node.get(node, {}).values())
 
     def named(self) -> set[str]:
-        """Return the uids of the Reservations that are named."""
+        """Return the uids of the Reservations that pods name."""
         return set(self._by_reservation)
-
-
-# --- handover targets ------------------------------------------------------------------------------------------------
-# Which pods are on the way to which nodes, and for how long they are at their stage of it.
-#
-# They are known by their notes, owners' pods and successors of placeholders alike.
-#
-# It is not thread-safe by itself (`picture.cache` guards it), and does not say whether a note is to be trusted.
 
 
 @dataclass(slots=True)
 class HandoverTargets:
-    """Pods with a note, by the node that it names and by uid."""
+    """Pods with a note, owners' and successors of placeholders, by the node that the note names.
+
+    Whether a note can be trusted is not checked here.
+    """
 
     _by_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
     _stages: dict[str, tuple[HandoverStage, float]] = field(default_factory=dict)
-    """Uid of a pod to its stage, and since when it was seen there, in attended seconds."""
+    """Uid of a pod to its stage and when it was first seen there, in attended seconds."""
 
     def replace(self, known: Pod | None, pod: Pod | None) -> None:
-        """Put a version of a pod in place of the known one; None where there was none, or is none any more."""
+        """Put a version of a pod in place of the known one; None for no pod."""
         if known is not None:
-            self._take(known)
+            self._remove(known)
         given = Assignment.from_pod(pod) if pod is not None else None
         if pod is not None and given is not None:
             self._by_node.setdefault(given.node, {})[pod.metadata.uid] = pod
@@ -96,14 +99,14 @@ class HandoverTargets:
             self._stages.pop(known.metadata.uid, None)
 
     def stage_age(self, pod: Pod, placeholder: Pod | None, now: float) -> float:
-        """Return for how many attended seconds a pod is at the stage that it is seen at now."""
+        """Return for how many attended seconds a pod has been at its stage."""
         stage = stage_of(pod, placeholder)
         known = self._stages.get(pod.metadata.uid)
         if known is None or known[0] is not stage:
             known = self._stages[pod.metadata.uid] = stage, now
         return now - known[1]
 
-    def _take(self, pod: Pod) -> None:
+    def _remove(self, pod: Pod) -> None:
         given = Assignment.from_pod(pod)
         group = self._by_node.get(given.node, {}) if given is not None else {}
         if given is not None and group.pop(pod.metadata.uid, None) is not None and not group:
@@ -114,25 +117,121 @@ class HandoverTargets:
         return tuple(self._by_node.get(node, {}).values())
 
     def nodes(self) -> set[str]:
-        """Return the nodes that are named."""
+        """Return the nodes that notes name."""
         return set(self._by_node)
 
     def count_waiting(self) -> Counter[str]:
-        """Return how many of the pods of each namespace have not started; costs as much as there are."""
+        """Return how many of each namespace's pods have not started; costs as much as there are."""
         pods = (pod for group in self._by_node.values() for pod in group.values())
         return Counter(pod.metadata.namespace for pod in pods if not has_started(pod))
 
 
-# --- holders ---------------------------------------------------------------------------------------------------------
-# Telling placeholders apart: those that hold a slot, and those that were made to succeed one.
-#
-# It does not say when one is succeeded: `decisions.deadlines` does.
+class PodStore:
+    """Placeholders and owner pods; a change returns the keys that it concerns."""
+
+    def __init__(self, tombstones: Tombstones) -> None:
+        self._tombstones = tombstones
+        self.placeholders = PodIndex(lambda pod: pod.metadata.name)
+        self.owners = PodIndex(lambda pod: pod.metadata.uid)
+        self.targets = HandoverTargets()
+        self.seconds: Callable[[], float] = time.monotonic
+        """The attended time, by which pods in a hand-over age."""
+        self._started_since: dict[str, float] = {}
+
+    def put_placeholder(self, pod: Pod) -> tuple[Key, ...]:
+        """Take a placeholder, unless it is gone or known in a newer version."""
+        known = self.placeholders.get(pod.metadata.name)
+        if not self._is_news(pod, known):
+            return ()
+        self.placeholders.put(pod)
+        self.targets.replace(known, pod)
+        if has_started(pod) and SLOT_ANNOTATION in pod.metadata.annotations:
+            self._started_since.setdefault(pod.metadata.uid, self.seconds())
+        return _concerned(pod, known)
+
+    def remove_placeholder(self, pod: Pod) -> tuple[Key, ...]:
+        """Forget a placeholder that is gone, but not another one of its name."""
+        self._tombstones.add(pod.metadata.uid)
+        known = self.placeholders.get(pod.metadata.name)
+        if known is not None and known.metadata.uid == pod.metadata.uid:
+            self.placeholders.remove(pod.metadata.name)
+            self._forget_handover(known)
+        return _concerned(pod, known)
+
+    def is_new_owner(self, pod: Pod) -> bool:
+        """Return whether a labelled pod is seen for the first time."""
+        return self.owners.get(pod.metadata.uid) is None and not self._tombstones.covers(pod.metadata)
+
+    def put_owner(self, pod: Pod) -> tuple[Key, ...]:
+        """Take a labelled pod, unless it is gone or known in a newer version."""
+        known = self.owners.get(pod.metadata.uid)
+        if not self._is_news(pod, known):
+            return ()
+        self.owners.put(pod)
+        self.targets.replace(known, pod)
+        if has_started(pod):
+            self._started_since.setdefault(pod.metadata.uid, self.seconds())
+        return _concerned(pod, known)
+
+    def remove_owner(self, pod: Pod, *, for_good: bool) -> tuple[Key, ...]:
+        """Forget a pod that is gone, or only lost its label, which a newer version may have again."""
+        self._tombstones.add(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
+        known = self.owners.get(pod.metadata.uid)
+        if known is not None and self._tombstones.covers(known.metadata):
+            self.owners.remove(pod.metadata.uid)
+            self._forget_handover(known)
+        return _concerned(pod, known)
+
+    def of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+        """Return the placeholders and the owner pods that name a Reservation, known or not."""
+        return self.placeholders.of(uid), self.owners.of(uid)
+
+    def named(self) -> set[str]:
+        """Return the uids of the Reservations that pods name."""
+        return {*self.placeholders.named(), *self.owners.named()}
+
+    def running_ages(self, pods: Iterable[Pod], now: float) -> dict[str, float]:
+        """Return by uid for how long each started pod has been seen so."""
+        started = self._started_since
+        return {pod.metadata.uid: now - started[pod.metadata.uid] for pod in pods if pod.metadata.uid in started}
+
+    def stage_ages(self, pods: Iterable[Pod], holders: Mapping[tuple[str, int], Pod], now: float) -> dict[str, float]:
+        """Return by uid for how long each pod with a note has been at its stage."""
+        notes = ((pod, Assignment.from_pod(pod)) for pod in pods)
+        return {
+            pod.metadata.uid: self.targets.stage_age(pod, holders.get((given.task, given.index)), now)
+            for pod, given in notes
+            if given is not None
+        }
+
+    def _forget_handover(self, pod: Pod) -> None:
+        self.targets.replace(pod, None)
+        self._started_since.pop(pod.metadata.uid, None)
+
+    def _is_news(self, pod: Pod, known: Pod | None) -> bool:
+        if self._tombstones.covers(pod.metadata):
+            return False
+        return known is None or is_newer(pod.metadata, known.metadata)
+
+
+def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:
+    """Return the keys of a pod's Reservation and of its slot's node, before and after."""
+    keys: list[Key] = []
+    for version in (pod, known):
+        if version is None:
+            continue
+        keys.append(reservation_key(version))
+        assignment = Assignment.from_pod(version)
+        if assignment is not None:
+            keys.append(Key(KeyKind.NODE, assignment.node))
+    return tuple(keys)
+
 
 BySlot = dict[tuple[str, int], Pod]
 
 
 def by_slot(placeholders: Iterable[Pod]) -> tuple[BySlot, BySlot]:
-    """Return the placeholders that hold a slot, and the successors that are to, each by (task, index)."""
+    """Return the placeholders that hold a slot, and their successors, by (task, index)."""
     holders: BySlot = {}
     successors: BySlot = {}
     for pod in placeholders:

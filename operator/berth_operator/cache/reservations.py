@@ -1,12 +1,12 @@
-"""Owns which Reservations are neither finished nor being deleted: by namespace, and by the pods that they may be for.
+"""Reservations as the operator knows them: their versions, their statuses, and what it found out about them.
 
-It is not thread-safe by itself: `picture.cache` guards it.
+The stores here are not thread-safe: `cache.cache` guards them.
 """
 
 import hashlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -18,26 +18,33 @@ from berth_core.errors import InputError
 from berth_core.matching import DEPLOYMENT, deployment_name
 from berth_core.objects import LabelSelector, ObjectMeta, Pod
 from berth_core.pod_requests import effective_requests
-from berth_core.reservations import ConditionType, Reservation, ReservationOwner, ReservationStatus, expires_at
+from berth_core.reservations import (
+    ConditionType,
+    Reservation,
+    ReservationOwner,
+    ReservationReason,
+    ReservationStatus,
+    SlotState,
+    expires_at,
+)
 from berth_core.unreadable import mark
-from berth_operator.reconcile.observation import ProbeResult
+from berth_operator.reconcile.observation import ProbeResult, Verdict
+from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
 
 # --- owner index -----------------------------------------------------------------------------------------------------
-# Finding the Reservations whose owners may mean a pod, without asking each of them.
-#
-# It says who may, not who does: `decisions.fitting` compares owner and template.
+# Finds the Reservations whose owners may include a pod, without asking each of them.
 
 _Mark = tuple[str, ...]
-"""Something that a pod of an owner must have: namespace, and a uid, a name, a label, a label's key, or nothing else."""
+"""What each pod of an owner has: namespace, and a uid, a name, a label, a label's key, or nothing else."""
 
 _MOST_VALUES: Final = 100
-"""An expression with more values is no owner_mark: every value would take a place in the index."""
+"""An expression with more values is no mark: each value would take an entry of the index."""
 
-_NOBODY: Final[Mapping[str, Reservation]] = {}
+_NONE: Final[Mapping[str, Reservation]] = {}
 
 
 class OwnerIndex:
-    """Reservations by something that every pod of an owner of theirs has; one look-up costs as much as a pod has."""
+    """Reservations by their owners' marks; a look-up costs as much as a pod has marks."""
 
     def __init__(self, reservations: Iterable[Reservation] = ()) -> None:
         self._by_mark: dict[_Mark, dict[str, Reservation]] = {}
@@ -45,27 +52,24 @@ class OwnerIndex:
             self.put(reservation)
 
     def put(self, reservation: Reservation) -> None:
-        """Take in a Reservation, or another version of one, whose owners are the same."""
+        """Add a Reservation, or another version of one: its owners never change."""
         for owner_mark in _marks_of(reservation):
             self._by_mark.setdefault(owner_mark, {})[reservation.metadata.uid] = reservation
 
     def remove(self, reservation: Reservation) -> None:
-        """Forget a Reservation, if it is there."""
         for owner_mark in _marks_of(reservation):
             group = self._by_mark.get(owner_mark, {})
             if group.pop(reservation.metadata.uid, None) is not None and not group:
                 del self._by_mark[owner_mark]
 
     def candidates(self, pod: Pod) -> list[Reservation]:
-        """Return the Reservations that a pod may belong to, in no particular order."""
-        found = {
-            uid: one for owner_mark in _marks_on(pod) for uid, one in self._by_mark.get(owner_mark, _NOBODY).items()
-        }
+        """Return the Reservations that a pod may belong to, in any order."""
+        found = {uid: one for owner_mark in _marks_on(pod) for uid, one in self._by_mark.get(owner_mark, _NONE).items()}
         return list(found.values())
 
 
 def age_order(reservation: Reservation) -> tuple[str, str]:
-    """Return what sorts Reservations by age."""
+    """Return the sort key of age."""
     return reservation.metadata.creation_timestamp or "", reservation.metadata.uid
 
 
@@ -75,7 +79,7 @@ def _marks_of(reservation: Reservation) -> set[_Mark]:
 
 
 def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
-    """Yield marks of which every pod of an owner has one: its uid, its name, one of its labels."""
+    """Yield marks of which every pod of an owner has one."""
     wanted = owner.object
     if wanted is not None:
         by_uid = bool(wanted.uid) and wanted.kind != DEPLOYMENT
@@ -85,7 +89,7 @@ def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
 
 
 def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
-    """Return marks of which every pod that is selected has one; the fewer pods have them, the better."""
+    """Return marks of which every selected pod has one, the rarest that we can tell."""
     if selector.match_labels:
         key = min(selector.match_labels)
         return [("label", key, selector.match_labels[key])]
@@ -98,7 +102,7 @@ def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
 
 
 def _marks_on(pod: Pod) -> Iterator[_Mark]:
-    """Yield every owner_mark that a pod has."""
+    """Yield every mark of a pod."""
     meta = pod.metadata
     for owner_mark in _own_marks(pod):
         yield (meta.namespace, *owner_mark)
@@ -108,7 +112,7 @@ def _marks_on(pod: Pod) -> Iterator[_Mark]:
 
 
 def _own_marks(pod: Pod) -> Iterator[_Mark]:
-    """Yield the marks of a pod and its controllers by uid and name, without the namespace, and the one of all."""
+    """Yield the marks of a pod and its controllers by uid and name, without namespace."""
     meta, controller = pod.metadata, pod.controller
     yield ()
     yield "uid", meta.uid
@@ -123,23 +127,23 @@ def _own_marks(pod: Pod) -> Iterator[_Mark]:
 
 @dataclass(slots=True)
 class LiveReservations:
-    """The live ones of the Reservations that it is told of."""
+    """The Reservations that are neither finished nor being deleted, by namespace and by owner."""
 
     _by_namespace: dict[str, set[str]] = field(default_factory=dict)
     """Namespace to the uids of its live Reservations."""
 
     _by_owner: OwnerIndex = field(default_factory=OwnerIndex)
 
-    def note(self, reservation: Reservation) -> None:
-        """Take in a version of a Reservation, live or not."""
+    def put(self, reservation: Reservation) -> None:
+        """Take a version of a Reservation, live or not."""
         if not reservation.is_live:
-            self.forget(reservation)
+            self.remove(reservation)
             return
         self._by_namespace.setdefault(reservation.metadata.namespace, set()).add(reservation.metadata.uid)
         self._by_owner.put(reservation)
 
-    def forget(self, reservation: Reservation) -> None:
-        """Forget a Reservation that is over or gone."""
+    def remove(self, reservation: Reservation) -> None:
+        """Forget a Reservation that is finished or gone."""
         namespace = reservation.metadata.namespace
         group = self._by_namespace.get(namespace, set())
         group.discard(reservation.metadata.uid)
@@ -152,28 +156,26 @@ class LiveReservations:
         return frozenset(self._by_namespace)
 
     def candidates(self, pod: Pod) -> list[Reservation]:
-        """Return those that a pod may belong to, in no particular order."""
+        """Return those that a pod may belong to, in any order."""
         return self._by_owner.candidates(pod)
 
 
-# --- own statuses ----------------------------------------------------------------------------------------------------
-# The memory of what this replica wrote as the status of each Reservation while it leads.
-#
-# What somebody else writes there is not believed. It is not thread-safe by itself: `picture.cache` guards it.
+# --- statuses --------------------------------------------------------------------------------------------------------
+# What this replica wrote as the status of each Reservation while it leads. What others write there does not count.
 
 
 @dataclass(slots=True)
 class StatusTracker:
-    """Statuses by the uid of their Reservation; empty while another replica leads, for then that one is right."""
+    """Statuses by uid of their Reservation; empty while another replica leads and is right."""
 
     epoch: int = 0
-    """Counts the times that this replica began anew: what was written in an earlier epoch says nothing in this one."""
+    """Rises whenever this replica starts over: what it wrote in an earlier epoch no longer counts."""
 
     _written: dict[str, ReservationStatus] = field(default_factory=dict)
     _stored: dict[str, ReservationStatus] = field(default_factory=dict)
-    """What the API server holds, where that is something else."""
+    """What the API server holds, where that differs."""
     _underway: dict[str, ReservationStatus] = field(default_factory=dict)
-    """What is being written: others may know it before its writer hears that it is stored."""
+    """What is being written: others may know it before its writer learns that it is stored."""
 
     def begin_write(self, uid: str, status: ReservationStatus) -> None:
         """Remember what is about to be written."""
@@ -183,12 +185,12 @@ class StatusTracker:
         """Forget what was being written, stored or not."""
         self._underway.pop(uid, None)
 
-    def published(self, believed: Reservation) -> ReservationStatus:
-        """Return the status of a Reservation that others may know by now."""
-        return self._underway.get(believed.metadata.uid, believed.status)
+    def published(self, known: Reservation) -> ReservationStatus:
+        """Return the status that others may know by now."""
+        return self._underway.get(known.metadata.uid, known.status)
 
     def record(self, uid: str, status: ReservationStatus, epoch: int) -> None:
-        """Remember what was written, or found to be true, in a epoch."""
+        """Remember what was written, or found to be true, in an epoch."""
         if epoch == self.epoch:
             self._written[uid] = status
 
@@ -198,14 +200,14 @@ class StatusTracker:
         self._stored.pop(uid, None)
 
     def start_epoch(self) -> dict[str, ReservationStatus]:
-        """Forget all; return by uid what the API server holds where it was not believed."""
-        doubted = self._stored
+        """Forget all; return by uid what the API server holds where it was overruled."""
+        overruled = self._stored
         self.epoch += 1
         self._written, self._stored = {}, {}
-        return doubted
+        return overruled
 
     def reconcile(self, stored: Reservation) -> Reservation:
-        """Return a Reservation as the API server holds it, but with the status that is known to be ours."""
+        """Return a stored Reservation with the status that is known to be ours."""
         uid = stored.metadata.uid
         ours = self._written.get(uid)
         if ours is None or ours == stored.status:
@@ -214,25 +216,25 @@ class StatusTracker:
         self._stored[uid] = stored.status
         return msgspec.structs.replace(stored, status=ours)
 
-    def stored(self, believed: Reservation) -> Reservation:
+    def stored(self, known: Reservation) -> Reservation:
         """Return a Reservation as the API server holds it."""
-        status = self._stored.get(believed.metadata.uid)
-        return believed if status is None else msgspec.structs.replace(believed, status=status)
+        status = self._stored.get(known.metadata.uid)
+        return known if status is None else msgspec.structs.replace(known, status=status)
 
     def has_written(self, uid: str) -> bool:
-        """Tell whether this replica has written the status, or found it true, since it began."""
+        """Return whether this replica wrote the status, or found it true, in this epoch."""
         return uid in self._written
 
     def is_forged(self, uid: str) -> bool:
-        """Tell whether somebody else has changed the status."""
+        """Return whether another writer has changed the status."""
         return uid in self._stored
 
 
 # --- versions --------------------------------------------------------------------------------------------------------
-# Which version of an object is the newer one, and the memory of objects that are gone.
+# Which version of an object is newer, and which objects are gone.
 
 _TOMBSTONE_SECONDS: Final = 120.0
-"""How long a late answer about an object that is gone may come in."""
+"""How late an answer about a deleted object may arrive."""
 
 
 def version_number(resource_version: str) -> float:
@@ -245,48 +247,50 @@ def version_of(metadata: ObjectMeta) -> float:
     return version_number(metadata.resource_version)
 
 
+def was_due(metadata: ObjectMeta, version: str) -> bool:
+    """Return whether an object is old enough to be in a list of a version."""
+    return version_of(metadata) <= version_number(version)
+
+
 def is_newer(candidate: ObjectMeta, known: ObjectMeta) -> bool:
-    """Tell whether a version of an object is newer than another."""
+    """Return whether one version of an object is newer than another."""
     return version_of(candidate) > version_of(known)
 
 
 class Tombstones:
-    """Remembers what is gone as of a version, so that a late answer about it does not bring it back."""
+    """Deleted objects, so that a late answer does not bring one back."""
 
     def __init__(self) -> None:
         self._removed: dict[str, tuple[float, float]] = {}
-        """Uid to (time of burial, version); in the order of burial."""
+        """Uid to (time of removal, version); in the order of removal."""
 
     def add(self, uid: str, version: float = math.inf) -> None:
-        """Note that an object is gone as of a version, by default for good."""
+        """Record that an object is gone as of a version, by default for good."""
         now = time.monotonic()
         _, known = self._removed.pop(uid, (now, -1.0))
         self._removed[uid] = (now, max(version, known))
         while (oldest := next(iter(self._removed))) != uid and self._removed[oldest][0] < now - _TOMBSTONE_SECONDS:
             del self._removed[oldest]
 
-    def cover(self, metadata: ObjectMeta) -> bool:
-        """Tell whether a version of an object is one that is gone."""
+    def covers(self, metadata: ObjectMeta) -> bool:
+        """Return whether this version of an object is gone."""
         _, version = self._removed.get(metadata.uid, (0.0, -1.0))
         return version_of(metadata) <= version
 
 
-# --- proof book ------------------------------------------------------------------------------------------------------
-# What is known of the hand-over path: of each Reservation by its own probe, and of all that a probe speaks for.
-#
-# It does not probe: `acting.proofs` does. It is not thread-safe by itself: `picture.cache` guards it.
+# --- probe results ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class ProbeResults:
-    """Proofs by the uid of their Reservation, and how far the last probe that came back gated speaks for all.
+    """What probes of the hand-over path found, for each Reservation and for the path that all share.
 
-    Whoever answered that probe had heard of every Reservation up to a version, and the webhook was registered for
-    certain namespaces: what is no newer and in one of these needs no probe of its own.
+    The replica that answered the last gated probe had heard of every Reservation up to a version, and the webhook was
+    registered for certain namespaces: a Reservation that is no newer and in one of these needs no probe of its own.
     """
 
     path: ProbeResult | None = None
-    """Whether what all Reservations share works, None where it is not known."""
+    """Whether the path that all Reservations share works, None where that is unknown."""
 
     _probes: dict[str, ProbeResult] = field(default_factory=dict)
     _probed_at: dict[str, float] = field(default_factory=dict)
@@ -294,14 +298,14 @@ class ProbeResults:
     _registered: AbstractSet[str] = frozenset()
 
     def put(self, uid: str, result: ProbeResult) -> None:
-        """Keep how the last proof of a Reservation's path ended, and how many have failed in a row."""
+        """Record a probe's result, and how many have failed in a row."""
         known = self._probes.get(uid)
         failures = 0 if result.gated else (known.failures if known else 0) + 1
         self._probes[uid] = replace(result, failures=failures)
         self._probed_at[uid] = time.monotonic()
 
     def put_shared(self, probed: Reservation, registered: AbstractSet[str]) -> None:
-        """Keep that a Reservation's probe came back gated while the webhook was registered for some namespaces."""
+        """Record a gated probe, made while the webhook was registered for these namespaces."""
         version = version_of(probed.metadata)
         if version >= self._heard_version or not registered <= self._registered:
             self._heard_version, self._registered = version, registered
@@ -312,7 +316,7 @@ class ProbeResults:
         self._probed_at.pop(uid, None)
 
     def put_path(self, result: ProbeResult | None) -> bool:
-        """Keep whether the path that all share works, None where it is not known; tell whether that is news."""
+        """Record whether the shared path works; return whether that changed."""
         changed = (result and result.gated) != (self.path and self.path.gated)
         self.path = result
         if result is None:
@@ -320,7 +324,7 @@ class ProbeResults:
         return changed
 
     def result_for(self, reservation: Reservation) -> ProbeResult | None:
-        """Return whether a Reservation's hand-over is proven: by itself, by another's probe, by an earlier process."""
+        """Return the result for a Reservation: its own, another's, an earlier process's."""
         uid = reservation.metadata.uid
         if self.path is None:
             return self._probes.get(uid)
@@ -333,27 +337,25 @@ class ProbeResults:
         return self._probes.get(uid)
 
     def aged_result_for(self, reservation: Reservation, now: float) -> ProbeResult | None:
-        """Return the proof of a Reservation with its age."""
-        proof = self.result_for(reservation)
+        """Return the result for a Reservation, with its age."""
+        result = self.result_for(reservation)
         made = self._probed_at.get(reservation.metadata.uid)
-        return proof if proof is None or proof.gated or made is None else replace(proof, age_seconds=now - made)
+        return result if result is None or result.gated or made is None else replace(result, age_seconds=now - made)
 
     def _is_covered(self, reservation: Reservation) -> bool:
         meta = reservation.metadata
         return meta.namespace in self._registered and version_of(meta) <= self._heard_version
 
 
-# --- readable --------------------------------------------------------------------------------------------------------
-# Reading a Reservation from the API when it may be odd: what cannot be read becomes one that says so.
-#
-# The API server's schema lets templates through whose fields have the wrong type.
+# --- reading ---------------------------------------------------------------------------------------------------------
+# The API server's schema lets templates through whose fields have the wrong type. Such a Reservation says so itself.
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
-"""Only in memory: a digest of the templates as they were written, also of fields that are not decoded."""
+"""Only in memory: a digest of the templates as written, with fields that are not decoded."""
 
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
-    """Decode a Reservation; where its spec cannot be read, return it without tasks and with the reason noted."""
+    """Decode a Reservation; one with an unreadable spec has no tasks and notes why."""
     reservation = Reservation.read(body)
     if why_unreadable(reservation):
         return reservation
@@ -367,12 +369,12 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
 
 
 def templates_digest(reservation: Reservation) -> str:
-    """Return what is the same for Reservations of the same templates."""
+    """Return a digest that Reservations of equal templates share."""
     return reservation.metadata.annotations.get(TEMPLATES_ANNOTATION, "")
 
 
 def keep_what_was_computed(reservation: Reservation, known: Reservation) -> None:
-    """Have the templates of a version remember what was computed of the same templates of an earlier one."""
+    """Pass on to a version what was computed for the same templates of an earlier one."""
     digest = templates_digest(reservation)
     if not digest or digest != templates_digest(known):
         return
@@ -394,3 +396,155 @@ def _annotated(reservation: Reservation, key: str, value: str) -> Reservation:
 def why_unreadable(reservation: Reservation) -> str:
     """Return why the spec could not be read, "" where it could."""
     return reservation.metadata.unreadable
+
+
+# --- pods that wait --------------------------------------------------------------------------------------------------
+
+_SEARCH_SECONDS: Final = 10.0
+"""How long a search for waiting pods counts; the next one finds those that came since."""
+
+_FOUND_SECONDS: Final = 2.0
+"""How long a pod that was found waiting is taken to wait still."""
+
+
+@dataclass(slots=True)
+class WaitingPods:
+    """Pods that were found waiting for a slot, by uid of their Reservation."""
+
+    _searched_at: dict[str, float] = field(default_factory=dict)
+    """In monotonic seconds."""
+    _found: dict[str, tuple[Pod, ...]] = field(default_factory=dict)
+
+    def put(self, uid: str, pods: Iterable[Pod]) -> None:
+        """Record which pods a search has just found."""
+        self._found[uid], self._searched_at[uid] = tuple(pods), time.monotonic()
+
+    def search_again(self, uid: str) -> None:
+        """Forget the last search, so that another one is due."""
+        self._searched_at.pop(uid, None)
+        self._found.pop(uid, None)
+
+    def of(self, uid: str) -> tuple[Pod, ...]:
+        """Return the pods that were found waiting a moment ago."""
+        return self._found.get(uid, ()) if self._searched_within(uid, _FOUND_SECONDS) else ()
+
+    def searched(self, uid: str) -> bool:
+        """Return whether waiting pods were searched for lately."""
+        return self._searched_within(uid, _SEARCH_SECONDS)
+
+    def _searched_within(self, uid: str, seconds: float) -> bool:
+        at = self._searched_at.get(uid)
+        return at is not None and time.monotonic() - at < seconds
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+class ReservationStore:
+    """All known Reservations; a change returns the keys that it concerns."""
+
+    def __init__(self, tombstones: Tombstones) -> None:
+        self._tombstones = tombstones
+        self._by_uid: dict[str, Reservation] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._validated: set[str] = set()
+        self.live = LiveReservations()
+        self.statuses = StatusTracker()
+        self.probes = ProbeResults()
+        self.waiting = WaitingPods()
+        self.on_version: Callable[[Reservation], None] = lambda _: None
+        self.on_end: Callable[[str], None] = lambda _: None
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(tuple(self._by_uid.values()))
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._by_uid
+
+    def uids(self) -> AbstractSet[str]:
+        """Return the uids of all known Reservations."""
+        return self._by_uid.keys()
+
+    def get(self, uid: str) -> Reservation | None:
+        """Return a Reservation, None where it is unknown."""
+        return self._by_uid.get(uid)
+
+    def put(self, reservation: Reservation) -> tuple[Key, ...]:
+        """Take a Reservation as the API server holds it, unless it is gone or known in a newer version."""
+        uid = reservation.metadata.uid
+        known = self._by_uid.get(uid)
+        if self._tombstones.covers(reservation.metadata) or (
+            known and not is_newer(reservation.metadata, known.metadata)
+        ):
+            return ()
+        if known is not None:
+            keep_what_was_computed(reservation, known)
+        scope_changed = self._replace(self.statuses.reconcile(reservation), known)
+        return (Key(KeyKind.RESERVATION, uid), *((SCOPE_KEY,) if scope_changed else ()))
+
+    def put_written(
+        self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None
+    ) -> tuple[Key, ...]:
+        """Take a status that this replica wrote, with the Reservation as it was stored."""
+        known = self._by_uid.get(uid)
+        if known is None:
+            return ()
+        raw = self.statuses.stored(known)
+        self.statuses.record(uid, status, epoch)
+        if stored is None:
+            return ()
+        if is_newer(stored.metadata, known.metadata):
+            return self.put(stored)
+        # The watch was faster, and the status was taken for another writer's.
+        return (SCOPE_KEY,) if self._replace(self.statuses.reconcile(raw), known) else ()
+
+    def start_epoch(self) -> None:
+        """Trust what the API server holds again."""
+        for uid, status in self.statuses.start_epoch().items():
+            known = self._by_uid[uid]
+            self._replace(msgspec.structs.replace(known, status=status), known)
+
+    def _replace(self, reservation: Reservation, known: Reservation | None) -> bool:
+        """Store a version; return whether the Reservation became live or ceased to be."""
+        uid = reservation.metadata.uid
+        self._by_uid[uid] = reservation
+        self.on_version(reservation)
+        self.live.put(reservation)
+        if _count_held(reservation) > _count_held(known):
+            self.waiting.search_again(uid)
+        return known is None or known.is_live != reservation.is_live
+
+    def remove(self, uid: str) -> tuple[Key, ...]:
+        """Forget a deleted Reservation."""
+        self._tombstones.add(uid)
+        known = self._by_uid.pop(uid, None)
+        if known is not None:
+            self.live.remove(known)
+        self.on_end(uid)
+        self.probes.forget(uid)
+        self._verdicts.pop(uid, None)
+        self._validated.discard(uid)
+        self.waiting.search_again(uid)
+        self.statuses.forget(uid)
+        return Key(KeyKind.RESERVATION, uid), SCOPE_KEY
+
+    def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
+        """Record that the templates were validated, and the refusal."""
+        if uid in self._by_uid:
+            self._validated.add(uid)
+            if verdict is not None:
+                self._verdicts[uid] = verdict
+
+    def verdict_on(self, reservation: Reservation) -> Verdict | None:
+        """Return why a Reservation cannot be carried out, also where its spec is unreadable."""
+        why = why_unreadable(reservation)
+        unreadable = Verdict(ReservationReason.INVALID, why) if why else None
+        return self._verdicts.get(reservation.metadata.uid) or unreadable
+
+    def is_validated(self, uid: str) -> bool:
+        """Return whether the API server has judged the templates."""
+        return uid in self._validated
+
+
+def _count_held(reservation: Reservation | None) -> int:
+    return sum(slot.state is SlotState.HELD for slot in reservation.status.slots) if reservation else 0
