@@ -1,7 +1,5 @@
 """The plugin that the page on plugins shows as an example, taken from the page, used as it says."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,15 +11,14 @@ from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
 from berth_descheduler.policy.profiles import read_profile
 from builders import namespace, pod
+from conventions.pages import blocks
 from planner_settings import plugin_set
-
-PAGE = (Path(__file__).parents[2] / "descheduler" / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 
 def page_code() -> str:
     """The page's example."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    return str(code)
+    (code,) = blocks("python")
+    return code
 
 
 def example() -> Any:  # noqa: ANN401 - a class that the page defines
@@ -45,8 +42,8 @@ def test_the_example_of_the_page_keeps_the_pods_of_a_release() -> None:
 
 
 def test_the_profile_of_the_page_is_one() -> None:
-    raw = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
-    (profile,) = raw["profiles"]
+    (text,) = (block for block in blocks("yaml") if block.startswith("profiles:"))
+    (profile,) = yaml.safe_load(text)["profiles"]
     found = read_profile(profile, installed_plugins())
     assert found.warnings == ()
     assert found.plugins.balance.plugin.objective.strategy == "Consolidate"
