@@ -6,9 +6,15 @@ from berth_core.migration_plans import NodeBefore, NodesBefore, Objective
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, plan
+from berth_descheduler.planner.fragmentation import (
+    MOST_NODES,
+    matches_record,
+    read_record,
+    record_nodes,
+    resource_type_of,
+)
 from berth_descheduler.planner.stranded_capacity import measure_nodes
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.report.node_map import MOST_NODES, lay_out, note_nodes, resource_of, still_lie_so
 from builders import bare_pod, node, owner, pod
 from planner_settings import planner_settings
 
@@ -26,6 +32,10 @@ def planned(snapshot: Snapshot = SNAPSHOT, **args: object) -> Plan:
     return plan(snapshot, planner_settings(args=DefragmentationArgs.parse(args)))
 
 
+def recorded(made: Plan) -> NodesBefore | None:
+    return record_nodes(made.before, resource_type_of(made.objective), freed=made.freed_nodes, moves=made.moves)
+
+
 def of_many(count: int) -> Plan:
     """A plan of the small cluster, as if there were that many more nodes, all full."""
     made = planned()
@@ -35,7 +45,7 @@ def of_many(count: int) -> Plan:
 
 
 def test_every_node_is_noted_with_the_resource_that_the_plan_goes_by() -> None:
-    by_cores, by_memory = note_nodes(planned()), note_nodes(planned(resourceType="memory"))
+    by_cores, by_memory = recorded(planned()), recorded(planned(resourceType="memory"))
     assert by_cores is not None
     assert by_memory is not None
     assert (by_cores.resource, by_cores.left_out) == ("cpu", 0)
@@ -49,7 +59,7 @@ def test_every_node_is_noted_with_the_resource_that_the_plan_goes_by() -> None:
 
 def test_of_too_many_those_of_the_moves_are_noted_first_and_the_rest_is_counted() -> None:
     made = of_many(MOST_NODES)
-    noted = note_nodes(made)
+    noted = recorded(made)
     assert made.freed_nodes == ("low",)
     assert noted is not None
     names = {one.name for one in noted.nodes}
@@ -59,43 +69,45 @@ def test_of_too_many_those_of_the_moves_are_noted_first_and_the_rest_is_counted(
 
 
 def test_a_cluster_without_nodes_has_nothing_to_note() -> None:
-    assert note_nodes(planned(Snapshot.empty())) is None
+    assert recorded(planned(Snapshot.empty())) is None
 
 
 def test_what_was_noted_is_laid_out_as_it_was_measured() -> None:
-    noted = note_nodes(planned())
+    noted = recorded(planned())
     assert noted is not None
-    laid, measured = lay_out(noted), measure_nodes(SNAPSHOT)
+    laid, measured = read_record(noted), measure_nodes(SNAPSHOT)
     assert laid is not None
     assert [(one.name, one.pods) for one in laid.nodes] == [(one.name, one.pods) for one in measured.nodes]
     assert laid.utilisation("cpu") == measured.utilisation("cpu") != 0
 
 
 def test_the_resource_is_that_of_the_objective_of_whatever_plugin() -> None:
-    assert resource_of(Objective(plugin="Tidy", args={"resourceType": "memory"})) == "memory"
-    assert resource_of(Objective(plugin="Tidy", args={"resourceType": 3})) == resource_of(Objective()) == "cpu"
+    assert resource_type_of(Objective(plugin="Tidy", args={"resourceType": "memory"})) == "memory"
+    assert (
+        resource_type_of(Objective(plugin="Tidy", args={"resourceType": 3})) == resource_type_of(Objective()) == "cpu"
+    )
 
 
 def test_nonsense_that_somebody_noted_is_no_picture() -> None:
     assert (
-        lay_out(NodesBefore(resource="cpu", nodes=(NodeBefore(name="a", allocatable="x", requested="1", pods=0),)))
+        read_record(NodesBefore(resource="cpu", nodes=(NodeBefore(name="a", allocatable="x", requested="1", pods=0),)))
         is None
     )
 
 
-def test_it_is_known_whether_the_nodes_still_lie_so() -> None:
-    noted, now = note_nodes(planned()), measure_nodes(SNAPSHOT)
+def test_it_is_known_whether_the_nodes_matches_record() -> None:
+    noted, now = recorded(planned()), measure_nodes(SNAPSHOT)
     assert noted is not None
     moved = measure_nodes(replace(SNAPSHOT, pods=SNAPSHOT.pods[:-2]))
     one_less, one_more = (
         Fragmentation(now.nodes[1:]),
         measure_nodes(replace(SNAPSHOT, nodes=(*SNAPSHOT.nodes, node("new")))),
     )
-    assert still_lie_so(noted, now)
-    assert not still_lie_so(noted, moved)
-    assert not still_lie_so(noted, one_less)
-    assert not still_lie_so(noted, one_more)
+    assert matches_record(noted, now)
+    assert not matches_record(noted, moved)
+    assert not matches_record(noted, one_less)
+    assert not matches_record(noted, one_more)
 
-    part = note_nodes(of_many(MOST_NODES))
+    part = recorded(of_many(MOST_NODES))
     assert part is not None
-    assert still_lie_so(part, of_many(MOST_NODES + 1).before), "of the others nothing is known"
+    assert matches_record(part, of_many(MOST_NODES + 1).before), "of the others nothing is known"

@@ -29,7 +29,7 @@ from berth_descheduler.migration.manifests import (
     build_status_patch,
     build_ungate_operations,
 )
-from berth_descheduler.report.node_map import MOST_NODES
+from berth_descheduler.planner.fragmentation import MOST_NODES
 from descheduler.fake_cluster import pod
 
 PLAN = PlanIdentity(name="plan-1", uid="plan-uid")

@@ -48,7 +48,6 @@ from berth_descheduler.planner import Fragmentation, Plan
 from berth_descheduler.planner.stranded_capacity import write_shape
 from berth_descheduler.policy.lint import find_warnings
 from berth_descheduler.policy.parsing import PolicyError
-from berth_descheduler.report.summary import usual_shapes
 from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
@@ -169,7 +168,7 @@ def fragmentation_status(found: Plan, at: datetime) -> FragmentationStatus:
         nodes=len(before.nodes),
         empty_nodes=len(before.empty_nodes),
         resources=_resource_uses(before),
-        shapes=tuple(ShapeRoom(shape=write_shape(shape), room=before.fits(shape)) for shape in usual_shapes(found)),
+        shapes=tuple(ShapeRoom(shape=write_shape(shape), room=before.fits(shape)) for shape in before.usual_shapes),
     )
 
 

@@ -31,7 +31,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_plan, build_plan_filling, build_status_patch, plan_labels
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Plan
-from berth_descheduler.report.node_map import note_nodes
+from berth_descheduler.planner.fragmentation import record_nodes, resource_type_of
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.telemetry import COMPONENT, EventReason, PodEventReason, PolicyEventReason
 from berth_kube.client import KubeClient
@@ -81,7 +81,9 @@ def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationP
         moves=found.moves,
         rooms=found.rooms,
         predicted=replace(found.predicted, nodes=len(found.before.nodes)),
-        nodes_before=note_nodes(found),
+        nodes_before=record_nodes(
+            found.before, resource_type_of(found.objective), freed=found.freed_nodes, moves=found.moves
+        ),
     )
 
 

@@ -1,17 +1,19 @@
-"""Owns the numbers that say how fragmented a cluster is, before a plan and after it.
-
-It does not own how they are shown.
-"""
+"""How fragmented a cluster is, before a plan and after it, and what a plan records of that."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
-from berth_core.resources import ResourceAmounts
+from berth_core.errors import InputError
+from berth_core.migration_plans import NodeBefore, NodesBefore, Objective, PlannedMove
+from berth_core.resources import CPU, MEMORY, ResourceAmounts, format_amount
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex, Presence
 from berth_descheduler.planner.simulation.state import Step
+
+_PARTS: Final = (1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class NodeUsage:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """How the pods lie over the nodes."""
+    """How pods are spread over the nodes."""
 
     nodes: tuple[NodeUsage, ...]
 
@@ -67,6 +69,15 @@ class Fragmentation:
             return 0
         frees = (node.allocatable.minus(node.requested) for node in self.nodes)
         return sum(min(max(0, free.get(name)) // amount for name, amount in asked) for free in frees)
+
+    @property
+    def usual_shapes(self) -> tuple[ResourceAmounts, ...]:
+        """Return a whole node of the most frequent size, its half and its quarter, by cores and memory."""
+        sizes = Counter((node.allocatable.get(CPU), node.allocatable.get(MEMORY)) for node in self.nodes)
+        if not sizes:
+            return ()
+        cpu, memory = min(sizes, key=lambda size: (-sizes[size], size))
+        return tuple(ResourceAmounts({CPU: cpu // part, MEMORY: memory // part}) for part in _PARTS)
 
     def free(self, resource: str) -> int:
         """Return how much of a resource is free on all nodes together; over-booked nodes have none."""
@@ -110,3 +121,70 @@ def requested_share(nodes: Iterable[NodeUsage], resource: str) -> Fraction:
     listed = tuple(nodes)
     have = sum(node.allocatable.get(resource) for node in listed)
     return Fraction(sum(node.requested.get(resource) for node in listed), have) if have else Fraction(0)
+
+
+# --- what a plan records ----------------------------------------------------------------------------------------------
+
+MOST_NODES: Final = 400
+"""As many as a page has cells; more would bring the object closer to etcd's limit of 1.5 MiB."""
+
+
+def resource_type_of(objective: Objective) -> str:
+    """Return the resource type of an objective, of any plugin."""
+    found = objective.args.get("resourceType")
+    return found if isinstance(found, str) and found else CPU
+
+
+def record_nodes(
+    before: Fragmentation, resource: str, *, freed: Iterable[str], moves: Iterable[PlannedMove]
+) -> NodesBefore | None:
+    """Return the nodes to record; of too many, freed ones, those of moves, then the fullest."""
+    if not before.nodes:
+        return None
+    freed_names = set(freed)
+    touched = {name for move in moves for name in (move.source, move.target)}
+    ordered = sorted(
+        before.nodes,
+        key=lambda one: (
+            one.name not in freed_names,
+            one.name not in touched,
+            -requested_share([one], resource),
+            one.name,
+        ),
+    )
+    recorded = sorted(ordered[:MOST_NODES], key=lambda one: one.name)
+    return NodesBefore(
+        resource=resource,
+        nodes=tuple(_record(one, resource) for one in recorded),
+        left_out=len(ordered) - len(recorded),
+    )
+
+
+def read_record(record: NodesBefore) -> Fragmentation | None:
+    """Return the recorded nodes, with the recorded resource only; None if the record is invalid."""
+    try:
+        return Fragmentation(tuple(_read(one, record.resource) for one in record.nodes))
+    except InputError:
+        return None
+
+
+def matches_record(record: NodesBefore, now: Fragmentation) -> bool:
+    """Return whether the nodes are as recorded, and, if all were, whether there are no others."""
+    nodes = {one.name: one for one in now.nodes}
+    if not record.left_out and len(nodes) != len(record.nodes):
+        return False
+    return all(one.name in nodes and _record(nodes[one.name], record.resource) == one for one in record.nodes)
+
+
+def _read(one: NodeBefore, resource: str) -> NodeUsage:
+    allocatable = ResourceAmounts.from_quantities({resource: one.allocatable})
+    return NodeUsage(one.name, allocatable, ResourceAmounts.from_quantities({resource: one.requested}), one.pods)
+
+
+def _record(one: NodeUsage, resource: str) -> NodeBefore:
+    return NodeBefore(
+        name=one.name,
+        allocatable=format_amount(resource, one.allocatable.get(resource)),
+        requested=format_amount(resource, one.requested.get(resource)),
+        pods=one.pods,
+    )

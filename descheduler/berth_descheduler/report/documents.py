@@ -36,7 +36,7 @@ from berth_descheduler.outcome import Forecast, Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, RoomMade
 from berth_descheduler.planner.problem import Prover
 from berth_descheduler.plugins.default_evictor import label_selectors
-from berth_descheduler.report.summary import summarise_plan, usual_shapes
+from berth_descheduler.report.summary import summarise_plan
 
 _DECIMALS: Final = 4
 
@@ -435,7 +435,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
             ShapeFit(
                 requests=shape.to_quantities(), fits_before=plan.before.fits(shape), fits_after=plan.after.fits(shape)
             )
-            for shape in usual_shapes(plan)
+            for shape in plan.before.usual_shapes
         ),
         before=_describe_fragmentation(plan.before),
         after=_describe_fragmentation(plan.after),

@@ -18,8 +18,9 @@ from berth_core.migration_plans import MigrationPlan, MoveState, PlannedMove, Pl
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Fragmentation, NodeUsage
+from berth_descheduler.planner.fragmentation import matches_record, read_record, resource_type_of
 from berth_descheduler.planner.stranded_capacity import measure_nodes
-from berth_descheduler.report.node_map import NodeMaps, draw_maps, lay_out, resource_of, still_lie_so
+from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.page import (
     LISTED_MOVES,
     LISTED_NODES,
@@ -196,7 +197,7 @@ def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
     """Return the nodes at planning time, if they have changed since, now, and as planned."""
     states = _states(plan, snapshot)
     before, resource = plan.spec.nodes_before, _resource(plan)
-    if before is None or still_lie_so(before, states[_NOW]) or (then := lay_out(before)) is None:
+    if before is None or matches_record(before, states[_NOW]) or (then := read_record(before)) is None:
         return draw_maps(states, resource)
     if before.left_out:
         noted = {one.name for one in before.nodes}
@@ -221,7 +222,7 @@ def _only(state: Fragmentation, names: Collection[str]) -> Fragmentation:
 def _resource(plan: MigrationPlan) -> str:
     if plan.spec.nodes_before is not None:
         return plan.spec.nodes_before.resource
-    return resource_of(plan.spec.objective)
+    return resource_type_of(plan.spec.objective)
 
 
 def _headline(plan: MigrationPlan) -> str:

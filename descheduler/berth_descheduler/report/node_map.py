@@ -9,10 +9,7 @@ from typing import Final
 
 from rich.text import Text
 
-from berth_core.errors import InputError
-from berth_core.migration_plans import NodeBefore, NodesBefore, Objective
-from berth_core.resources import CPU, ResourceAmounts, format_amount
-from berth_descheduler.planner import Fragmentation, NodeUsage, Plan
+from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.fragmentation import requested_share
 from berth_descheduler.text import count
 
@@ -201,65 +198,3 @@ def _draw_nodes(text: Text, nodes: Sequence[NodeUsage], resource: str) -> None:
     level = max(0, min(len(_BARS) - 1, int(share * len(_BARS))))
     style = next((style for limit, style in _STYLES if share <= limit), "magenta")
     text.append(_BARS[level], style=style)
-
-
-# --- nodes at planning -----------------------------------------------------------------------------------------------
-# The nodes at planning time: how a plan records them, and how they are read back.
-
-MOST_NODES: Final = 400
-"""As many as a page has cells; more would bring the object closer to etcd's limit of 1.5 MiB."""
-
-
-def resource_of(objective: Objective) -> str:
-    """Return the resource type of an objective, of any plugin."""
-    found = objective.args.get("resourceType")
-    return found if isinstance(found, str) and found else CPU
-
-
-def note_nodes(found: Plan) -> NodesBefore | None:
-    """Return the nodes to record; of too many, freed ones, those of moves, then the fullest."""
-    if not found.before.nodes:
-        return None
-    resource = resource_of(found.objective)
-    freed = set(found.freed_nodes)
-    touched = {name for move in found.moves for name in (move.source, move.target)}
-    ordered = sorted(
-        found.before.nodes,
-        key=lambda one: (one.name not in freed, one.name not in touched, -requested_share([one], resource), one.name),
-    )
-    noted = sorted(ordered[:MOST_NODES], key=lambda one: one.name)
-    return NodesBefore(
-        resource=resource,
-        nodes=tuple(_note(one, resource) for one in noted),
-        left_out=len(ordered) - len(noted),
-    )
-
-
-def lay_out(before: NodesBefore) -> Fragmentation | None:
-    """Return the recorded nodes, for the recorded resource; None if the record is invalid."""
-    try:
-        return Fragmentation(tuple(_measured(one, before.resource) for one in before.nodes))
-    except InputError:
-        return None
-
-
-def still_lie_so(before: NodesBefore, now: Fragmentation) -> bool:
-    """Return whether the nodes are as recorded, and, if all were, whether there are no others."""
-    nodes = {one.name: one for one in now.nodes}
-    if not before.left_out and len(nodes) != len(before.nodes):
-        return False
-    return all(one.name in nodes and _note(nodes[one.name], before.resource) == one for one in before.nodes)
-
-
-def _measured(one: NodeBefore, resource: str) -> NodeUsage:
-    allocatable = ResourceAmounts.from_quantities({resource: one.allocatable})
-    return NodeUsage(one.name, allocatable, ResourceAmounts.from_quantities({resource: one.requested}), one.pods)
-
-
-def _note(one: NodeUsage, resource: str) -> NodeBefore:
-    return NodeBefore(
-        name=one.name,
-        allocatable=format_amount(resource, one.allocatable.get(resource)),
-        requested=format_amount(resource, one.requested.get(resource)),
-        pods=one.pods,
-    )

@@ -1,11 +1,10 @@
 """What a plan does, how good it is, what it costs and what it brings, in sentences and figures."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.resources import CPU, MEMORY, ResourceAmounts, format_amount
+from berth_core.resources import CPU, MEMORY, format_amount
 from berth_core.snapshot_kinds import kubectl_command
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, Quality
@@ -13,9 +12,6 @@ from berth_descheduler.planner.fragmentation import requested_share
 from berth_descheduler.planner.problem import Prover
 from berth_descheduler.plugins.defragmentation import Goal, goal_of
 from berth_descheduler.text import count, first_few, percent
-
-_PARTS: Final = (1, 2, 4)
-"""The usual shapes: a whole node of the most frequent size, its half, its quarter."""
 
 _LISTED_PODS: Final = 6
 _LISTED_ROOMS: Final = 3
@@ -144,15 +140,6 @@ def competing_pods_in_words(plan: Plan) -> str:
     return f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named}."
 
 
-def usual_shapes(plan: Plan) -> tuple[ResourceAmounts, ...]:
-    """Return a whole node of the most frequent size, its half and its quarter, by cores and memory."""
-    sizes = Counter((node.allocatable.get(CPU), node.allocatable.get(MEMORY)) for node in plan.before.nodes)
-    if not sizes:
-        return ()
-    cpu, memory = min(sizes, key=lambda size: (-sizes[size], size))
-    return tuple(ResourceAmounts({CPU: cpu // part, MEMORY: memory // part}) for part in _PARTS)
-
-
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +161,7 @@ def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[s
     for name in shown_resources(plan):
         rows.append((f"{name} requested of nodes in use", [_used_share(state, name) for state in states]))
         rows.append((f"largest free {name}", [format_amount(name, max(0, one.largest_free(name))) for one in states]))
-    for shape in usual_shapes(plan):
+    for shape in plan.before.usual_shapes:
         asked = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
         rows.append((f"room for pods of {asked}", [str(state.fits(shape)) for state in states]))
     return tuple((label, tuple(texts)) for label, texts in rows)
