@@ -50,6 +50,8 @@ _NOT_OF_A_PLACEHOLDER: Final = frozenset(
     }
 )
 """The last two follow from the class."""
+_PIN_BYTES: Final = 250
+"""What a node's name takes as a term besides its own length, with what keeps the term off the control plane."""
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -231,6 +233,15 @@ def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
     bases: list[Body] = [term for term in terms if term] if terms else [{}]
     tied = [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
     return tied or terms
+
+
+def constraint_bytes(task: ReservationTask) -> int:
+    """Return about how long the constraints of one placeholder are as JSON."""
+    spec, names = task.template.spec, task.node_names
+    terms = [len(msgspec.json.encode(term)) for term in required_terms(spec)]
+    tied = len(names) * sum(terms) + max(1, len(terms)) * sum(len(name) + _PIN_BYTES for name in names)
+    written = (spec.node_selector, spec.tolerations)
+    return (tied if names else sum(terms)) + sum(len(msgspec.json.encode(one)) for one in written)
 
 
 def _barring(terms: list[Body], nodes: Iterable[str]) -> list[Body]:

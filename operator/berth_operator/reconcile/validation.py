@@ -5,11 +5,9 @@ It does not own whether the API server would take its pods: `acting.validation` 
 
 from typing import Final
 
-import msgspec
-
 from berth_core.pod_requests import effective_requests
 from berth_core.reservations import Reservation, ReservationReason, ReservationTask
-from berth_operator.reconcile.manifests import required_terms
+from berth_operator.reconcile.manifests import constraint_bytes, required_terms
 from berth_operator.reconcile.observation import Verdict
 
 MOST_TERMS: Final = 1_000
@@ -18,8 +16,6 @@ _MOST_BYTES: Final = 512 * 1024
 """Constraints of one placeholder; the API server takes some 1.5 MiB."""
 _MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
 """Constraints of all placeholders of a task, which operator and API server keep in memory."""
-_PIN_BYTES: Final = 250
-"""What a node's name takes as a term besides its own length, with what keeps the term off the control plane."""
 
 
 def refuse(reservation: Reservation) -> Verdict | None:
@@ -55,7 +51,7 @@ def _why_too_large(path: str, task: ReservationTask) -> str:
             f"{path}.reservationNodeNames has {len(names)} names and the template {len(terms)} nodeSelectorTerms, "
             f"{len(terms) * len(names)} terms for each placeholder; expected at most {MOST_TERMS}: write fewer"
         )
-    size = _constraint_bytes(task)
+    size = constraint_bytes(task)
     if size > _MOST_BYTES:
         return (
             f"{path}: nodeSelector, tolerations, nodeSelectorTerms and reservationNodeNames make {size} bytes of each "
@@ -67,15 +63,6 @@ def _why_too_large(path: str, task: ReservationTask) -> str:
             f"and reservationNodeNames each; expected at most {_MOST_BYTES_OF_ALL} bytes together: write fewer"
         )
     return ""
-
-
-def _constraint_bytes(task: ReservationTask) -> int:
-    """Return about how long the constraints of one placeholder are as JSON."""
-    spec, names = task.template.spec, task.node_names
-    terms = [len(msgspec.json.encode(term)) for term in required_terms(spec)]
-    tied = len(names) * sum(terms) + max(1, len(terms)) * sum(len(name) + _PIN_BYTES for name in names)
-    written = (spec.node_selector, spec.tolerations)
-    return (tied if names else sum(terms)) + sum(len(msgspec.json.encode(one)) for one in written)
 
 
 def refuse_requests(reservation: Reservation) -> Verdict | None:
