@@ -1,7 +1,4 @@
-"""Owns the joining of the operator's parts and their order of starting and stopping.
-
-It owns none of the parts.
-"""
+"""How the operator's parts are joined, and in which order they start and stop."""
 
 import asyncio
 import threading

@@ -1,7 +1,6 @@
-"""Owns the running operator: its threads, workers that reconcile, the lease, the regular sweep.
+"""The running operator: its threads, the workers that reconcile, the lease and the regular sweep.
 
-It decides nothing (`decisions.reconcile`) and does nothing itself (`acting.performer`); what it goes by
-comes from `picture.watches`.
+`reconcile` decides, `executor` acts, and `cache` holds what both go by.
 """
 
 import math
@@ -25,7 +24,7 @@ from berth_kube.resources import NODES, PODS
 from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.informers import Watches
+from berth_operator.cache.informers import Informers
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.events import EventRecorder, TemplateRefusals
 from berth_operator.executor.executor import ActionExecutor, Crew, find_pod
@@ -147,7 +146,7 @@ class Engine:
         self._pending = PendingOwners(client, cache, queue.add, self._refusals.consider)
         self._sweep = Resync(client, cache, scope, self._priorities, fences, queue.add)
         self._stop = threading.Event()
-        self._watches = Watches(client, cache, self._rules, settings.placeholders.namespace, self._stop)
+        self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
         self._retired = threading.Event()
         self._started = threading.Event()
         self._failure: BerthError | None = None
@@ -161,7 +160,6 @@ class Engine:
         self._lease = self._build_lease()
         self._attended = AttendedTime(clock, lambda: self.leading)
         cache.count_time_by(self._attended.seconds)
-        self._watchers: list[threading.Thread] = []
         self._actors: list[threading.Thread] = []
 
     def _build_executor(self) -> ActionExecutor:
@@ -202,20 +200,19 @@ class Engine:
         """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
         self._lease.look()
         self._list_reservations()
-        for name, follow in self._watches.by_name().items():
-            self._spawn(name, follow, self._watchers)
-        self._watches.wait_for_lists(_SYNC_SECONDS)
-        missing = self._watches.missing()
+        self._informers.start()
+        self._informers.wait_for_lists(_SYNC_SECONDS)
+        missing = self._informers.missing()
         if missing:
             raise RetryableError(f"could not be listed within {_SYNC_SECONDS:g} s: {', '.join(missing)}")
         if self._failure is not None:
             raise self._failure
-        self._spawn("leader", self._lead, self._actors)
-        self._spawn("prover", lambda: self._probe.run(self._lease.held), self._actors)
+        self._spawn("leader", self._lead)
+        self._spawn("prover", lambda: self._probe.run(self._lease.held))
         for number in range(self._settings.workers):
-            self._spawn(f"worker-{number}", self._work, self._actors)
-        self._spawn("announcer", lambda: self._recorder.run(self._retired), self._actors)
-        self._spawn("template refusals", lambda: self._refusals.run(self._retired), self._actors)
+            self._spawn(f"worker-{number}", self._work)
+        self._spawn("announcer", lambda: self._recorder.run(self._retired))
+        self._spawn("template refusals", lambda: self._refusals.run(self._retired))
         self._started.set()
 
     def _list_reservations(self) -> None:
@@ -262,8 +259,7 @@ class Engine:
         """Stop working and watching, and give the lease back."""
         self._stop.set()
         self.stop_acting()
-        for thread in self._watchers:
-            thread.join(timeout=_LAST_WATCH_SECONDS)
+        self._informers.stop(_LAST_WATCH_SECONDS)
 
     def _notes(self) -> dict[str, str | None]:
         """Return what the Lease tells about its holder."""
@@ -286,14 +282,8 @@ class Engine:
         ended = self._ended_threads()
         if ended:
             return f"what is to go on has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
-        missing = (
-            self._watches.missing()
-            if self._hears_reservations.is_set()
-            else (
-                "Reservations",
-                *self._watches.missing(),
-            )
-        )
+        heard = self._hears_reservations.is_set()
+        missing = (*(() if heard else ("Reservations",)), *self._informers.missing())
         if not self._started.is_set() or missing:
             return f"the picture of the cluster is not complete: {', '.join(missing)}"
         return ""
@@ -301,21 +291,23 @@ class Engine:
     def _ended_threads(self) -> tuple[str, ...]:
         """Return the names of the threads that have ended and are not to."""
         actors = () if self._retired.is_set() else tuple(self._actors)
-        return tuple(thread.name for thread in (*self._watchers, *actors) if not thread.is_alive())
+        return (*self._informers.ended(), *(thread.name for thread in actors if not thread.is_alive()))
 
-    def _spawn(self, name: str, target: Callable[[], None], threads: list[threading.Thread]) -> None:
+    def _spawn(self, name: str, target: Callable[[], None]) -> None:
         thread = threading.Thread(target=lambda: self._run(target), name=name, daemon=True)
-        threads.append(thread)
+        self._actors.append(thread)
         thread.start()
 
     def _run(self, target: Callable[[], None]) -> None:
-        """Run one thread's work; an error that ends it is kept for the start, and shows in the health."""
         try:
             target()
         except BerthError as error:
-            self._failure = error
-            _LOG.error(telemetry.THREAD_ENDED, **{telemetry.KEY_ERROR: str(error)})
-            self._watches.give_up()
+            self._fail(error)
+
+    def _fail(self, error: BerthError) -> None:
+        """Keep the error that ends a thread for the start; it also shows in the health."""
+        self._failure = error
+        _LOG.error(telemetry.THREAD_ENDED, **{telemetry.KEY_ERROR: str(error)})
 
     # --- leading
 

@@ -109,6 +109,11 @@ class Informer(Generic[Item]):
         """Have the watch end soon; does not wait for it."""
         self._stopped.set()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._thread.is_alive()
+
     def join(self, seconds: float = _JOIN_SECONDS) -> None:
         """Wait for the thread's end, no longer than some seconds."""
         self._thread.join(seconds)

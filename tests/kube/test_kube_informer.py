@@ -162,6 +162,7 @@ def test_an_informer_ends_with_the_watch_that_the_api_server_refuses() -> None:
     with Informer("of-this-test", Scripted([listed(one("a")), REFUSED], []), print, failures.append) as informer:
         informer.join(BOUND_SECONDS)
         assert failures == [REFUSED]
+        assert not informer.is_alive
         assert "watch-of-this-test" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -175,6 +176,7 @@ def test_an_informer_that_retries_watches_again_and_goes_on() -> None:
 
 
 def test_leaving_an_informer_ends_its_thread() -> None:
-    with Informer("of-this-test", Scripted([]), print, print):
+    with Informer("of-this-test", Scripted([]), print, print) as informer:
+        assert informer.is_alive
         assert "watch-of-this-test" in {thread.name for thread in threading.enumerate()}
     assert "watch-of-this-test" not in {thread.name for thread in threading.enumerate()}

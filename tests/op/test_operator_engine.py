@@ -111,7 +111,7 @@ def test_what_fails_is_tried_again_later_each_time_and_at_once_after_a_success(m
 def test_a_key_that_comes_without_the_lease_makes_its_next_holder_sweep() -> None:
     api = FakeApi()
     engine, _, queue = build_engine(api)
-    engine._spawn("worker", engine._work, engine._actors)
+    engine._spawn("worker", engine._work)
     queue.add(PLACE_KEY)
     assert engine._dropped.wait(30)
     assert api.calls == []
@@ -168,7 +168,7 @@ def test_a_replica_compares_what_it_knows_whenever_kopf_has_listed_whether_it_le
     api = FakeApi()
     engine, cache, _ = build_engine(api)
     engine._lease.acquire = lambda **_: False  # type: ignore[method-assign]
-    engine._spawn("leader", engine._lead, engine._actors)
+    engine._spawn("leader", engine._lead)
     cache.put_reservation(place())
     assert "Reservations" in engine.why_not_serving()
     engine.note_listed()
