@@ -7,13 +7,17 @@ import asyncio
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Final
 
 import aiohttp
 import kopf
+import msgspec
 import structlog
 
+from berth_core.unreadable import MAX_DEPTH
+from berth_kube.errors import Call
+from berth_kube.listing import decode_event, decode_item, decode_page
 from berth_kube.resources import RESERVATIONS
 from berth_operator import telemetry
 from berth_operator.app import Program
@@ -27,6 +31,8 @@ _IDLE_SECONDS: Final = 30.0
 """kopf that does not watch and asks nothing for so long never will: it did not find the kind when it started."""
 _IDLE_CHECK_SECONDS: Final = 1.0
 _HTTP_OK: Final = 200
+_LIST: Final = Call("list", RESERVATIONS.plural)
+_WATCH: Final = Call("watch", RESERVATIONS.plural)
 
 _LOG = structlog.get_logger(__name__)
 
@@ -142,6 +148,65 @@ class ReservationStream:
         self._last_request = time.monotonic()
 
 
+class _ReadableLines:
+    """The content of a watch's answer, in which stand-ins replace Reservations that are nested too deeply."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever aiohttp asks of a content
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield whole lines, as they come."""
+        pending = b""
+        async for chunk in self._content.iter_chunked(size):
+            *lines, pending = (pending + chunk).split(b"\n")
+            if lines:
+                yield b"".join(readable_line(line) + b"\n" for line in lines)
+        if pending:
+            yield pending
+
+
+class ReadableAnswer(aiohttp.ClientResponse):
+    """Has kopf read each Reservation that anybody can create.
+
+    Python's JSON decoder fails at about 1,000 nested levels and the API server stores 10,000: without this a single
+    Reservation would keep kopf from hearing all others.
+    """
+
+    async def start(self, connection: aiohttp.connector.Connection) -> "ReadableAnswer":
+        """Read the head of the answer."""
+        await super().start(connection)
+        if self._is_of_reservations and "watch" in self.url.query:
+            self.content = _ReadableLines(self.content)  # type: ignore[assignment]  # it stands in for one
+        return self
+
+    async def json(self, **rest: Any) -> Any:  # noqa: ANN401 - kopf's own calls and answers
+        """Return the document, a page of Reservations with stand-ins for those that are nested too deeply."""
+        if not self._is_of_reservations:
+            return await super().json(**rest)
+        page = decode_page(_LIST, await self.read(), dict)
+        metadata = {"resourceVersion": page.metadata.resource_version, "continue": page.metadata.continue_token}
+        head = {"apiVersion": RESERVATIONS.api_version, "kind": f"{RESERVATIONS.kind}List"}
+        return {**head, "metadata": metadata, "items": list(page.items or ())}
+
+    @property
+    def _is_of_reservations(self) -> bool:
+        return self.status == _HTTP_OK and self.url.path.endswith(RESERVATIONS.path())
+
+
+def readable_line(line: bytes) -> bytes:
+    """Return a line of a watch, with a stand-in where its Reservation is nested too deeply."""
+    if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
+        return line
+    event = decode_event(_WATCH, line)
+    body = decode_item(_WATCH, event.object, dict)
+    if "unreadable" not in body.get("metadata", {}):
+        return line
+    return msgspec.json.encode({"type": event.type, "object": body})
+
+
 class Connection:
     """Logs kopf in, with a session whose requests the stream hears of."""
 
@@ -158,6 +223,7 @@ class Connection:
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
             headers=info.as_http_headers(),
+            response_class=ReadableAnswer,
             trace_configs=[self._stream.build_trace()],
         )
         return kopf.AiohttpSession(server=info.server, aiohttp_session=session)

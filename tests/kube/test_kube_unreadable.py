@@ -2,10 +2,12 @@
 
 # ruff: noqa: ANN401 - the types that callers ask for are anything
 
+import asyncio
 import json
 import threading
 from typing import Any
 
+import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -48,14 +50,13 @@ from berth_kube.resources import (
 )
 from berth_kube.watching import Bookmark, Changed, Listed
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.informers import Watches
+from berth_operator.cache.informers import hear_reservation
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.executor.garbage_collector import list_reservations
+from berth_operator.kopf_runtime import ReadableAnswer
 from builders import DEEP, as_api, nested_json, node, pod, reservation
 from scripted_server import Answer, ScriptedServer, Stream
-from waiting import eventually
 
 META = {"uid": "u-deep", "resourceVersion": "5", "generation": 3, "labels": {"team": "a"}, "managedFields": [DEEP]}
 PROFILE = {"name": "p", "pluginConfig": [{"name": "Defragmentation", "args": {"oddity": DEEP}}]}
@@ -193,17 +194,19 @@ def cluster(server: ScriptedServer) -> Cluster:
     return Cluster(server)
 
 
-def test_the_operator_takes_it_in_as_invalid_beside_the_others(cluster: Cluster, client: KubeClient) -> None:
+@by_depth
+@pytest.mark.parametrize("is_watched", [True, False], ids=["watched", "listed"])
+def test_the_operator_takes_in_through_kopf_one_that_is_invalid_beside_the_others(
+    server: ScriptedServer, levels: int, *, is_watched: bool
+) -> None:
     good = named(place({"spec": {"containers": [{"name": "main"}]}}), "good")
     good["metadata"].pop("managedFields")
-    cluster.put(RESERVATIONS, named(DEEP_PLACE, "deep"), good)
-    cache, stop = Cache(lambda _: None), threading.Event()
-    watches = Watches(client, cache, ClusterRules(), "berth-system", stop)
-    thread = threading.Thread(target=watches.by_name()["Reservations"], daemon=True)
-    thread.start()
-    eventually("the list is taken in", lambda: "Reservations" not in watches.missing(), seconds=30)
-    stop.set()
-    thread.join(30)
+    bodies = (named(DEEP_PLACE, "deep"), good)
+    server.on("GET", RESERVATIONS.path(), raw_page(*bodies, levels=levels))
+    server.on("WATCH", RESERVATIONS.path(), Stream(tuple(raw_line(body, levels) for body in bodies)))
+    cache = Cache(lambda _: None)
+    for body in asyncio.run(read_as_kopf(server.url + RESERVATIONS.path(), is_watched=is_watched)):
+        hear_reservation(cache, None, body)
     verdict, known = cache.observe("u-deep"), cache.observe("u-good")
     assert verdict is not None
     assert verdict.verdict is not None
@@ -212,6 +215,25 @@ def test_the_operator_takes_it_in_as_invalid_beside_the_others(cluster: Cluster,
     assert verdict.reservation.phase is ReservationPhase.AVAILABLE
     assert known is not None
     assert known.verdict is None
+
+
+async def read_as_kopf(url: str, *, is_watched: bool) -> list[dict[str, Any]]:
+    """Return the Reservations of a list or of a watch as kopf reads them: with Python's own decoder."""
+    query = {"watch": "true"} if is_watched else {}
+    found: list[dict[str, Any]] = []
+    async with (
+        aiohttp.ClientSession(response_class=ReadableAnswer) as session,
+        session.get(url, params=query) as answer,
+    ):
+        if not is_watched:
+            page = await answer.json()
+            assert (page["kind"], page["metadata"]["resourceVersion"]) == ("ReservationList", "10")
+            return list(page["items"])
+        async for chunk in answer.content.iter_chunked(100):
+            found += [json.loads(line)["object"] for line in chunk.split(b"\n") if line]
+            if len(found) == 2:
+                break
+    return found
 
 
 def test_the_sweep_of_the_operator_takes_it_in(cluster: Cluster, client: KubeClient, server: ScriptedServer) -> None:
