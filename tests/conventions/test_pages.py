@@ -67,6 +67,13 @@ def test_links_lead_to_files_and_headings_that_exist() -> None:
             assert not anchor or anchor in anchors(target), (shown(page), link)
 
 
+def test_the_pages_name_files_that_exist() -> None:
+    for page in WRITTEN:
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"(?<![\w/-])(?:tests|helm/berth|crds)/[\w./-]+\w", text):
+            assert (ROOT / name).exists(), (shown(page), name)
+
+
 def test_tables_have_as_many_cells_in_every_row() -> None:
     for page in PAGES:
         for lines in re.findall(r"(?:^\|.*\n)+", prose(page), re.MULTILINE):
