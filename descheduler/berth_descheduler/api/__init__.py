@@ -1,1 +1,1 @@
-"""The descheduler over HTTP: who asks is known to the cluster, what may be asked is decided by its RBAC."""
+"""The descheduler over HTTP; the cluster authenticates and authorizes callers."""

@@ -1,4 +1,4 @@
-"""The access log: a log line and metrics for every request, with its id.
+"""The access log: a line, an id and metrics for every request.
 
 No header, query or body is ever logged.
 """

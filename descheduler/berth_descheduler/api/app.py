@@ -29,7 +29,7 @@ PAGE_PATH: Final = "/docs"
 
 
 class Application:
-    """The HTTP interface as an ASGI application; all of it belongs to one event loop."""
+    """The HTTP interface as an ASGI application, for one event loop."""
 
     def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings, registry: CollectorRegistry) -> None:
         self._workers = Workers(settings.limits.workers, settings.times.call_seconds)
@@ -76,7 +76,7 @@ def build_paths(api: ApiContext) -> FastAPI:
 
 
 def _add_problems(app: FastAPI) -> None:
-    """Answer every error with a problem; the access log records what nothing else handles."""
+    """Answer every error with a problem; the access log handles the rest."""
 
     @app.exception_handler(ProblemError)
     async def problem(request: Request, error: ProblemError) -> Response:

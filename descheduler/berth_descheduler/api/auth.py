@@ -31,14 +31,14 @@ _HOW: Final = 'expected the header "Authorization: Bearer TOKEN" with a token th
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a review said: of a token, its subject, None if invalid; of a right, whether it is granted."""
+    """The result of a review; `subject` is that of a valid token."""
 
     good: bool
     subject: Subject | None = None
 
 
 class Authority:
-    """Reviews tokens and rights; denies when the API server does not answer. For one event loop."""
+    """Reviews tokens and rights; without an answer it denies. For one event loop."""
 
     def __init__(self, client: KubeClient, clock: Clock, workers: Workers, settings: RestSettings) -> None:
         self._client = client

@@ -20,7 +20,7 @@ class Workers:
         self._seconds = seconds
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run a function in a thread; raises what it raises, and `ProblemError` at the time limit."""
+        """Run a function in a thread; raises `ProblemError` at the time limit."""
         running = asyncio.get_running_loop().run_in_executor(self._pool, work)
         try:
             return await asyncio.wait_for(running, self._seconds)
@@ -33,8 +33,7 @@ class Workers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-# --- remembering -----------------------------------------------------------------------------------------------------
-# A cache whose entries expire, and which loads each key once at a time.
+# --- cache ------------------------------------------------------------------------------------------------------------
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -50,9 +49,9 @@ class TtlCache(Generic[K, V]):
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     async def answer(self, key: K, ask: Callable[[], Awaitable[V]], seconds: Callable[[V], float]) -> V:
-        """Return the cached answer, or ask and cache it for `seconds(answer)`; a failure is not cached.
+        """Return the cached answer, or ask and cache it for `seconds(answer)`.
 
-        Callers that ask for the same key meanwhile wait for the same answer.
+        Callers that ask for the same key meanwhile wait for the same answer; a failure is not cached.
         """
         until, answer = self._answers.get(key, (0.0, None))
         if answer is not None and self._clock.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Limits on requests and streams: how many at once, in all and per caller, and how often."""
+"""Limits on requests, and the checks in front of every path."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -60,7 +60,7 @@ class _Queue:
 
 
 class _UnauthenticatedRequests:
-    """Bounds requests that are not authenticated yet, so that they cannot crowd out the others.
+    """Bounds requests without authentication, which could crowd out the others.
 
     A peer with many of them delays only itself while there are places for others.
     """
@@ -73,7 +73,7 @@ class _UnauthenticatedRequests:
 
     @asynccontextmanager
     async def place(self, peer: str) -> AsyncIterator[None]:
-        """Hold a place for one request of a peer; raises `ProblemError` if none becomes free in time."""
+        """Hold a place for a request; raises `ProblemError` if none frees up in time."""
         line = self._queues.setdefault(peer, _Queue(asyncio.Semaphore(self._per_peer)))
         line.length += 1
         try:
@@ -158,7 +158,7 @@ class Admission:
 
 
 class Ticket:
-    """The place of one request, which it may exchange for that of a stream."""
+    """The place of one request, or of the stream it becomes."""
 
     def __init__(self, requests: _ConcurrencyLimit, streams: _ConcurrencyLimit, bucket: _TokenBucket) -> None:
         self._place = requests
@@ -173,7 +173,7 @@ class Ticket:
         self._caller = caller
 
     def become_stream(self) -> None:
-        """Exchange the place for that of a stream; raises `ProblemError` if there is none."""
+        """Take the place of a stream instead; raises `ProblemError` if none is free."""
         caller, streams = self._caller, self._streams
         streams.enter()
         try:
@@ -189,8 +189,8 @@ class Ticket:
         self._place.leave(self._caller)
 
 
-# --- gate ------------------------------------------------------------------------------------------------------------
-# Checks of every request before its path sees it: size, caller, limits, deadline.
+# --- checks of every request ------------------------------------------------------------------------------------------
+# Size, caller, limits and deadline.
 
 PROTECTED: Final = "/v1/"
 """Paths below this need a token that the cluster knows."""
@@ -280,7 +280,7 @@ class RequestGuard:
                 await self._app(scope, _replayed(body, receive), send)
 
     async def _read_body(self, scope: Scope, receive: "_Intake") -> bytes:
-        """Return the whole body; raises `ProblemError` if it is too large, too slow or not JSON."""
+        """Return the body; raises `ProblemError` if too large, too slow or not JSON."""
         if not has_body(scope):
             return b""
         try:
@@ -297,7 +297,7 @@ class RequestGuard:
         return ProblemError(ProblemKind.TIMED_OUT, f"there was no answer within {self._times.request_seconds:g} s")
 
     async def _refuse(self, scope: Scope, intake: "_Intake", send: Send, problem: ProblemError) -> None:
-        """Answer with a problem; a body of bearable size is read first, so that its sender reads the answer."""
+        """Answer with a problem, after reading a body whose sender would not listen yet."""
         whole = intake.whole or not has_body(scope)
         if not whole and problem.kind is not ProblemKind.TOO_SLOW:
             whole = await _drained(scope, intake, self._limits.drained_bytes)
@@ -336,7 +336,7 @@ def require_modest(scope: Scope, limits: RestLimits) -> None:
 
 
 def require_one_length(scope: Scope) -> None:
-    """Raise `ProblemError` if two headers give a length: a proxy in front may have used the other one."""
+    """Raise `ProblemError` if two headers give a length: a proxy may use the other."""
     if header_values(scope, b"transfer-encoding") and header_values(scope, b"content-length"):
         text = "there are both Content-Length and Transfer-Encoding; expected one of them"
         raise ProblemError(
@@ -383,7 +383,7 @@ async def send_problem(scope: Scope, send: Send, problem: ProblemError, *, close
 
 
 def _announced_bytes(scope: Scope) -> int:
-    """Return the announced length of the body; uvicorn has rejected what is not a number."""
+    """Return the announced length of the body, which uvicorn has checked."""
     return next((int(value) for value in header_values(scope, b"content-length") if value.isdecimal()), 0)
 
 
@@ -406,8 +406,8 @@ def _too_large(most: int, found: str) -> ProblemError:
 
 
 async def _drained(scope: Scope, receive: _Intake, most: int) -> bool:
-    """Read the rest of a body and return whether it ended in time; not if its sender awaits `100 Continue`."""
-    if header_values(scope, b"expect"):
+    """Read the rest of a body and return whether it ended in time."""
+    if header_values(scope, b"expect"):  # the sender waits for 100 Continue
         return False
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):

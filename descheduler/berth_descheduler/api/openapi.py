@@ -1,4 +1,4 @@
-"""The OpenAPI description: what each path may answer, with schemas made from the documents."""
+"""The OpenAPI description, with schemas made from the documents, and its page."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -107,7 +107,7 @@ def _problem(status: HTTPStatus, said: str) -> dict[str, Any]:
 
 
 def _without_null(parameter: dict[str, Any]) -> dict[str, Any]:
-    """Return an optional parameter without null: it is left out or has its type."""
+    """Return an optional parameter without null: it is absent or typed."""
     schema = parameter["schema"]
     given = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     if len(given) != 1:
@@ -116,8 +116,7 @@ def _without_null(parameter: dict[str, Any]) -> dict[str, Any]:
     return {**parameter, "schema": {**rest, **given[0]}}
 
 
-# --- page ------------------------------------------------------------------------------------------------------------
-# The OpenAPI description as a page for people, without scripts or external resources.
+# --- the page, without scripts or external resources ------------------------------------------------------------------
 
 _TEMPLATE: Final = "rest.html.j2"
 CONTENT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
@@ -133,7 +132,7 @@ def render_page(description: Mapping[str, Any]) -> str:
 
 
 def type_of(schema: Mapping[str, Any]) -> str:
-    """Return in a few words what a schema accepts; the template links names of documents."""
+    """Return the type of a schema in words; the template links documents."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""Watches on plans that are being followed: one for each plan, shared by its readers, with its last events.
+"""Streams of events about plans: one watch per plan, shared by its readers.
 
 A watch runs in a thread; everything else belongs to one event loop.
 """
@@ -61,7 +61,7 @@ def deletion(plan: MigrationPlan) -> PlanEvent:
 
 
 def events_between(before: MigrationPlan, after: MigrationPlan) -> tuple[PlanEvent, ...]:
-    """Return the changes, moves first, then the plan as a whole; none if no reader would see a difference."""
+    """Return the changes that readers see, moves first, then the plan."""
     if before.spec.moves != after.spec.moves:
         return (whole_plan(after),)
     return tuple(_numbered(list(_changes(before, after)), after.metadata.resource_version))
@@ -86,7 +86,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class PlanFeed:
-    """One plan and its last events, kept current by a watch until it is closed."""
+    """One plan and its last events, kept current by a watch."""
 
     def __init__(self, client: KubeClient, name: str, events_kept: int) -> None:
         self._name = name
@@ -140,7 +140,7 @@ class PlanFeed:
         return next(found, None)
 
     def events_from(self, position: int | None) -> tuple[list[PlanEvent], int]:
-        """Return the events from a position on and the next position; the whole plan if some are gone."""
+        """Return the events from a position, or the whole plan, and the next position."""
         first = self._event_count - len(self._events)
         if position is None or position < first:
             return ([whole_plan(self.plan)] if self.plan is not None else []), self._event_count
@@ -213,7 +213,7 @@ class PlanFeed:
 
 
 class PlanFeeds:
-    """The feeds of all followed plans; after its last reader one lingers for the next."""
+    """The feeds of all followed plans; each lingers after its last reader."""
 
     def __init__(self, client: KubeClient, settings: RestSettings) -> None:
         self._client = client
@@ -285,7 +285,7 @@ class StreamContext:
 
 
 async def stream_events(feed: PlanFeed, last_id: str, context: StreamContext) -> AsyncGenerator[bytes, None]:
-    """Yield the plan, or what followed `last_id`, then every change until plan or time is over."""
+    """Yield the plan, or what followed `last_id`, then every change."""
     clock, times = context.clock, context.times
     ends_at = clock.monotonic() + times.stream_seconds
     ask_at = clock.monotonic() + times.heartbeat_seconds
@@ -340,7 +340,7 @@ def _problem_event(error: ProblemError) -> bytes:
 
 
 class EventStream(Response):
-    """Sends chunks until they end or the reader is gone, and then calls `at_end`."""
+    """Sends chunks until they or the reader end, then calls `at_end`."""
 
     media_type = MEDIA_TYPE
 

@@ -181,7 +181,7 @@ _NO_RIGHT: Final = "the service itself has no right to do this in the cluster; g
 
 
 def from_error(error: BerthError) -> ProblemError:
-    """Return what an error of Berth or of the API server means to a caller."""
+    """Return an error of Berth or of the API server as a problem."""
     match error:
         case InputError():
             found = invalid([fault(error.field, error.value, error.expected)])

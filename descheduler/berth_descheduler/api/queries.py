@@ -60,8 +60,7 @@ def describe_fragmentation(measured: Measurement, shapes: tuple[AskedShape, ...]
     return describe_capacity(report_capacity(measured.snapshot, shapes), measured.at)
 
 
-# --- capacity desk ---------------------------------------------------------------------------------------------------
-# Fragmentation of the cluster, read once and counted once at a time, cached for seconds.
+# --- fragmentation ----------------------------------------------------------------------------------------------------
 
 _ANSWERS: Final = 64
 

@@ -1,4 +1,4 @@
-"""The paths: the rights that each needs, what it reads or requests, what it answers."""
+"""The paths, their parameters, and the rights that each needs."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -47,7 +47,7 @@ _SMALL: Final = r"0\.[0-9]{0,2}[1-9]"
 
 
 def _number(digits: int) -> str:
-    """Return a pattern for positive numbers with at most so many digits before the point."""
+    """Return a pattern for positive numbers with so many integer digits."""
     return rf"(?:[1-9][0-9]{{0,{digits - 1}}}(?:\.[0-9]{{1,3}})?|{_SMALL})"
 
 

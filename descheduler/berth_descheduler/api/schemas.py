@@ -1,4 +1,4 @@
-"""What only the HTTP interface answers, beside the documents that commands write, too (`display.report`)."""
+"""Documents of the HTTP interface only; commands share the others (`report.documents`)."""
 
 from enum import StrEnum
 from typing import Final
@@ -11,7 +11,7 @@ from berth_descheduler.report.stored_plans import describe_rooms
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The state of a plan as a whole, with its rooms: the data of a `phase` event."""
+    """The data of a `phase` event: the plan as a whole, with its rooms."""
 
     phase: PlanPhase
     message: str
@@ -59,7 +59,7 @@ DOCUMENTS: Final = (PlanList, PlanDocument, PlanChange, PlanMove, StreamedEvent,
 
 
 def describe_change(plan: MigrationPlan) -> PlanChange:
-    """Return the state of a plan as a whole; `achieved` once it is over."""
+    """Return the plan as a whole; `achieved` once it is over."""
     return PlanChange(
         phase=plan.phase,
         message=plan.status.message,

@@ -1,4 +1,4 @@
-"""The server of the HTTP interface: its socket, its thread, its shutdown."""
+"""The server of the HTTP interface: options, certificate, connections, thread and shutdown."""
 
 import asyncio
 import socket
@@ -38,7 +38,7 @@ _CERTIFICATE: Final = "--rest-certificate"
 
 
 class Certificate:
-    """A TLS context with the certificate of two PEM files; raises `InputError` if they hold none."""
+    """A TLS context of two PEM files; raises `InputError` if they are bad."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
@@ -52,7 +52,7 @@ class Certificate:
             raise _unusable(certificate, key, error) from error
 
     async def look(self) -> None:
-        """Reload the files if they have changed; a bad pair is logged, and the previous one stays."""
+        """Reload changed files; a bad pair is logged, and the old one stays."""
         try:
             found = self._stamps()
             if found == self._seen:
@@ -99,7 +99,7 @@ def timeout_protocol(settings: RestSettings) -> type[asyncio.Protocol]:
 
 
 class TimeoutLoop(asyncio.SelectorEventLoop):
-    """An event loop that limits TLS handshakes to the time of request headers, instead of a minute."""
+    """An event loop that limits TLS handshakes like request headers."""
 
     def __init__(self, times: RestTimes) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class TimeoutProtocol(H11Protocol):
         self._idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer for a request; beyond the limits, refuse the connection that was idle longest."""
+        """Start the request timer; beyond a limit, refuse the longest idle connection."""
         super().connection_made(transport)
         self._start_request_timer()
         surplus, text = self._surplus()
@@ -155,7 +155,7 @@ class TimeoutProtocol(H11Protocol):
         self._refuse(overloaded(text))
 
     def _surplus(self) -> tuple[list["TimeoutProtocol"], str]:
-        """Return the connections beyond a limit and a sentence; those of one peer come first."""
+        """Return the connections to choose from beyond a limit, and why."""
         others = [
             one for one in self.connections if isinstance(one, TimeoutProtocol) and not one.transport.is_closing()
         ]
@@ -176,12 +176,12 @@ class TimeoutProtocol(H11Protocol):
         return self.client[0] if self.client else ""
 
     def data_received(self, data: bytes) -> None:
-        """Handle input; once the headers are complete, the body has its own time limit."""
+        """Handle input; after the headers, the body has its own limit."""
         super().data_received(data)
         self._update_request_timer()
 
     def on_response_complete(self) -> None:
-        """Start the timer for the next request, or for the rest of this one."""
+        """Start the timer for the next request."""
         super().on_response_complete()
         self._idle_since = self.loop.time()
         self._update_request_timer()
@@ -235,7 +235,7 @@ class TimeoutProtocol(H11Protocol):
         self._refuse(ProblemError(ProblemKind.TOO_SLOW, text))
 
     def _refuse(self, problem: ProblemError) -> None:
-        """Answer with a problem, if it is not too late, and close the connection."""
+        """Answer with a problem, if still possible, and close the connection."""
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -253,7 +253,7 @@ class TimeoutProtocol(H11Protocol):
         self._abort_soon()
 
     def _abort_soon(self) -> None:
-        """Abort a peer that does not close in time: TLS would wait half a minute."""
+        """Abort a peer that does not close: TLS waits half a minute."""
         if self.transport.is_closing():
             self.loop.call_later(_CLOSE_SECONDS, self.transport.abort)
 
@@ -429,7 +429,7 @@ def rest_settings(options: dict[str, Any]) -> RestSettings | None:
 def serve_rest(
     settings: RestSettings | None, registry: CollectorRegistry, *, kubeconfig: str | None, context: str | None
 ) -> ExitStack:
-    """Start the server, if there is one, and return the context to leave at the end of the service.
+    """Start the server, if there is one, and return its context.
 
     Its connections to the API server are its own, so that busy callers do not slow down the service.
     """

@@ -1,1 +1,1 @@
-"""How plans, runs and clusters are shown: texts, tables, pages and JSON; it decides nothing and calls no server."""
+"""Plans, runs and clusters as texts, tables, pages and JSON documents."""

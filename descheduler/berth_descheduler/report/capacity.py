@@ -1,4 +1,4 @@
-"""How fragmented a cluster is, as a document for programs and in tables for people."""
+"""Fragmentation as a document for programs and as tables for people."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -36,7 +36,7 @@ _WORDS: Final = {
 
 
 def describe_capacity(report: CapacityReport, measured_at: datetime | None = None) -> Capacity:
-    """Return how fragmented a cluster was at a time, None where that is not known."""
+    """Return the document of a report, measured at a time if known."""
     return Capacity(
         nodes=report.nodes,
         empty_nodes=report.empty_nodes,
@@ -48,7 +48,7 @@ def describe_capacity(report: CapacityReport, measured_at: datetime | None = Non
 
 
 def render_capacity(report: CapacityReport) -> RenderableType:
-    """Return tables: what there is, and for each shape how many fit and what is stranded."""
+    """Return tables of resources, and of room and stranded capacity per shape."""
     nodes = f"{count(report.nodes, 'node')}, {report.empty_nodes} of them empty; {count(report.pods, 'pod')}."
     parts: list[RenderableType] = [Text(nodes, style="bold"), _resources_table(report)]
     for room in report.shapes:
@@ -157,7 +157,7 @@ def _parts_table(room: ShapeRoom) -> Table:
 
 
 def readable(name: str, amount: int) -> str:
-    """Return an amount in cores or binary units with at most one decimal, others unchanged."""
+    """Return an amount in cores or binary units, others unchanged."""
     if name == CPU:
         return f"{amount / 1000:.1f}".removesuffix(".0")
     if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX):

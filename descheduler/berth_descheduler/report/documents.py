@@ -1,4 +1,4 @@
-"""Plans as JSON documents, one set for the commands, the HTTP interface and the pages.
+"""The JSON documents of plans, runs, policies and capacity, for commands and REST.
 
 Every field of a document is always there, so that a reader needs no defaults: "" stands for a text, [] for a list and
 {} for a map that has nothing in it, null for any other value that is not known. Owners, conditions, triggers and
@@ -130,7 +130,7 @@ class FurtherReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RefusedDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node that is not emptied or a pod that is not moved, and why."""
+    """A node not emptied or a pod not moved, and why."""
 
     kind: RefusedKind
     node: str
@@ -246,7 +246,7 @@ class PlanMove(ProposedMove, frozen=True, kw_only=True, rename="camel"):
 
 
 class PlanSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A place on a node, and the pod that it is for or that has it."""
+    """A place on a node, with the pod that it is for."""
 
     node: str
     pod: str
@@ -406,7 +406,7 @@ class Capacity(ClusterCapacity, frozen=True, kw_only=True, rename="camel"):
 
 
 def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> PlanProposal:
-    """Return a plan that was only made; the same plan gives the same document."""
+    """Return a plan that was only made, always the same."""
     quality = plan.quality
     known = None if quality is None or quality.is_snapshot_incomplete else quality
     return PlanProposal(

@@ -1,4 +1,4 @@
-"""`--report FILE.html`: the option, the rendered page, and the file, written as a whole."""
+"""`--report FILE.html`: the option, the rendered page and the file."""
 
 import re
 import secrets
@@ -52,13 +52,13 @@ _HELP: Final = "Also write a self-contained page for the browser to this file, r
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """A file that, as far as can be known beforehand, a report can be written to."""
+    """A file that a report can be written to."""
 
     path: Path
 
     @classmethod
     def parse(cls, name: str) -> "ReportFile":
-        """Return the file of a name; raises `InputError` if no page can be made or written."""
+        """Return the file; raises `InputError` if no page can be written."""
         if find_spec("jinja2") is None:
             raise InputError(_OPTION, name, "jinja2 installed: the extra berth[descheduler] has it")
         path = Path(name)
@@ -85,7 +85,7 @@ class ReportFile:
             raise _unwritable(str(self.path), error) from error
 
     def create_beside(self) -> Path:
-        """Create an empty file in the same folder, with the usual rights; raises `OSError`."""
+        """Create an empty file in the same folder; raises `OSError`."""
         beside = self.path.with_name(f".{self.path.stem[:40]}.{secrets.token_hex(4)}.tmp")
         beside.touch(exist_ok=False)
         return beside
@@ -133,8 +133,7 @@ def _unwritable(name: str, error: OSError) -> InputError:
     return InputError(_OPTION, name, f"a file that can be written ({error.strerror})")
 
 
-# --- stored plan page ------------------------------------------------------------------------------------------------
-# The report page of a MigrationPlan in the cluster.
+# --- the page of a plan in the cluster --------------------------------------------------------------------------------
 
 _TONES: Final = {
     PlanPhase.SUCCEEDED: Tone.WELL,
@@ -194,7 +193,7 @@ def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
 
 
 def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
-    """Return the nodes at planning time, if they have changed since, now, and as planned."""
+    """Return the nodes when planned, if changed since, now, and as planned."""
     states = _states(plan, snapshot)
     before, resource = plan.spec.nodes_before, _resource(plan)
     if before is None or matches_record(before, states[_NOW]) or (then := read_record(before)) is None:

@@ -1,4 +1,4 @@
-"""The picture of the nodes on a page: a cell for each node or group, and counts by use."""
+"""Pictures of the nodes, as cells on a page and as signs in a terminal."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ class NodeMap:
 
 @dataclass(frozen=True, slots=True)
 class BandCount:
-    """How many nodes are in a band, in each state, and the same as percents of the largest count."""
+    """How many nodes are in a band in each state, with bar widths."""
 
     band: Band
     nodes: tuple[int, ...]
@@ -88,7 +88,7 @@ class NodeMaps:
 
 
 def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: int = 0) -> NodeMaps:
-    """Return pictures of states by title; the first state orders the nodes, fullest first."""
+    """Return pictures of states by title, the fullest nodes of the first first."""
     titles, fragmentations = list(states), list(states.values())
     names = _ordered_names(fragmentations, resource)
     each = max(1, -(-len(names) // _MOST_CELLS))
@@ -99,7 +99,7 @@ def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: i
 
 
 def _ordered_names(states: Sequence[Fragmentation], resource: str) -> list[str]:
-    """Return all nodes, the fullest of the first state first, later ones at the end."""
+    """Return all nodes, the fullest of the first state first."""
     first = sorted(states[0].nodes, key=lambda node: (node.pods == 0, -requested_share([node], resource), node.name))
     return list(dict.fromkeys(node.name for state in ([*first], *(one.nodes for one in states[1:])) for node in state))
 
@@ -132,7 +132,7 @@ def _title(group: Sequence[str], nodes: Sequence[NodeUsage], freed: int, resourc
 
 
 def _count_bands(states: Sequence[Fragmentation], resource: str) -> tuple[BandCount, ...]:
-    """Return the six ordinary bands, and the others if they have nodes in any state."""
+    """Return the six ordinary bands, and the others if used."""
     counts = [Counter(_band([node], resource) for node in state.nodes) for state in states]
     most = max((number for one in counts for number in one.values()), default=0) or 1
     shown = [band for band in Band if band not in {Band.OVER, Band.GONE} or any(one[band] for one in counts)]
@@ -155,8 +155,7 @@ def _percent(share: Fraction) -> str:
     return f"{float(100 * share):.0f} %"
 
 
-# --- node map --------------------------------------------------------------------------------------------------------
-# The picture of the nodes in a terminal: a character for each, as high as its use.
+# --- in a terminal ----------------------------------------------------------------------------------------------------
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _EMPTY: Final = "·"
@@ -168,7 +167,7 @@ _STYLES: Final = ((Fraction(4, 10), "red"), (Fraction(7, 10), "yellow"), (Fracti
 
 
 def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
-    """Return a sign for each node in order, `·` for those with DaemonSet and mirror pods only.
+    """Return a sign per node, `·` without pods but DaemonSet and mirror pods.
 
     In a large cluster a sign stands for several nodes in a row.
     """
@@ -182,7 +181,7 @@ def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
 
 
 def nodes_per_sign(nodes: int) -> int:
-    """Return for how many nodes a sign stands in a cluster of this size."""
+    """Return how many nodes a sign stands for."""
     return max(1, -(-nodes // _MOST_SIGNS))
 
 

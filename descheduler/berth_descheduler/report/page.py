@@ -181,7 +181,7 @@ def run_page(
     measured: Fragmentation | None = None,
     settings: CycleSettings | None = None,
 ) -> Page:
-    """Return the page of a run; `measured` is the cluster after it, None if not read."""
+    """Return the page of a run; `measured` is the cluster after it."""
     done = outcome.plan
     described = {} if plan is None else describe_settings(plan.settings)
     return Page(
@@ -202,7 +202,7 @@ def run_page(
 
 
 def _plan_parts(plan: Plan, states: Mapping[str, Fragmentation], done: PlanOutcome | None) -> dict[str, Any]:
-    """Return the parts that pages of plans and runs share; the last state is the result."""
+    """Return what pages of plans and runs share."""
     *_, (title, last) = states.items()
     changed = _changed_nodes(plan, last)
     return {
@@ -317,7 +317,7 @@ def _not_freed(plan: Plan, done: PlanOutcome) -> tuple[str, ...]:
 
 
 def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> tuple[MoveRow, ...]:
-    """Return the moves that did not land on their target, up to the limit of a page."""
+    """Return the moves that did not land on their target."""
     rows = (_row(move, status) for move, status in zip(moves, statuses, strict=False))
     return tuple(row for row in rows if row.state is not MoveState.LANDED)[:LISTED_MOVES]
 
@@ -326,7 +326,7 @@ def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) 
 
 
 def _changed_nodes(plan: Plan, last: Fragmentation) -> tuple[tuple[str, ...], ...]:
-    """Return a row for each node that changed: freed ones first, then by name."""
+    """Return a row for each changed node: freed ones first, then by name."""
     resource = plan.settings.resource_type
     after = {node.name: node for node in last.nodes}
     pairs = [(node, after[node.name]) for node in plan.before.nodes if node.name in after]

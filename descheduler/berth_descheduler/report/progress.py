@@ -1,4 +1,4 @@
-"""Progress of a run: a line for each step, and a bar of its moves with counts."""
+"""Progress of a run: a line for each step and a bar."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _SHOWN: Final = (
 
 
 class RunProgress(SilentObserver):
-    """Shows a run on a console; without a terminal, a line whenever a move is over."""
+    """Shows a run; without a terminal, a line whenever a move is over."""
 
     def __init__(self, console: Console, *, asks_for_approval: bool) -> None:
         self._console = console
@@ -80,7 +80,7 @@ class RunProgress(SilentObserver):
         self._bar.update(self._task, total=moves, completed=0)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
-        """Show how many moves are in each state; without a terminal, only when another one is over."""
+        """Show the moves by state; without a terminal, only when one ends."""
         counts = Counter(status.state for status in statuses)
         over = sum(status.state.terminal for status in statuses)
         if not self._console.is_terminal and over == self._over:

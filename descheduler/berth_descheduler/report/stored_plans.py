@@ -1,4 +1,4 @@
-"""MigrationPlans that are in the cluster: as documents for programs and in tables for people."""
+"""MigrationPlans in the cluster, as documents and as tables."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -93,7 +93,7 @@ class _PlanHeadSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PlanHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of a plan that a list needs, without its moves, which are by far the largest."""
+    """What a list reads of a plan: moves are by far the largest part."""
 
     metadata: ObjectMeta
     spec: _PlanHeadSpec = _PlanHeadSpec()
@@ -205,7 +205,7 @@ def render_plan_list(plans: Sequence[MigrationPlan], now: datetime) -> Renderabl
 
 
 def render_stored_plan(plan: MigrationPlan, now: datetime) -> RenderableType:
-    """Return a plan: its phase, what was predicted and achieved, and the result of each move."""
+    """Return phase, prediction, achievement and the result of each move."""
     parts: list[RenderableType] = [_header(plan, now)]
     if advice := what_to_do(plan):
         parts.append(Text(advice))
@@ -233,7 +233,7 @@ def terms_in_words(spec: MigrationPlanSpec) -> str:
 
 
 def what_to_do(plan: MigrationPlan) -> str:
-    """Return how to approve a plan that waits for it, "" for any other."""
+    """Return what a proposed plan waits for, "" for any other."""
     name = plan.metadata.name
     if plan.phase is not PlanPhase.PROPOSED or plan.spec.approved or plan.spec.aborted:
         return ""

@@ -1,4 +1,4 @@
-"""What a plan does, how good it is, what it costs and what it brings, in sentences and figures."""
+"""What a plan does, its quality, cost and gain, in sentences and figures."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _NO_TARGETS: Final = (
 
 
 def summarise_plan(plan: Plan) -> str:
-    """Return what a plan does in a sentence, with another if no node can be a target."""
+    """Return what a plan does, and why no node can be a target."""
     return f"{_what_it_does(plan)} {_NO_TARGETS}" if plan.control_plane_only else _what_it_does(plan)
 
 
@@ -86,7 +86,7 @@ def _summarise_room(plan: Plan) -> str:
 
 
 def missing_in_words(plan: Plan) -> tuple[str, ...]:
-    """Return lines on what the snapshot lacks, what was assumed, and how to get it."""
+    """Return what the snapshot lacks, what was assumed, and the remedy."""
     if not plan.missing_kinds:
         return ()
     lacking = (f"The snapshot lacks {kind.value}; assumed: {kind.assumed}." for kind in plan.missing_kinds)
@@ -99,13 +99,13 @@ def counted_by(plan: Plan) -> str:
 
 
 def judge_plan(plan: Plan) -> str:
-    """Return in a sentence how good a plan is; "" if the strategy proves nothing or no pod waits."""
+    """Return how good a plan is, "" if nothing is known or asked."""
     asks_for_nothing = goal_of(plan.objective) is Goal.MAKE_ROOM and not plan.room
     return "" if plan.quality is None or asks_for_nothing else judge(plan.quality, what=counted_by(plan))
 
 
 def judge(quality: Quality, *, what: str) -> str:
-    """Return in a sentence how good a plan is; `what` is what it counts."""
+    """Return how good a plan is; `what` is what it counts."""
     if quality.is_snapshot_incomplete:
         return "How far it is from the best is not known: the snapshot lacks kinds of objects."
     by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
@@ -168,7 +168,7 @@ def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[s
 
 
 def compare_unused(plan: Plan) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Return, for the first rooms, the share of free capacity they cannot use, before and after."""
+    """Return the share of free capacity that the first rooms cannot use."""
     rows = []
     for room in plan.room[:_LISTED_ROOMS]:
         unused_after = dict(room.unused_after)
@@ -194,7 +194,7 @@ def group_refusals(refused: Iterable[Refused]) -> tuple[RefusalGroup, ...]:
 
 
 def name_refused(refused: Refused) -> str:
-    """Return the name of a refused node, or of a pod with its namespace."""
+    """Return the name of a refused node or pod."""
     if refused.kind is RefusedKind.NODE:
         return refused.node
     return f"{refused.namespace}/{refused.name}".lstrip("/")
@@ -205,5 +205,5 @@ def _used_nodes(fragmentation: Fragmentation) -> int:
 
 
 def _used_share(fragmentation: Fragmentation, name: str) -> str:
-    """Return the share of a resource that is requested on the nodes that have pods, in percent."""
+    """Return the requested share on nodes with pods, in percent."""
     return percent(requested_share((node for node in fragmentation.nodes if node.pods), name))

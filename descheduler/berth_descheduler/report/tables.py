@@ -31,8 +31,7 @@ from berth_descheduler.report.summary import (
 )
 from berth_descheduler.text import ALL_IN_JSON, count, first_few
 
-# --- terminal --------------------------------------------------------------------------------------------------------
-# A console that prints text verbatim: names and messages come from the cluster.
+# --- terminal: names and messages come from the cluster and are printed verbatim --------------------------------------
 
 
 class Terminal(Console):
@@ -57,7 +56,7 @@ _LISTED_PLACES: Final = 6
 
 
 def output_console() -> Console:
-    """Return the console for standard output: as wide as the terminal, or wide and plain."""
+    """Return the console for standard output, wide and plain without a terminal."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # some encodings have no box or bar characters
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -71,14 +70,14 @@ def working(at: str) -> AbstractContextManager[object]:
 
 
 def print_plan(plan: Plan, console: Console) -> None:
-    """Print a plan, and at the end what its snapshot lacks, in lines that can be copied."""
+    """Print a plan, and what its snapshot lacks in lines to copy."""
     console.print(render_plan(plan))
     for line in missing_in_words(plan):
         console.print(Text(line, style="yellow"), soft_wrap=True)
 
 
 def render_plan(plan: Plan) -> RenderableType:
-    """Return what a plan does, its quality, cost and gain, its moves, and why not more."""
+    """Return all that people see of a plan."""
     parts: list[RenderableType] = [
         Text(summarise_plan(plan), style="bold"),
         *_judgement(plan),
@@ -164,7 +163,7 @@ def _room_table(plan: Plan) -> Table:
 
 
 def _refusals_table(refused: Sequence[Refused]) -> Table:
-    """Return why not more, by reason with one example each: there may be as many as nodes."""
+    """Return why not more, by reason with one example each."""
     groups = group_refusals(refused)
     table = Table(title="Why not more", title_justify="left", title_style="bold")
     for heading in ("", "reason", "for example"):

@@ -1,4 +1,4 @@
-"""What `berth top` shows: each node with its use and state, and the plan under way."""
+"""`berth top`: each node with its use and state, and the plan."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ class TopView:
 
 
 def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan]) -> TopView:
-    """Return what to show of a cluster; uses nodes, pods and Reservations of the snapshot."""
+    """Return what to show of nodes, pods and Reservations."""
     placeholders = [pod for pod in snapshot.pods if _holds_a_place(pod)]
     held = Counter(pod.spec.node_name for pod in placeholders)
     marks = {node.metadata.name: mark_of(node) for node in snapshot.nodes}
@@ -165,8 +165,7 @@ def _under_way(plans: Sequence[MigrationPlan]) -> Iterator[MigrationPlan]:
         yield from (plan for plan in listed if plan.phase is phase)
 
 
-# --- top frame -------------------------------------------------------------------------------------------------------
-# The frame of `berth top`: a picture of all nodes, a table of the most important, the plan.
+# --- the frame --------------------------------------------------------------------------------------------------------
 
 _PLAIN_ROWS: Final = 40
 """Rows of the table without a terminal."""
@@ -222,7 +221,7 @@ def _legend(view: TopView) -> Text:
 
 
 def _draw_map(view: TopView) -> Text:
-    """Return the picture of the nodes, with a letter for each that has a mark."""
+    """Return the picture of the nodes, with letters for marks."""
     picture = draw_nodes(view.fragmentation, SHOWN_RESOURCES[0])
     if nodes_per_sign(len(view.nodes)) > 1:
         return picture
@@ -260,7 +259,7 @@ def _nodes_table(view: TopView, rows: int) -> Table:
 
 
 def _weight(line: NodeLine) -> tuple[bool, bool, bool, str]:
-    """Return the sort key: marked nodes, those with held slots, those with pods, the rest, by name."""
+    """Return the sort key: marked, with held slots, with pods, by name."""
     return line.mark is NodeMark.NONE, not line.held, line.usage.pods == 0, line.usage.name
 
 
@@ -273,7 +272,7 @@ def _bar(line: NodeLine, resource: str) -> Text:
 
 
 def _render_plan(plan: MigrationPlan) -> Sequence[RenderableType]:
-    """Return the plan under way: how many moves are over, and those in progress."""
+    """Return the plan, its progress and the moves in progress."""
     statuses = plan.move_statuses
     states = Counter(status.state for status in statuses)
     over = sum(status.state.terminal for status in statuses)
