@@ -20,7 +20,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
-from berth_descheduler.migration.history import PodName, find_resting
+from berth_descheduler.migration.history import PodName, find_pods_in_cooldown
 from berth_descheduler.migration.manifests import MOST_MOVES
 from berth_descheduler.migration.nodes import sweep_cooling_nodes, sweep_freed_nodes
 from berth_descheduler.migration.operator_liveness import OperatorLiveness, clean_up_after_operator
@@ -227,7 +227,7 @@ class Cycle:
     def _let_moved_pods_rest(self) -> tuple[MigrationPlan, ...]:
         """Keep the pods that plans have moved within the cool-down where they are; return the earlier plans."""
         history, resting = self._read_history(self._settings)
-        self._planner = dataclasses.replace(self._planner, resting_pods=resting)
+        self._planner = dataclasses.replace(self._planner, pods_in_cooldown=resting)
         return history
 
     def _read_history(self, settings: CycleSettings) -> tuple[tuple[MigrationPlan, ...], Mapping[PodName, datetime]]:
@@ -236,7 +236,7 @@ class Cycle:
         if not rest:
             return (), {}
         history = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
-        return history, find_resting(history, self._around.clock.now(), rest)
+        return history, find_pods_in_cooldown(history, self._around.clock.now(), rest)
 
     def _read_snapshot_timed(self) -> Snapshot:
         with self._timed(Phase.SNAPSHOT):
@@ -300,7 +300,7 @@ class Cycle:
     def _carry_out(self, one: MigrationPlan, *, adopted: bool, terms: Terms | None = None) -> PlanOutcome:
         """Carry out a plan by the settings of this run, or by those of its own; pods that were moved lately rest."""
         terms = terms or Terms(self._settings, self._planner, self._barred)
-        planner = dataclasses.replace(terms.planner, resting_pods=self._read_history(terms.settings)[1])
+        planner = dataclasses.replace(terms.planner, pods_in_cooldown=self._read_history(terms.settings)[1])
         context = PlanContext(
             client=self._client,
             clock=self._around.clock,

@@ -20,7 +20,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import Known
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
 from berth_descheduler.planner import Fragmentation, Plan
-from berth_descheduler.planner.stranded_capacity import AskedShape, CapacityReport, report_capacity
+from berth_descheduler.planner.stranded_capacity import CapacityReport, CapacityShape, report_capacity
 from berth_descheduler.policy.parsing import PolicyError
 from berth_descheduler.snapshots import read_capacity
 from berth_kube.client import KubeClient
@@ -183,7 +183,7 @@ class CapacitySettings:
     every_seconds: float | None = 300.0
     """None: never."""
 
-    shapes: tuple[AskedShape, ...] = ()
+    shapes: tuple[CapacityShape, ...] = ()
     """Where none is named: a half, a quarter and an eighth of the most frequent size of node."""
 
 

@@ -354,6 +354,11 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
         return self.is_daemon or self.is_mirror
 
     @property
+    def occupies_node(self) -> bool:
+        """Return whether the pod keeps its node from being free: no DaemonSet, mirror or ended pod does."""
+        return not self.belongs_to_node and not self.is_terminal
+
+    @property
     def is_gated(self) -> bool:
         """Tell whether a scheduling gate keeps the pod back."""
         return bool(self.spec.scheduling_gates)

@@ -81,7 +81,7 @@ def largest_free_cpus(client: KubeClient) -> int:
     """Return how many whole cpus are free on the node with the most."""
     cluster = Cluster.from_snapshot(read_live_snapshot(client))
     state = State(cluster)
-    usable = (free for node, free in enumerate(state.free) if state.placements.of_node(node) is None)  # type: ignore[arg-type]
+    usable = (free for node, free in enumerate(state.free) if state.node_fit.of_node(node) is None)  # type: ignore[arg-type]
     return max(free[cluster.column["cpu"]] for free in usable) // 1000
 
 

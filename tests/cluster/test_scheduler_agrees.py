@@ -17,7 +17,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.selectors import matches_labels
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex, Presence
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex, PodPresence
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.client import KubeClient, connect
@@ -261,7 +261,7 @@ def _compare_pods(scene: Scene, writer: Writer, cluster: Cluster) -> Comparison:
     state = State(cluster, maybe_sources=())
     for index, placed in enumerate(cluster.pods):
         body = writer.written[placed.pod.key]
-        if placed.presence is not Presence.SETTLED or placed.pod.metadata.namespace == DEFAULT_NAMESPACE:
+        if placed.presence is not PodPresence.SETTLED or placed.pod.metadata.namespace == DEFAULT_NAMESPACE:
             continue
         answer = scheduler_says(scene, writer, body)
         for number in range(len(cluster.nodes)):
@@ -299,11 +299,11 @@ def is_documented(cluster: Cluster, pod: PodIndex, node: NodeIndex, reason: Reas
     """Tell whether a reason is one of those of "Where the planner is more careful than the scheduler"."""
     unsure = {other.presence for other in cluster.pods}
     if reason in BY_WHO_COMES_HERE:
-        return any(cluster.pods[other].presence is Presence.EXPECTED for other in cluster.pods_on[node])
+        return any(cluster.pods[other].presence is PodPresence.EXPECTED for other in cluster.pods_on[node])
     if reason in BY_WHO_COMES_ANYWHERE:
-        return Presence.EXPECTED in unsure
+        return PodPresence.EXPECTED in unsure
     if reason is Reason.POD_AFFINITY:
-        return wants_its_like(cluster.pods[pod].pod) or unsure != {Presence.SETTLED}
+        return wants_its_like(cluster.pods[pod].pod) or unsure != {PodPresence.SETTLED}
     return reason in ALWAYS
 
 

@@ -160,6 +160,7 @@ def test_what_a_pod_tells(case: Telling) -> None:
     assert case.pod.is_mirror is case.want_mirror
     assert case.pod.is_daemon is case.want_daemon
     assert case.pod.belongs_to_node is (case.want_mirror or case.want_daemon)
+    assert case.pod.occupies_node is (not case.pod.belongs_to_node and not case.pod.is_terminal)
     assert case.pod.is_gated is case.want_gated
     assert case.pod.is_ready is case.want_ready
 
@@ -186,3 +187,15 @@ def test_a_workload_keeps_its_kind() -> None:
     raw = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 3, "suspend": True}}
     job = msgspec.convert(raw, Workload)
     assert (job.kind, job.api_version, job.spec.parallelism, job.spec.suspend) == ("Job", "batch/v1", 3, True)
+
+
+def test_daemons_mirrors_and_ended_pods_leave_their_node_free() -> None:
+    daemon = owner(kind="DaemonSet")
+    occupies = {
+        "running": pod(node="a"),
+        "on its way out": pod(node="a", deleted="2026-11-21T12:00:00Z"),
+        "ended": pod(node="a", phase="Succeeded"),
+        "a daemon": pod(node="a", controller=daemon),
+    }
+
+    assert [name for name, one in occupies.items() if one.occupies_node] == ["running", "on its way out"]

@@ -27,7 +27,7 @@ from berth_descheduler.metrics import (
 )
 from berth_descheduler.options.policy import capacity_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.planner.stranded_capacity import AskedShape, read_shape, report_capacity
+from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape, report_capacity
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
 from builders import FakeClock, node, pod
@@ -38,7 +38,7 @@ SNAPSHOT = Snapshot(nodes=(node("a"), node("b")), pods=(pod("web-0", node="a", c
 OWN_SHAPE = "cpu=4,memory=8Gi"
 
 
-def measured(registry: CollectorRegistry, *shapes: AskedShape, snapshot: Snapshot = SNAPSHOT) -> CapacityMetrics:
+def measured(registry: CollectorRegistry, *shapes: CapacityShape, snapshot: Snapshot = SNAPSHOT) -> CapacityMetrics:
     made = CapacityMetrics(registry)
     made.show(report_capacity(snapshot, shapes, sizes_of_nodes=True), 0.2)
     return made

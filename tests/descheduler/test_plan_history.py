@@ -18,7 +18,7 @@ from berth_core.migration_plans import (
     PlanPhase,
 )
 from berth_core.objects import ObjectMeta
-from berth_descheduler.migration.history import count_ping_pong, find_refilled, find_resting
+from berth_descheduler.migration.history import count_ping_pong, find_pods_in_cooldown, find_refilled
 from builders import NOON
 
 HOUR = timedelta(hours=1)
@@ -52,13 +52,13 @@ B_TO_C = (move("web-2", "b", "c"), went("web-2", "web-3"))
 
 def test_the_replacement_of_a_moved_pod_rests_for_the_cool_down() -> None:
     plans = [plan("one", 59, A_TO_B)]
-    assert find_resting(plans, NOON, HOUR) == {("shop", "web-2"): NOON - timedelta(minutes=59)}
-    assert find_resting([plan("one", 61, A_TO_B)], NOON, HOUR) == {}
+    assert find_pods_in_cooldown(plans, NOON, HOUR) == {("shop", "web-2"): NOON - timedelta(minutes=59)}
+    assert find_pods_in_cooldown([plan("one", 61, A_TO_B)], NOON, HOUR) == {}
 
 
 def test_a_replacement_that_was_moved_on_is_known_by_its_last_name() -> None:
     plans = [plan("two", 10, B_TO_C), plan("one", 50, A_TO_B)]
-    assert list(find_resting(plans, NOON, HOUR)) == [("shop", "web-3")]
+    assert list(find_pods_in_cooldown(plans, NOON, HOUR)) == [("shop", "web-3")]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_replacement_that_was_moved_on_is_known_by_its_last_name() -> None:
     ],
 )
 def test_no_pod_rests_after(claim: str, status: MoveStatus) -> None:
-    assert find_resting([plan("one", 5, (move("web-1", "a", "b"), status))], NOON, HOUR) == {}, claim
+    assert find_pods_in_cooldown([plan("one", 5, (move("web-1", "a", "b"), status))], NOON, HOUR) == {}, claim
 
 
 def test_a_node_that_was_freed_and_is_to_be_freed_again_has_been_filled_again() -> None:

@@ -11,7 +11,8 @@ from benchmarks.instances import Recipe, generate
 from berth_core.labels import CONTROL_PLANE_KEYS
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.problem import Problem, Sources, find_sources
+from berth_descheduler.planner.drainability import Sources, find_sources
+from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import (
     PriceBound,
@@ -20,7 +21,7 @@ from berth_descheduler.planner.solver.bounds import (
     most_freed_by_number,
     most_freed_by_volume,
 )
-from berth_descheduler.planner.solver.model import Columns, read_columns
+from berth_descheduler.planner.solver.model import PackingModel, build_packing_model
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating
 from properties import holds_for
@@ -55,10 +56,10 @@ def tiny_clusters(draw: st.DrawFn) -> Snapshot:
     return Snapshot(nodes=nodes, pods=pods)
 
 
-def read(snapshot: Snapshot) -> tuple[Columns, Sources]:
+def read(snapshot: Snapshot) -> tuple[PackingModel, Sources]:
     problem = Problem.from_snapshot(snapshot, consolidating())
     sources = find_sources(problem)
-    return read_columns(problem, State(problem.cluster), sources.to_take_from), sources
+    return build_packing_model(problem, State(problem.cluster), sources.to_take_from), sources
 
 
 def amounts(of: Mapping[str, object]) -> tuple[int, int]:
@@ -88,12 +89,12 @@ def every_end(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
             yield len(moved), sum(index not in ends for index in usable) - before
 
 
-def bounds_of(columns: Columns, sources: Sources, budget: int) -> tuple[int, PriceBound]:
+def bounds_of(packing: PackingModel, sources: Sources, budget: int) -> tuple[int, PriceBound]:
     to_empty, empty = np.array(sources.to_empty, dtype=np.int64), np.array(sources.empty, dtype=np.int64)
     counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
-    by_prices = bound_by_prices(columns, to_empty, empty, budget)
+    by_prices = bound_by_prices(packing, to_empty, empty, budget)
     most = min(
-        most_freed_by_volume(columns, sources.to_empty, sources.empty),
+        most_freed_by_volume(packing, sources.to_empty, sources.empty),
         most_freed_by_number(counts, budget),
         by_prices.most_freed(to_empty, empty, budget),
     )
@@ -102,13 +103,13 @@ def bounds_of(columns: Columns, sources: Sources, budget: int) -> tuple[int, Pri
 
 @holds_for(tiny_clusters())
 def test_no_end_frees_more_than_the_bounds_say_nor_with_fewer_moves(snapshot: Snapshot) -> None:
-    columns, sources = read(snapshot)
+    packing, sources = read(snapshot)
     ends = set(every_end(snapshot))
     to_empty, empty = np.array(sources.to_empty, dtype=np.int64), np.array(sources.empty, dtype=np.int64)
     counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
 
     for budget in BUDGETS:
-        most, by_prices = bounds_of(columns, sources, budget)
+        most, by_prices = bounds_of(packing, sources, budget)
         assert max((freed for moves, freed in ends if moves <= budget), default=0) <= most
         for moves, freed in ends:
             if freed > 0:
@@ -125,10 +126,10 @@ def test_a_large_pod_without_a_hole_costs_the_moves_of_what_has_to_make_room(bud
         for n in range(2, 6)
         for i in range(6)
     ]
-    columns, sources = read(Snapshot(nodes=tuple(node(f"n{n}") for n in range(6)), pods=(*large, *small)))
+    packing, sources = read(Snapshot(nodes=tuple(node(f"n{n}") for n in range(6)), pods=(*large, *small)))
     counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
 
-    most, _ = bounds_of(columns, sources, budget)
+    most, _ = bounds_of(packing, sources, budget)
 
     assert most == want_most
     assert most_freed_by_number(counts, budget) == min(budget, 2)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from berth_core.objects import ContainerPort, ContainerStatus, Pod, ResourceRequirements, Toleration
-from berth_descheduler.planner.simulation.pod_classes import ClassBook
+from berth_descheduler.planner.simulation.pod_classes import PodClasses
 from builders import container, owner, pod, sidecar
 from planner.clusters import apart, claimed, expression, spread, term, tied
 
@@ -57,7 +57,7 @@ ALIKE: dict[str, Callable[[], Pod]] = {
 
 
 def classes(other: Pod) -> int:
-    book = ClassBook()
+    book = PodClasses()
     return len({book.class_of(pod("one")), book.class_of(other), book.class_of(pod("third"))})
 
 
@@ -73,7 +73,7 @@ def test_what_no_rule_looks_at_does_not(make: Callable[[], Pod]) -> None:
 
 @pytest.mark.parametrize("name", ["claims", "tolerations", "the node selector"])
 def test_pods_that_are_otherwise_equal_do_not_share_an_answer(name: str) -> None:
-    book = ClassBook()
+    book = PodClasses()
 
     plain, other = book.class_of(pod("one")), book.class_of(APART[name]())
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from berth_core.errors import InputError
+from berth_core.migration_plans import Objective
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import WaveLimits, plan
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs, Goal, NoBalance, StrategyName, goal_of
 from builders import namespace, node, pod
 from planner.clusters import settings
 from planner_settings import planner_settings
@@ -210,3 +211,16 @@ def test_a_namespace_that_nobody_has_heard_of_is_refused() -> None:
         str(caught.value)
         == "evictableNamespaces is 'defualt'; expected a namespace of the cluster, such as default, empty"
     )
+
+
+def test_a_recorded_plan_says_what_it_is_for() -> None:
+    recorded = {name: Objective(strategy=name) for name in ("Threshold", "Consolidate", "MakeRoom", "Tidy")}
+    recorded["SinglePods"] = NoBalance(("Naming",)).objective
+
+    assert {name: goal_of(one) for name, one in recorded.items()} == {
+        "Threshold": Goal.FREE_NODES,
+        "Consolidate": Goal.FREE_NODES,
+        "MakeRoom": Goal.MAKE_ROOM,
+        "Tidy": Goal.FREE_NODES,
+        "SinglePods": Goal.MOVE_PODS,
+    }

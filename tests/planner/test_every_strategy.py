@@ -13,7 +13,7 @@ from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
-from berth_descheduler.planner import PlannerSettings, plan, why_pods_stay
+from berth_descheduler.planner import PlannerSettings, explain_kept_pods, plan
 from berth_descheduler.plugins.defragmentation import StrategyName
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import apart, api_items, consolidating, making_room, moves_of, selector, settings, term
@@ -129,9 +129,9 @@ def test_every_node_and_every_pod_that_stays_has_a_reason(snapshot: Snapshot, ho
         missing = room.wanted is None or room.fitted < room.wanted
         assert missing == any(one.kind is RefusedKind.POD and not one.node for one in made.refused)
     moved = {(move.namespace, move.pod) for move in made.moves}
-    staying = [(one.namespace, one.name) for one in why_pods_stay(snapshot, made)]
+    staying = [(one.namespace, one.name) for one in explain_kept_pods(snapshot, made)]
     assert sorted(staying) == sorted(key for key in placed_pods(snapshot) if key not in moved)
-    assert all(one.message for one in (*made.refused, *why_pods_stay(snapshot, made)))
+    assert all(one.message for one in (*made.refused, *explain_kept_pods(snapshot, made)))
 
 
 def placed_pods(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -296,6 +296,6 @@ def test_what_stays_says_which_rule_or_resource_or_pod_keeps_it(case: Case) -> N
 
     made = plan(snapshot, case.how, None if case.in_time else TimeIsOver())
 
-    found = {one.name: one for one in (*made.refused, *why_pods_stay(snapshot, made))}
+    found = {one.name: one for one in (*made.refused, *explain_kept_pods(snapshot, made))}
     assert {key: found[key].reason for key in case.want} == {key: reason for key, (reason, _) in case.want.items()}
     assert [words for key, (_, words) in case.want.items() if words not in found[key].message] == []

@@ -10,7 +10,7 @@ from berth_core.names import NO_EVICTION_ANNOTATION
 from berth_core.objects import ContainerStatus, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.disruption_cost import Disruption
+from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.simulation.cluster import Cluster
 from builders import node, owner, pod
 from planner.clusters import claimed, consolidating, making_room, settings
@@ -91,7 +91,7 @@ def two_nodes(case: Case, first: str, second: str) -> Snapshot:
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
 def test_the_worse_pod_weighs_more(case: Case, first: str, second: str) -> None:
     cluster = Cluster.from_snapshot(two_nodes(case, first, second))
-    disruption = Disruption(cluster)
+    disruption = DisruptionCost(cluster)
 
     worse, better = (cluster.pod_numbers["default", name] for name in ("worse", "better"))
 

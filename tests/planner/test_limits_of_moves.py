@@ -135,7 +135,7 @@ TABLE = {
         moves=tuple(move(name, reason="because") for name in SEVEN),
     ),
     "a pod rests": Case(
-        limited(resting_pods={("default", "p3"): NOON - timedelta(minutes=5)}), {3: MoveReason.POD_COOLING_DOWN}
+        limited(pods_in_cooldown={("default", "p3"): NOON - timedelta(minutes=5)}), {3: MoveReason.POD_COOLING_DOWN}
     ),
     "a name that leads elsewhere": Case(
         LOOSE,

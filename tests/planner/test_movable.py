@@ -18,7 +18,7 @@ from berth_core.objects import (
 from berth_core.snapshot import Snapshot
 from berth_core.storage import PodFailurePolicy, PodFailurePolicyRule, Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner.evictability import Movable
+from berth_descheduler.planner.evictability import Evictability
 from berth_descheduler.planner.settings import EvictableNamespaces
 from builders import bare_pod, disruption_budget, owner, pod, volcano_job, volcano_pod, workload
 
@@ -218,7 +218,7 @@ TABLE = {
 def test_what_is_not_sure_to_come_back_unharmed_is_not_moved(case: Case) -> None:
     snapshot = Snapshot(pods=(case.pod,), **case.more)
 
-    found = Movable(snapshot, case.namespaces).refusals(case.pod)
+    found = Evictability(snapshot, case.namespaces).refusals(case.pod)
 
     assert [refusal.reason for refusal in found] == ([] if case.want is None else [case.want])
     assert all(refusal.message for refusal in found)
@@ -242,7 +242,7 @@ def test_every_reason_is_named_and_not_the_first_alone() -> None:
         ),
     )
 
-    found = Movable(snapshot, EvictableNamespaces(exclude=frozenset({"shop"}))).refusals(stuck)
+    found = Evictability(snapshot, EvictableNamespaces(exclude=frozenset({"shop"}))).refusals(stuck)
 
     assert [refusal.reason for refusal in found] == [
         Reason.TERMINATING,
@@ -260,8 +260,8 @@ def test_every_reason_is_named_and_not_the_first_alone() -> None:
 def test_only_as_many_pods_are_said_to_be_too_many_as_the_replica_set_has() -> None:
     pods = tuple(running(name=f"web-{i}") for i in range(3))
 
-    enough = Movable(Snapshot(pods=pods, workloads=(workload(replicas=3),)))
-    shrinking = Movable(Snapshot(pods=pods, workloads=(workload(replicas=2),)))
+    enough = Evictability(Snapshot(pods=pods, workloads=(workload(replicas=3),)))
+    shrinking = Evictability(Snapshot(pods=pods, workloads=(workload(replicas=2),)))
 
     assert not enough.refusals(pods[0])
     (refusal,) = shrinking.refusals(pods[0])
@@ -271,8 +271,8 @@ def test_only_as_many_pods_are_said_to_be_too_many_as_the_replica_set_has() -> N
 def test_every_pod_of_a_job_counts_as_one_that_may_be_evicted() -> None:
     pods = tuple(running(name=f"work-{i}", controller=owner("Job")) for i in range(3))
 
-    enough = Movable(Snapshot(pods=pods, workloads=(job(backoff_limit=6),)))
-    too_few = Movable(Snapshot(pods=pods, workloads=(job(failed=1, backoff_limit=6),)))
+    enough = Evictability(Snapshot(pods=pods, workloads=(job(backoff_limit=6),)))
+    too_few = Evictability(Snapshot(pods=pods, workloads=(job(failed=1, backoff_limit=6),)))
 
     assert not enough.refusals(pods[0])
     (refusal,) = too_few.refusals(pods[0])

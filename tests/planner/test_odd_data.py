@@ -11,7 +11,7 @@ from berth_core.errors import InputError
 from berth_core.objects import LabelSelector, LabelSelectorRequirement, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate, why_pods_stay
+from berth_descheduler.planner import Plan, PlannerSettings, explain_kept_pods, plan, revalidate
 from berth_descheduler.report.documents import describe_plan
 from builders import bare_pod, container, node, owner, pod
 from planner.clusters import HOSTNAME, claimed, consolidating, expression, making_room, settings, spread, term, tied
@@ -130,7 +130,7 @@ def test_what_is_odd_is_left_alone_with_the_reason_and_the_rest_is_planned(case:
     reasons = why(made)
     if case.node is not None and how is WAYS["Consolidate"]:
         assert reasons["Node", "odd"] is case.why_node
-    staying = {one.name: one.reason for one in why_pods_stay(snapshot, made)}
+    staying = {one.name: one.reason for one in explain_kept_pods(snapshot, made)}
     assert staying["p"] is case.why_pod or (case.why_pod is None and staying["p"] is case.why_node)
     assert revalidate(snapshot, made.moves, how) == {}
 
@@ -217,7 +217,7 @@ def test_an_odd_rule_ends_no_planning(make: Callable[[], Pod], how: PlannerSetti
     made = plan(snapshot, how)
 
     assert made.freed_nodes or [room.fitted for room in made.room] == [1]
-    assert why_pods_stay(snapshot, made)
+    assert explain_kept_pods(snapshot, made)
 
 
 def test_a_cluster_of_nothing_is_planned_to_nothing() -> None:

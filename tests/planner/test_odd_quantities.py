@@ -11,7 +11,7 @@ from berth_core.objects import Node, Pod
 from berth_core.resources import CPU, MOST_AMOUNT, parse_quantity
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner import PlannerSettings, plan, revalidate, why_pods_stay
+from berth_descheduler.planner import PlannerSettings, explain_kept_pods, plan, revalidate
 from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
 from berth_descheduler.report.documents import describe_plan
 from builders import node, owner, pod
@@ -99,7 +99,7 @@ def test_odd_amounts_are_named_and_the_rest_is_planned(case: Odd, how: PlannerSe
     if "odd" in refusals:  # making room names only the nodes that it would need
         assert refusals["odd"].reason is Reason.NODE_DATA_ODD
         assert case.want in refusals["odd"].message
-    assert {one.reason for one in why_pods_stay(snapshot, made) if one.name.startswith("p")} <= {
+    assert {one.reason for one in explain_kept_pods(snapshot, made) if one.name.startswith("p")} <= {
         Reason.NODE_DATA_ODD,
         Reason.POD_DATA_ODD,
         *([Reason.NOT_NEEDED] if made.room else []),
@@ -179,7 +179,7 @@ def test_no_quantity_ends_a_planning_nor_is_relied_on(
 
     assert msgspec.json.encode(describe_plan(made))
     assert report_capacity(snapshot).shapes is not None
-    assert why_pods_stay(snapshot, made) is not None
+    assert explain_kept_pods(snapshot, made) is not None
     assert revalidate(snapshot, made.moves, how) == {}
     odd = {f"odd-{n}" for n, one in enumerate(nodes) if not all(is_sane(raw, name) for name, raw in one.items())}
     odd |= {on for on, one in pods if on and not all(is_sane(raw, name) for name, raw in one.items())}

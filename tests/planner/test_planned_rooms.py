@@ -8,9 +8,7 @@ from berth_core.errors import InputError
 from berth_core.migration_plans import Room, RoomSlot
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, RoomMade, plan
-from berth_descheduler.planner.problem import WaitingPod
-from berth_descheduler.planner.room_request import RoomOwners, RoomRequest
-from berth_descheduler.planner.strategies.room_report import MOST_ROOMS, RoomTerms, planned_rooms
+from berth_descheduler.planner.rooms import MOST_ROOMS, RoomOwners, RoomRequest, RoomTerms, WaitingPod, planned_rooms
 from builders import namespace, node, owner, pod
 from planner.clusters import making_room
 

@@ -16,7 +16,7 @@ from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.stranded_capacity import CapacityReport, ShapeRoom, read_shape, report_capacity
+from berth_descheduler.planner.stranded_capacity import CapacityReport, ShapeFit, read_shape, report_capacity
 from builders import bare_pod, node, owner, pod, reservation, task
 from planner.clusters import expression, settings, tied
 from planner.random_clusters import clusters
@@ -33,7 +33,7 @@ def full(name: str, on: str, cpu: str, memory: str, **rest: Any) -> Pod:
     return pod(name, node=on, cpu=cpu, memory=memory, **rest)
 
 
-def room_for(shape: str, *objects: Node | Pod, **rest: Any) -> ShapeRoom:
+def room_for(shape: str, *objects: Node | Pod, **rest: Any) -> ShapeFit:
     nodes = tuple(one for one in objects if isinstance(one, Node))
     pods = tuple(one for one in objects if isinstance(one, Pod))
     (found,) = report_capacity(Snapshot(nodes=nodes, pods=pods, **rest), (read_shape(shape),)).shapes

@@ -9,7 +9,7 @@ from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
-from berth_descheduler.planner import Plan, PlannerSettings, plan, why_pods_stay
+from berth_descheduler.planner import Plan, PlannerSettings, explain_kept_pods, plan
 from berth_descheduler.report.documents import describe_plan
 from builders import bare_pod, node, owner, pod
 from planner.clusters import ZONE, apart, consolidating, making_room, selector, settings, term
@@ -194,7 +194,7 @@ def test_a_pod_that_stays_with_its_node_names_what_the_node_names() -> None:
     others = (pod("small", node="a", cpu="1", memory=None, controller=owner(name="s")),)
     snapshot = Snapshot(nodes=TEN, pods=(p("6"), fixed("8"), *others))
 
-    (small,) = [one for one in why_pods_stay(snapshot, plan(snapshot, consolidating())) if one.name == "small"]
+    (small,) = [one for one in explain_kept_pods(snapshot, plan(snapshot, consolidating())) if one.name == "small"]
 
     assert (small.reason, small.constraint, small.resource) == (Reason.NO_TARGET, Reason.INSUFFICIENT_RESOURCES, "cpu")
     assert small.blocking_pod == "default/p"

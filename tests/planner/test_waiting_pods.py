@@ -10,7 +10,7 @@ from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Pod, Toleration
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.pending_pods import nodes_for_waiting_pods, pods_competing_for_room, starved_pods
-from berth_descheduler.planner.problem import RoomMade, WaitingPod
+from berth_descheduler.planner.rooms import RoomMade, WaitingPod
 from builders import node, owner, pod
 
 MOVE = PlannedMove(namespace="default", pod="web-1", source="source", target="target")

@@ -16,7 +16,7 @@ from berth_core.storage import PersistentVolumeClaim
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.framework.runtime import Enabled, PluginSet
-from berth_descheduler.planner.evictability import Movable
+from berth_descheduler.planner.evictability import Evictability
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from builders import NOON, claim, pod
 from planner_settings import plugin_set
@@ -51,5 +51,5 @@ def reasons(
 
 def all_reasons(pod: Pod, args: dict[str, Any], snapshot: Snapshot) -> tuple[RefusalReason, ...]:
     """All reasons for which a pod stays, those included that no argument switches off."""
-    hard: Sequence[Any] = Movable(snapshot).refusals(pod)
+    hard: Sequence[Any] = Evictability(snapshot).refusals(pod)
     return (*(one.reason for one in hard), *reasons(pod, args, snapshot))

@@ -10,7 +10,7 @@ from berth_core.objects import Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner.evictability import Movable
+from berth_descheduler.planner.evictability import Evictability
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from builders import NOON, disruption_budget, namespace, node, owner, priority_class
@@ -185,7 +185,7 @@ def test_the_planner_keeps_a_pod_for_every_reason_of_berth_and_of_the_evictor(as
 
     refusal = problem.pod_refusals.get(problem.cluster.pod_numbers[asked.metadata.namespace, "asked"])
 
-    hard = [one.reason for one in Movable(snapshot).refusals(asked)]
+    hard = [one.reason for one in Evictability(snapshot).refusals(asked)]
     said = [] if refusal is None else [refusal.reason, *(one.reason for one in refusal.also)]
     assert said[: len(hard)] == hard
     assert set(reasons(asked, args, snapshot)) <= set(said)

@@ -11,7 +11,7 @@ from berth_core.policies import DeschedulerPolicy
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.planner.stranded_capacity import AskedShape, report_capacity
+from berth_descheduler.planner.stranded_capacity import CapacityShape, report_capacity
 from berth_descheduler.report.capacity import describe_capacity
 from berth_descheduler.report.documents import Capacity, PlanDocument, PlanList, PolicyList
 from berth_descheduler.report.policies import list_policies
@@ -56,7 +56,7 @@ def measure(client: KubeClient, clock: Clock) -> Measurement:
     return Measurement(read_capacity(client), clock.now())
 
 
-def describe_fragmentation(measured: Measurement, shapes: tuple[AskedShape, ...]) -> Capacity:
+def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, ...]) -> Capacity:
     return describe_capacity(report_capacity(measured.snapshot, shapes), measured.at)
 
 
@@ -76,11 +76,11 @@ class FragmentationQueries:
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
         self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
 
-    async def fragmentation(self, shapes: tuple[AskedShape, ...]) -> Capacity:
+    async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
         key = tuple(shape.name for shape in shapes)
         return await self._counted.answer(key, lambda: self._count(shapes), lambda _: self._seconds)
 
-    async def _count(self, shapes: tuple[AskedShape, ...]) -> Capacity:
+    async def _count(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
         return await self._workers.run(lambda: describe_fragmentation(measured, shapes))
 

@@ -25,7 +25,7 @@ from berth_descheduler.api.queries import FragmentationQueries
 from berth_descheduler.api.schemas import RequestedRun, StreamedEvent, describe_request
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.migration import plans
-from berth_descheduler.planner.stranded_capacity import AskedShape, read_shape
+from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape
 from berth_descheduler.report.documents import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList
 from berth_descheduler.report.stored_plans import list_plan
 from berth_kube.client import KubeClient
@@ -130,10 +130,10 @@ class RunRequest(BaseModel):
     ] = False
 
 
-def read_shapes(texts: list[str]) -> tuple[AskedShape, ...]:
+def read_shapes(texts: list[str]) -> tuple[CapacityShape, ...]:
     """Return the shapes of a request; raises `ProblemError` naming each bad one."""
     faults: list[FieldFault] = []
-    shapes: list[AskedShape] = []
+    shapes: list[CapacityShape] = []
     for index, text in enumerate(texts):
         if len(text) <= LONGEST_SHAPE and _SHAPE.fullmatch(text):
             shapes.append(read_shape(text))

@@ -15,7 +15,7 @@ from berth_core.snapshot_kinds import SnapshotKind, parse_kinds
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options, naming_options, planner_options
 from berth_descheduler.options.policy import naming_what_was_typed, policy_option, settings_to_plan
-from berth_descheduler.planner import plan, why_pods_stay
+from berth_descheduler.planner import explain_kept_pods, plan
 from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
 from berth_descheduler.report.capacity import describe_capacity, render_capacity
 from berth_descheduler.report.documents import describe_plan
@@ -75,7 +75,7 @@ def plan_command(
     else:
         for line in missing_in_words(found):
             click.echo(line, err=True)
-        write_described(describe_plan(found, why_pods_stay(read, found) if every_pod else None), output)
+        write_described(describe_plan(found, explain_kept_pods(read, found) if every_pod else None), output)
 
 
 def _stated(snapshot: str | None, kinds: str | None) -> frozenset[SnapshotKind]:

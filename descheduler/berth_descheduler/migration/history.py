@@ -25,7 +25,9 @@ class _Arrival:
     left: frozenset[str] = field(default_factory=frozenset)
 
 
-def find_resting(plans: Iterable[MigrationPlan], now: datetime, cool_down: timedelta) -> dict[PodName, datetime]:
+def find_pods_in_cooldown(
+    plans: Iterable[MigrationPlan], now: datetime, cool_down: timedelta
+) -> dict[PodName, datetime]:
     """Return the pods that plans brought to their nodes within a cool-down, and when."""
     arrivals = _follow(_since(plans, now - cool_down))
     return {name: arrival.at for name, arrival in arrivals.items() if arrival.at > now - cool_down}

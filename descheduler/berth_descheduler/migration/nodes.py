@@ -121,16 +121,12 @@ def read_freed(client: KubeClient, moves: Collection[PlannedMove]) -> tuple[str,
 
 
 def _is_emptied(pods: Iterable[Pod], moved: Container[str]) -> bool:
-    return all(_never_counts(pod) or (pod.is_terminating and pod.metadata.uid in moved) for pod in pods)
+    return not any(pod.occupies_node and not (pod.is_terminating and pod.metadata.uid in moved) for pod in pods)
 
 
 def is_free(pods: Iterable[Pod]) -> bool:
     """Tell whether a node with these pods is free: only DaemonSet and mirror pods, and pods on their way out."""
-    return all(_never_counts(pod) or pod.is_terminating for pod in pods)
-
-
-def _never_counts(pod: Pod) -> bool:
-    return pod.belongs_to_node or pod.is_terminal
+    return not any(pod.occupies_node and not pod.is_terminating for pod in pods)
 
 
 def count_pending(client: KubeClient, moves: Iterable[PlannedMove], since: datetime) -> int:

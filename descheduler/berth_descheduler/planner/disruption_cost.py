@@ -19,7 +19,7 @@ _LEFT_IN_PEACE: Final = 1 << 14
 """More than all else together."""
 
 
-class Disruption:
+class DisruptionCost:
     """Weighs the pods of a cluster; the numbers have no unit, only an order."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -91,7 +91,7 @@ _MAKERS: Final = frozenset(
 """API group and kind of the controllers that make an evicted pod again."""
 
 
-class Movable:
+class Evictability:
     """Answers for the pods of one snapshot."""
 
     def __init__(

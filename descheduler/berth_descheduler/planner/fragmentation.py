@@ -10,7 +10,7 @@ from berth_core.errors import InputError
 from berth_core.migration_plans import NodeBefore, NodesBefore, Objective, PlannedMove
 from berth_core.resources import CPU, MEMORY, ResourceAmounts, format_amount
 from berth_descheduler.planner.problem import Problem
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex, Presence
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodPresence
 from berth_descheduler.planner.simulation.state import Step
 
 _PARTS: Final = (1, 2, 4)
@@ -90,10 +90,10 @@ def measure(problem: Problem, steps: Sequence[Step]) -> Fragmentation:
     cluster = problem.cluster
     totals = [list(row) for row in cluster.taken]
     pods = Counter({node: len(problem.pods_to_move(NodeIndex(node))) for node in range(len(totals))})
-    for index, placed in enumerate(cluster.pods):
-        if placed.presence is Presence.EXPECTED:
+    for placed in cluster.pods:
+        if placed.presence is PodPresence.EXPECTED:
             _shift(totals[placed.node], cluster.requests[placed.class_index], -1)
-            pods[placed.node] -= not problem.stays_when_emptied(PodIndex(index))
+            pods[placed.node] -= placed.pod.occupies_node
     for step in steps:
         row = cluster.requests[cluster.pods[step.pod].class_index]
         _shift(totals[step.source], row, -1)

@@ -16,8 +16,7 @@ from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Taint
 from berth_core.selectors import untolerated_taint
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner.problem import RoomMade
-from berth_descheduler.planner.room_request import RoomRequest, Shape
+from berth_descheduler.planner.rooms import RoomMade, RoomRequest, Shape
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, odd_requests
 from berth_descheduler.planner.simulation.state import State
@@ -32,7 +31,7 @@ _GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-g
 """Annotations or labels by which batch schedulers know the pods of a gang."""
 
 
-def find_seekers(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
+def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return the pods that room is to be made for; raises `InputError` for a named one that is not pending."""
     pending = [pod for pod in snapshot.pods if is_pending(pod)]
     if request.names_nothing:
@@ -49,7 +48,7 @@ def find_seekers(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
     for pod in found.values():
         if odd := odd_requests(pod):
             raise InputError("pod", pod.key, "a pod whose requests can be read", said=f"{pod.key}, of which {odd}")
-    return (*(stand_in(shape) for shape in request.shapes), *found.values())
+    return (*(pod_of_shape(shape) for shape in request.shapes), *found.values())
 
 
 def _not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
@@ -94,7 +93,7 @@ def gang_of(pod: Pod) -> tuple[str, str] | None:
     return None if name is None else (pod.metadata.namespace, name)
 
 
-def stand_in(shape: Shape) -> Pod:
+def pod_of_shape(shape: Shape) -> Pod:
     """Return a pod that stands for a shape."""
     requests = ResourceRequirements(requests=shape.amounts.to_quantities())
     spec = PodSpec(containers=(Container(name="shape", resources=requests),))
@@ -209,7 +208,7 @@ class _Placing:
 
     def _place(self, pod: PodIndex, nodes: Sequence[NodeIndex]) -> bool:
         class_index = self._cluster.pods[pod].class_index
-        alone = self._state.stands_alone(class_index)
+        alone = self._state.is_independent(class_index)
         for position in range(self._first_node.get(class_index, 0) if alone else 0, len(nodes)):
             node = nodes[position]
             if self._state.fits(class_index, node) and self._state.refusal(pod, node) is None:

@@ -4,12 +4,12 @@ It does not own any rule of its own.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from berth_core.clock import Deadline, NoDeadline
-from berth_core.migration_plans import MoveReason, Objective, PlannedMove, Predicted, Room
+from berth_core.migration_plans import Objective, PlannedMove, Predicted, Room
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
@@ -17,16 +17,14 @@ from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
-from berth_descheduler.planner.problem import Problem, Proposal, Quality, RoomMade, Strategy
-from berth_descheduler.planner.room_request import RoomOwners
+from berth_descheduler.planner.problem import Problem, Proposal, Quality, Strategy
+from berth_descheduler.planner.rooms import RoomMade, RoomOwners, RoomTerms, planned_rooms
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import odd_requests
 from berth_descheduler.planner.simulation.state import State, Step
-from berth_descheduler.planner.strategies.room_report import RoomTerms, planned_rooms
 from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves
-from berth_descheduler.text import count
 
 # --- limits ----------------------------------------------------------------------------------------------------------
 # The limits of a plan per node and namespace: a strategy is asked again until what it proposes keeps them.
@@ -303,88 +301,14 @@ def _name(problem: Problem, node: NodeIndex) -> str:
     return problem.cluster.node_name(node)
 
 
-# --- limits of moves -------------------------------------------------------------------------------------------------
-# Which moves of a plan that was made earlier, or by hand, keep the limits of its policy as they are now.
-#
-# A plan of the planner keeps them by itself (`limits`, `waves`), unless the policy has changed since.
-
-Limited: TypeAlias = tuple[MoveReason, str]
-"""What is limited, and of which node, namespace, wave, or controller in a wave."""
-
-ControllerOf: TypeAlias = Mapping[int, str]
-"""The controller of each move's pod, by the move's position; "" where it is not known."""
-
-_WHAT: Final = {
-    MoveReason.MOVE_LIMIT: "in all",
-    MoveReason.NODE_LIMIT: "off node {}",
-    MoveReason.NAMESPACE_LIMIT: "of namespace {}",
-    MoveReason.WAVE_LIMIT: "in wave {}",
-    MoveReason.CONTROLLER_LIMIT: "in wave {} of one controller",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class OverLimit:
-    """The limit that a move would break."""
-
-    reason: MoveReason
-    message: str
-
-
-@dataclass(slots=True)
-class MoveLimits:
-    """Counts moves as long as they keep the limits."""
-
-    settings: PlannerSettings
-    _counts: Counter[Limited] = field(default_factory=Counter)
-
-    def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
-        """Count moves, each with its controller, that are of use together only; return the limit that they break."""
-        wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
-        for (reason, what), number in wanted.items():
-            most = self._most(reason)
-            if most is not None and self._counts[reason, what] + number > most:
-                text = _WHAT[reason].format(what.partition("/")[0])
-                return OverLimit(reason, f"the policy allows {count(most, 'move')} {text}, and others come first")
-        self._counts.update(wanted)
-        return None
-
-    def count_begun(self, moves: Iterable[tuple[PlannedMove, str]]) -> None:
-        """Count moves that have been begun already, whatever the limits say."""
-        for move, controller in moves:
-            self._counts.update(_limited(move, controller))
-
-    def _most(self, reason: MoveReason) -> int | None:
-        settings = self.settings
-        return {
-            MoveReason.MOVE_LIMIT: settings.max_moves,
-            MoveReason.NODE_LIMIT: settings.max_moves_per_node,
-            MoveReason.NAMESPACE_LIMIT: settings.max_moves_per_namespace,
-            MoveReason.WAVE_LIMIT: settings.waves.per_wave,
-            MoveReason.CONTROLLER_LIMIT: settings.waves.per_controller,
-        }[reason]
-
-
-def _limited(move: PlannedMove, controller: str) -> Iterator[Limited]:
-    """Yield everything of which a move is one more."""
-    yield MoveReason.MOVE_LIMIT, ""
-    yield MoveReason.NODE_LIMIT, move.source
-    yield MoveReason.NAMESPACE_LIMIT, move.namespace
-    yield MoveReason.WAVE_LIMIT, str(move.wave)
-    if controller:
-        yield MoveReason.CONTROLLER_LIMIT, f"{move.wave}/{controller}"
-
-
-# --- why pods stay ---------------------------------------------------------------------------------------------------
-# The reason of every single pod that a plan leaves where it is.
-#
-# A plan names a pod only where that says more than the reason of its node, as there may be hundreds of thousands. Here
-# each of them gets one: its own where it may not be moved or found no target, else that of its node.
+# --- kept pods -------------------------------------------------------------------------------------------------------
+# A plan names a pod only if that says more than the reason of its node, as there may be hundreds of thousands. Here
+# each of them gets a reason: its own if it may not be moved or found no target, else that of its node.
 
 _NOT_NEEDED = Refusal(RefusalReason.NOT_NEEDED, "nothing that the plan is for is in need of its place")
 
 
-def why_pods_stay(snapshot: Snapshot, plan: Plan) -> tuple[Refused, ...]:
+def explain_kept_pods(snapshot: Snapshot, plan: Plan) -> tuple[Refused, ...]:
     """Return for each pod that holds a place and is not moved why it stays; `plan` was made from the snapshot."""
     problem = Problem.from_snapshot(snapshot, plan.settings)
     named = {(one.namespace, one.name): one for one in plan.refused if one.kind is RefusedKind.POD and one.node}

@@ -3,20 +3,22 @@
 It does not own what follows: the executor skips what does not hold and says why.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.planning import MoveLimits
-from berth_descheduler.planner.problem import Problem, resting_refusal
+from berth_descheduler.planner.drainability import source_refusal
+from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.node_fit import protected_amounts
 from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.text import count
 
 _OF_PODS: Final = {
     RefusalReason.BUDGET_EXHAUSTED: MoveReason.EVICTION_BLOCKED,
@@ -40,6 +42,18 @@ _OF_NODES: Final = {
     RefusalReason.NODE_NOT_SELECTED: MoveReason.NODE_NOT_SELECTED,
     RefusalReason.CRITICAL_NODE: MoveReason.CRITICAL_NODE,
     RefusalReason.COOLING_DOWN: MoveReason.NODE_COOLING_DOWN,
+}
+
+
+Limited: TypeAlias = tuple[MoveReason, str]
+"""What is limited, and of which node, namespace, wave, or controller in a wave."""
+
+_WHAT: Final = {
+    MoveReason.MOVE_LIMIT: "in all",
+    MoveReason.NODE_LIMIT: "off node {}",
+    MoveReason.NAMESPACE_LIMIT: "of namespace {}",
+    MoveReason.WAVE_LIMIT: "in wave {}",
+    MoveReason.CONTROLLER_LIMIT: "in wave {} of one controller",
 }
 
 
@@ -158,9 +172,9 @@ class _Review:
             return None
         if node in self._problem.cluster.left_out:
             return Invalid(MoveReason.NODE_NOT_SELECTED, f"the node selector does not select {move.source}")
-        if node in self._problem.cluster.resting:
-            return Invalid(MoveReason.NODE_COOLING_DOWN, f"{move.source}: {self._problem.cluster.resting[node]}")
-        resting = resting_refusal(self._problem.cluster.nodes[node], self._problem.settings)
+        if node in self._problem.cluster.in_cooldown:
+            return Invalid(MoveReason.NODE_COOLING_DOWN, f"{move.source}: {self._problem.cluster.in_cooldown[node]}")
+        resting = source_refusal(self._problem, node)
         return None if resting is None else Invalid(_OF_NODES[resting.reason], f"{move.source}: {resting.message}")
 
     def _keep_limits(self) -> None:
@@ -261,3 +275,59 @@ class _Review:
     @staticmethod
     def _refusal(state: State, pod: PodIndex, target: NodeIndex | None) -> Refusal | None:
         return None if target is None else state.refusal(pod, target)
+
+
+# --- limits of a policy ----------------------------------------------------------------------------------------------
+# The planner keeps them by itself; a plan that was made by hand, or before the policy changed, may not.
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """The limit that a move would break."""
+
+    reason: MoveReason
+    message: str
+
+
+@dataclass(slots=True)
+class MoveLimits:
+    """Counts moves as long as they keep the limits."""
+
+    settings: PlannerSettings
+    _counts: Counter[Limited] = field(default_factory=Counter)
+
+    def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
+        """Count moves, each with its controller, that are of use together only; return the limit that they break."""
+        wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
+        for (reason, what), number in wanted.items():
+            most = self._most(reason)
+            if most is not None and self._counts[reason, what] + number > most:
+                text = _WHAT[reason].format(what.partition("/")[0])
+                return OverLimit(reason, f"the policy allows {count(most, 'move')} {text}, and others come first")
+        self._counts.update(wanted)
+        return None
+
+    def count_begun(self, moves: Iterable[tuple[PlannedMove, str]]) -> None:
+        """Count moves that have been begun already, whatever the limits say."""
+        for move, controller in moves:
+            self._counts.update(_limited(move, controller))
+
+    def _most(self, reason: MoveReason) -> int | None:
+        settings = self.settings
+        return {
+            MoveReason.MOVE_LIMIT: settings.max_moves,
+            MoveReason.NODE_LIMIT: settings.max_moves_per_node,
+            MoveReason.NAMESPACE_LIMIT: settings.max_moves_per_namespace,
+            MoveReason.WAVE_LIMIT: settings.waves.per_wave,
+            MoveReason.CONTROLLER_LIMIT: settings.waves.per_controller,
+        }[reason]
+
+
+def _limited(move: PlannedMove, controller: str) -> Iterator[Limited]:
+    """Yield everything of which a move is one more."""
+    yield MoveReason.MOVE_LIMIT, ""
+    yield MoveReason.NODE_LIMIT, move.source
+    yield MoveReason.NAMESPACE_LIMIT, move.namespace
+    yield MoveReason.WAVE_LIMIT, str(move.wave)
+    if controller:
+        yield MoveReason.CONTROLLER_LIMIT, f"{move.wave}/{controller}"

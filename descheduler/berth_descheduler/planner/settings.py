@@ -175,7 +175,7 @@ class PlannerSettings:
 
     waves: WaveLimits = field(default_factory=WaveLimits)
 
-    resting_pods: Mapping[PodName, datetime] = field(default_factory=dict)
+    pods_in_cooldown: Mapping[PodName, datetime] = field(default_factory=dict)
     """The pods that plans have brought to their nodes lately, and when: they are not moved again yet."""
 
     node_cool_down: timedelta = timedelta(0)

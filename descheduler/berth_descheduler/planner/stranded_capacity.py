@@ -20,10 +20,10 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.pending_pods import is_pending
-from berth_descheduler.planner.room_request import Shape
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, Presence
-from berth_descheduler.planner.simulation.node_fit import Profile, node_part, node_refusal
-from berth_descheduler.planner.simulation.pod_classes import ClassBook, PodClass
+from berth_descheduler.planner.rooms import Shape
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
+from berth_descheduler.planner.simulation.node_fit import NodeTies, node_part, node_refusal
+from berth_descheduler.planner.simulation.pod_classes import PodClass, PodClasses
 from berth_descheduler.text import count
 
 # --- asked shapes ----------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ _Rank = Callable[[ResourceAmounts, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class AskedShape:
+class CapacityShape:
     """What a pod asks for that is to find room."""
 
     name: str
@@ -55,7 +55,7 @@ class AskedShape:
     """Whose requests these are, "" where somebody named them."""
 
 
-def read_shape(text: object) -> AskedShape:
+def read_shape(text: object) -> CapacityShape:
     """Return the shape that a text such as `cpu=4,memory=8Gi` means; raises `InputError`."""
     try:
         found = Shape.parse(text)
@@ -63,15 +63,15 @@ def read_shape(text: object) -> AskedShape:
         raise InputError("shape", text, _EXPECTED) from error
     if found.count is not None:
         raise InputError("shape", text, f"{_EXPECTED} without a count: how many fit is the answer")
-    return AskedShape(found.text, found.amounts)
+    return CapacityShape(found.text, found.amounts)
 
 
-def usual_shapes(cluster: Cluster) -> tuple[AskedShape, ...]:
+def usual_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
     """Return what most pending pods ask for, else the largest pods that controllers make, else parts of a node."""
     return _pending_shapes(cluster) or _largest_shapes(cluster) or node_shapes(cluster)
 
 
-def node_shapes(cluster: Cluster) -> tuple[AskedShape, ...]:
+def node_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
     """Return the half, the quarter and the eighth of the most frequent size of node, by cores and memory."""
     sizes = Counter((row[cluster.column[CPU]], row[cluster.column[MEMORY]]) for row in cluster.capacity)
     usual = min(sizes, key=lambda size: (-sizes[size], size), default=(0, 0))
@@ -80,20 +80,20 @@ def node_shapes(cluster: Cluster) -> tuple[AskedShape, ...]:
     parts = (ResourceAmounts({CPU: usual[0] // part, MEMORY: usual[1] // part}) for part in _PARTS)
     whats = ("half", "a quarter", "an eighth")
     return tuple(
-        AskedShape(write_shape(amounts), amounts, asked_by=f"{what} of a node")
+        CapacityShape(write_shape(amounts), amounts, asked_by=f"{what} of a node")
         for what, amounts in zip(whats, parts, strict=True)
     )
 
 
-def _pending_shapes(cluster: Cluster) -> tuple[AskedShape, ...]:
+def _pending_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
     """Return what most of the pods that wait for room ask for."""
-    book = ClassBook()
+    book = PodClasses()
     numbers = Counter(book.class_of(pod) for pod in cluster.elsewhere if is_pending(pod))
     counted = [(one, numbers[one.index]) for one in book.classes]
     return _most(counted, "pending pod", lambda _, number: -number)
 
 
-def _largest_shapes(cluster: Cluster) -> tuple[AskedShape, ...]:
+def _largest_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
     """Return what the largest pods ask for that a controller makes again and that may go to any node."""
     numbers = Counter(placed.class_index for placed in cluster.pods)
     counted = [(one, numbers[one.index]) for one in cluster.classes if _is_replaceable(one.example)]
@@ -108,10 +108,10 @@ def _largest_shapes(cluster: Cluster) -> tuple[AskedShape, ...]:
 
 def _is_replaceable(pod: Pod) -> bool:
     ours = PLACEHOLDER_LABEL in pod.metadata.labels
-    return pod.controller is not None and not (pod.belongs_to_node or ours)
+    return pod.controller is not None and pod.occupies_node and not ours
 
 
-def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tuple[AskedShape, ...]:
+def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tuple[CapacityShape, ...]:
     """Return the shapes of some classes, those of equal amounts and ties as one, in their order, up to the most."""
     numbers: Counter[tuple[ResourceAmounts, bytes]] = Counter()
     examples: dict[tuple[ResourceAmounts, bytes], PodClass] = {}
@@ -124,10 +124,10 @@ def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tu
     return tuple(_shapes(((examples[key], numbers[key]) for key in ordered[:MOST_SHAPES]), what))
 
 
-def _shapes(found: Iterable[tuple[PodClass, int]], what: str) -> Iterator[AskedShape]:
+def _shapes(found: Iterable[tuple[PodClass, int]], what: str) -> Iterator[CapacityShape]:
     for one, number in found:
         ties = node_part(one.example.spec)
-        yield AskedShape(
+        yield CapacityShape(
             write_shape(one.amounts), one.amounts, ties, f"{count(number, what)} such as {one.example.key}"
         )
 
@@ -158,10 +158,10 @@ class StrandedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeRoom:
+class ShapeFit:
     """How many pods of a shape fit, each on one node, and what becomes of all that is free."""
 
-    shape: AskedShape
+    shape: CapacityShape
     fits: int
     nodes: int
     """Nodes that have room for at least one."""
@@ -211,11 +211,11 @@ class CapacityReport:
 
     pods: int
     resources: tuple[ResourceState, ...]
-    shapes: tuple[ShapeRoom, ...]
+    shapes: tuple[ShapeFit, ...]
 
 
 def report_capacity(
-    snapshot: Snapshot, shapes: Sequence[AskedShape] = (), *, sizes_of_nodes: bool = False
+    snapshot: Snapshot, shapes: Sequence[CapacityShape] = (), *, sizes_of_nodes: bool = False
 ) -> CapacityReport:
     """Return how fragmented a cluster is; of the snapshot only nodes, pods and reservations are looked at.
 
@@ -230,7 +230,7 @@ def report_capacity(
     return CapacityReport(
         nodes=len(cluster.nodes),
         empty_nodes=sum(not any(counting[pod] for pod in pods) for pods in cluster.pods_on),
-        pods=sum(placed.presence is not Presence.EXPECTED for placed in cluster.pods),
+        pods=sum(placed.presence is not PodPresence.EXPECTED for placed in cluster.pods),
         resources=tuple(_resource_states(cluster, free)),
         shapes=tuple(_measure(cluster, free, refusals, shape) for shape in asked),
     )
@@ -243,7 +243,9 @@ def measure_nodes(snapshot: Snapshot) -> Fragmentation:
 
 
 def _usage(cluster: Cluster, node: NodeIndex) -> NodeUsage:
-    placed = [cluster.pods[pod] for pod in cluster.pods_on[node] if cluster.pods[pod].presence is not Presence.EXPECTED]
+    placed = [
+        cluster.pods[pod] for pod in cluster.pods_on[node] if cluster.pods[pod].presence is not PodPresence.EXPECTED
+    ]
     rows = [cluster.requests[one.class_index] for one in placed]
     sums = tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * len(cluster.resources)
     return NodeUsage(
@@ -256,7 +258,7 @@ def _usage(cluster: Cluster, node: NodeIndex) -> NodeUsage:
 
 def _counts(placed: PlacedPod) -> bool:
     """Tell whether a pod counts against its node being empty."""
-    return placed.presence is not Presence.EXPECTED and not placed.pod.belongs_to_node
+    return placed.presence is not PodPresence.EXPECTED and placed.pod.occupies_node
 
 
 def _resource_states(cluster: Cluster, free: Sequence[Sequence[int]]) -> Iterator[ResourceState]:
@@ -310,14 +312,14 @@ class _Tally:
 
 
 def _measure(
-    cluster: Cluster, free: Sequence[Sequence[int]], refusals: Sequence[Refusal | None], shape: AskedShape
-) -> ShapeRoom:
+    cluster: Cluster, free: Sequence[Sequence[int]], refusals: Sequence[Refusal | None], shape: CapacityShape
+) -> ShapeFit:
     """Return how many pods of a shape fit; the cost is a few comparisons per node."""
     names = [name for name, amount in shape.amounts.items() if amount > 0]
     columns = [cluster.column.get(name) for name in names]
     needs = [shape.amounts.get(name) for name in names]
     slots = cluster.column[PODS]
-    profile = Profile(shape.ties, ())
+    profile = NodeTies(shape.ties, ())
     tally = _Tally(names)
     fits = nodes = 0
     totals = [0] * len(names)
@@ -331,7 +333,7 @@ def _measure(
         fits, nodes = fits + count, nodes + (count > 0)
     all_free = ResourceAmounts(dict(zip(names, totals, strict=True)))
     absent = tuple(name for name, column in zip(names, columns, strict=True) if not _is_there(cluster, column))
-    return ShapeRoom(shape, fits, nodes, all_free, tally.total(), tally.parts(all_free), absent)
+    return ShapeFit(shape, fits, nodes, all_free, tally.total(), tally.parts(all_free), absent)
 
 
 def _is_there(cluster: Cluster, column: int | None) -> bool:

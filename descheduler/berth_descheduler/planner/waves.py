@@ -118,7 +118,7 @@ def _class_of(problem: Problem, step: Step) -> ClassIndex:
 def _constrained_groups(problem: Problem, state: State, steps: Iterable[Step]) -> dict[ClassIndex, ClassIndex]:
     """Return the group of every moved class that constrains, or is constrained by, a moved class."""
     moved = {_class_of(problem, step) for step in steps}
-    links = [link for link in (*state.neighbours.links, *state.spread.links) if moved.issuperset(link)]
+    links = [link for link in (*state.pod_affinity.links, *state.topology_spread.links) if moved.issuperset(link)]
     parent = {one: one for link in links for one in link}
 
     def root(one: ClassIndex) -> ClassIndex:

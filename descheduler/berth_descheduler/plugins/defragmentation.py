@@ -16,7 +16,7 @@ from berth_core.resources import CPU
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner.problem import Problem, Proposal, Strategy
-from berth_descheduler.planner.room_request import RoomRequest
+from berth_descheduler.planner.rooms import RoomRequest
 from berth_descheduler.planner.settings import (
     EvictableNamespaces,
     PlannerSettings,

@@ -11,7 +11,7 @@ from rich.text import Text
 from berth_core.clock import format_timestamp
 from berth_core.resources import CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY, PODS, format_amount
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.planner.stranded_capacity import CapacityReport, ResourceState, ShapeRoom, StrandedPart
+from berth_descheduler.planner.stranded_capacity import CapacityReport, ResourceState, ShapeFit, StrandedPart
 from berth_descheduler.report.documents import (
     Capacity,
     ResourceCapacity,
@@ -79,7 +79,7 @@ def _describe_resource(one: ResourceState) -> ResourceCapacity:
     )
 
 
-def _describe_shape(room: ShapeRoom) -> ShapeCapacity:
+def _describe_shape(room: ShapeFit) -> ShapeCapacity:
     return ShapeCapacity(
         shape=room.shape.name,
         asked_by=room.shape.asked_by,
@@ -124,7 +124,7 @@ def _resources_table(report: CapacityReport) -> Table:
     return table
 
 
-def _render_shape(room: ShapeRoom) -> Iterator[RenderableType]:
+def _render_shape(room: ShapeFit) -> Iterator[RenderableType]:
     by = f" ({room.shape.asked_by})" if room.shape.asked_by else ""
     fit = "fits" if room.fits == 1 else "fit"
     yield Text(f"{room.shape.name}{by}: {room.fits} more {fit}, on {count(room.nodes, 'node')}.", style="bold")
@@ -141,7 +141,7 @@ def _render_shape(room: ShapeRoom) -> Iterator[RenderableType]:
     yield _parts_table(room)
 
 
-def _parts_table(room: ShapeRoom) -> Table:
+def _parts_table(room: ShapeFit) -> Table:
     names = tuple(room.shape.amounts)
     table = Table("because of", box=None, padding=(0, 2, 0, 0))
     table.add_column("nodes", justify="right", no_wrap=True)

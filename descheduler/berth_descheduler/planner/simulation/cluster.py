@@ -19,7 +19,7 @@ from berth_core.reservations import Reservation, ReservationTask, Slot, SlotStat
 from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
 from berth_core.selectors import matches_labels
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner.simulation.pod_classes import ClassBook, ClassIndex, PodClass
+from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
 from berth_descheduler.planner.simulation.volumes import attach_columns
 
 # --- pending slots ---------------------------------------------------------------------------------------------------
@@ -32,17 +32,17 @@ from berth_descheduler.planner.simulation.volumes import attach_columns
 _OVER = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 
-def pending_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
+def reserved_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return a pod, nominated to its node, for each place that is promised there and that no pod holds."""
     live = [one for one in snapshot.reservations if one.is_live]
     if not live:
         return ()
     placeholders = {pod.metadata.name for pod in snapshot.pods if PLACEHOLDER_LABEL in pod.metadata.labels}
     placed = {pod.metadata.uid for pod in snapshot.pods if pod.spec.node_name or pod.status.nominated_node_name}
-    return tuple(_stand_ins(live, placeholders, placed))
+    return tuple(_slot_pods(live, placeholders, placed))
 
 
-def _stand_ins(live: Iterable[Reservation], placeholders: set[str], placed: set[str]) -> Iterator[Pod]:
+def _slot_pods(live: Iterable[Reservation], placeholders: set[str], placed: set[str]) -> Iterator[Pod]:
     for reservation in live:
         slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
         for task in reservation.spec.tasks:
@@ -51,7 +51,7 @@ def _stand_ins(live: Iterable[Reservation], placeholders: set[str], placed: set[
                 name = placeholder_name(reservation.metadata.name, reservation.metadata.uid, task.name, index)
                 node = _promised_node(task, slot)
                 if node and name not in placeholders and not _is_held(slot, placed):
-                    yield _stand_in(reservation, task, name, node)
+                    yield _slot_pod(reservation, task, name, node)
 
 
 def _promised_node(task: ReservationTask, slot: Slot | None) -> str:
@@ -68,7 +68,7 @@ def _is_held(slot: Slot | None, placed: set[str]) -> bool:
     return slot.state in _OVER or (slot.owner is not None and slot.owner.uid in placed)
 
 
-def _stand_in(reservation: Reservation, task: ReservationTask, name: str, node: str) -> Pod:
+def _slot_pod(reservation: Reservation, task: ReservationTask, name: str, node: str) -> Pod:
     """Return a pod that stands for the placeholder to come, and for the ports of its owner."""
     labels = {
         PLACEHOLDER_LABEL: "true",
@@ -101,7 +101,7 @@ _WAITING_NODE: Final = Node(metadata=ObjectMeta(name="(waiting)"))
 """Not ready and without labels: nothing can be put there, and it is in no topology."""
 
 
-class Presence(Enum):
+class PodPresence(Enum):
     """How sure it is that a pod is on its node while a plan runs."""
 
     SETTLED = auto()
@@ -118,7 +118,7 @@ class PlacedPod:
     pod: Pod
     node: NodeIndex
     class_index: ClassIndex
-    presence: Presence
+    presence: PodPresence
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Cluster:
     left_out: frozenset[NodeIndex] = frozenset()
     """Nodes that are not to be touched: what is asked for is about others."""
 
-    resting: Mapping[NodeIndex, str] = field(default_factory=dict)
+    in_cooldown: Mapping[NodeIndex, str] = field(default_factory=dict)
     """Nodes that give and take nothing yet, each with what happened to it."""
 
     closed_to_plans: frozenset[NodeIndex] = frozenset()
@@ -170,7 +170,7 @@ class Cluster:
         select are to be touched.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
-        pods, classes, elsewhere = _place_pods(nodes, (*snapshot.pods, *pending_slots(snapshot)), waiting)
+        pods, classes, elsewhere = _place_pods(nodes, (*snapshot.pods, *reserved_slots(snapshot)), waiting)
         allocatable, unreadable = _read_allocatable(nodes)
         resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
         attached = attach_columns(snapshot, nodes, classes, [(one.pod, one.class_index) for one in pods])
@@ -245,7 +245,7 @@ def _place_pods(
 ) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...], tuple[Pod, ...]]:
     apart = {pod.key for pod in waiting}
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
-    book = ClassBook()
+    book = PodClasses()
     placed, elsewhere = [], []
     for pod in pods:
         name, presence = _whereabouts(pod)
@@ -255,7 +255,7 @@ def _place_pods(
         elif not pod.is_terminal:
             elsewhere.append(pod)
     last = NodeIndex(len(nodes) - 1)
-    placed += [PlacedPod(pod, last, book.class_of(pod), Presence.SETTLED) for pod in waiting]
+    placed += [PlacedPod(pod, last, book.class_of(pod), PodPresence.SETTLED) for pod in waiting]
     return tuple(placed), book.classes, tuple(elsewhere)
 
 
@@ -276,13 +276,13 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
     return tuple(amounts), unreadable
 
 
-def _whereabouts(pod: Pod) -> tuple[str, Presence]:
+def _whereabouts(pod: Pod) -> tuple[str, PodPresence]:
     """Return the node on which a pod holds a place, "" if on none, and how sure that is."""
     if pod.is_terminal:
-        return "", Presence.LEAVING
+        return "", PodPresence.LEAVING
     if pod.spec.node_name:
-        return pod.spec.node_name, Presence.LEAVING if pod.is_terminating else Presence.SETTLED
-    return pod.status.nominated_node_name or _pinned_node(pod), Presence.EXPECTED
+        return pod.spec.node_name, PodPresence.LEAVING if pod.is_terminating else PodPresence.SETTLED
+    return pod.status.nominated_node_name or _pinned_node(pod), PodPresence.EXPECTED
 
 
 def _pinned_node(pod: Pod) -> str:

@@ -18,7 +18,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation.cluster import NEEDED_RESOURCES, Cluster, NodeIndex
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
-from berth_descheduler.planner.simulation.volumes import BoundVolume, VolumeBook
+from berth_descheduler.planner.simulation.volumes import BoundVolume, VolumeIndex
 
 _TAINTS_OF_PLANS: Final = frozenset({DRAINING_TAINT, ROOM_TAINT})
 
@@ -30,8 +30,8 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         return Refusal(RefusalReason.NODE_DATA_ODD, f"the node cannot be read: {node.metadata.unreadable}")
     if number in cluster.left_out:
         return Refusal(RefusalReason.NODE_NOT_SELECTED, "the node selector does not select the node")
-    if number in cluster.resting:
-        return Refusal(RefusalReason.COOLING_DOWN, cluster.resting[number])
+    if number in cluster.in_cooldown:
+        return Refusal(RefusalReason.COOLING_DOWN, cluster.in_cooldown[number])
     closed = _closed_refusal(node)
     if closed is not None:
         return closed
@@ -80,7 +80,7 @@ def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class NodeTies:
     """What ties pods to nodes; shared by every class of pods that is tied in the same way."""
 
     spec: PodSpec
@@ -100,14 +100,14 @@ class Profile:
         return next((found for volume in self.volumes if (found := volume.refusal(node)) is not None), None)
 
 
-class Placements:
+class NodeFit:
     """Answers for (class, node) pairs, each computed once per kind of tie and kind of node."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._of_nodes = [target_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
-        book = VolumeBook(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
-        self._profiles: list[Profile] = []
+        book = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
+        self._profiles: list[NodeTies] = []
         self._numbers: dict[bytes, int] = {}
         self._unknown: dict[ClassIndex, Refusal] = {}
         self._profile_of = [self._intern(one, book) for one in cluster.classes]
@@ -141,7 +141,7 @@ class Placements:
             known[node] = self._profiles[number].refusal(self._cluster.nodes[node])
         return known[node]
 
-    def _intern(self, pods: PodClass, book: VolumeBook) -> int:
+    def _intern(self, pods: PodClass, book: VolumeIndex) -> int:
         volumes = book.volumes_of(pods)
         if isinstance(volumes, Refusal):
             self._unknown[pods.index] = volumes
@@ -152,7 +152,7 @@ class Placements:
         )
         if key not in self._numbers:
             self._numbers[key] = len(self._profiles)
-            self._profiles.append(Profile(spec, volumes))
+            self._profiles.append(NodeTies(spec, volumes))
         return self._numbers[key]
 
 

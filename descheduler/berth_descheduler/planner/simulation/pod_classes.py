@@ -65,7 +65,7 @@ class PodClass:
         return tuple(spread for spread in spreads if spread.when_unsatisfiable == SPREAD_HARD)
 
 
-class ClassBook:
+class PodClasses:
     """Gives every pod its class; classes are numbered in the order in which they are first met."""
 
     def __init__(self) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from berth_core.resources import PODS
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.node_fit import Placements
-from berth_descheduler.planner.simulation.pod_affinity import Neighbours
+from berth_descheduler.planner.simulation.node_fit import NodeFit
+from berth_descheduler.planner.simulation.pod_affinity import InterPodAffinity
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, HostPort
-from berth_descheduler.planner.simulation.topology_spread import Spread
+from berth_descheduler.planner.simulation.topology_spread import PodTopologySpread
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class State:
     def __init__(self, cluster: Cluster, maybe_sources: Collection[NodeIndex] | None = None) -> None:
         """Begin with the snapshot; `maybe_sources` are the nodes that may be drained (None: all), see `spread`."""
         self.cluster = cluster
-        self.placements = Placements(cluster)
+        self.node_fit = NodeFit(cluster)
         tainted = range(len(cluster.nodes)) if maybe_sources is None else maybe_sources
-        self.neighbours = Neighbours(cluster)
-        self.spread = Spread(cluster, self.placements, [NodeIndex(node) for node in tainted])
+        self.pod_affinity = InterPodAffinity(cluster)
+        self.topology_spread = PodTopologySpread(cluster, self.node_fit, [NodeIndex(node) for node in tainted])
         self.node_of: list[NodeIndex] = [placed.node for placed in cluster.pods]
         self.free: list[list[int]] = [list(row) for row in cluster.capacity]  # (nodes, resources)
         self._ports: list[dict[HostPort, int]] = [{} for _ in cluster.nodes]
@@ -72,17 +72,17 @@ class State:
 
     def depends_on_others(self, class_index: ClassIndex) -> bool:
         """Tell whether the answers for a class change with where other pods are, not only with what is free."""
-        return self.neighbours.constrains(class_index) or self.spread.constrains(class_index)
+        return self.pod_affinity.is_constrained(class_index) or self.topology_spread.is_constrained(class_index)
 
-    def stands_alone(self, class_index: ClassIndex) -> bool:
+    def is_independent(self, class_index: ClassIndex) -> bool:
         """Tell whether neither other pods decide where pods of a class may go nor these about others.
 
         Amounts and ties to nodes are then all that there is to know of them.
         """
         return not (
             self.depends_on_others(class_index)
-            or self.neighbours.counts(class_index)
-            or self.spread.counts(class_index)
+            or self.pod_affinity.is_counted(class_index)
+            or self.topology_spread.is_counted(class_index)
             or self.cluster.classes[class_index].host_ports
         )
 
@@ -98,7 +98,7 @@ class State:
         if source == target:
             return Refusal(RefusalReason.SAME_NODE, "the pod is there already")
         return (
-            self.placements.refusal(class_index, target)
+            self.node_fit.refusal(class_index, target)
             or self._lack(class_index, target)
             or self.refusal_by_others(pod, target)
         )
@@ -108,8 +108,8 @@ class State:
         source, class_index = self.node_of[pod], self.cluster.pods[pod].class_index
         return (
             self._port_conflict(class_index, target)
-            or self.neighbours.refusal(class_index, source, target)
-            or self.spread.refusal(class_index, source, target)
+            or self.pod_affinity.refusal(class_index, source, target)
+            or self.topology_spread.refusal(class_index, source, target)
         )
 
     def _lack(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
@@ -132,8 +132,8 @@ class State:
         class_index = self.cluster.pods[pod].class_index
         self._hold(class_index, target, 1)
         self._hold(class_index, source, -1)
-        self.neighbours.move(class_index, source, target)
-        self.spread.move(class_index, source, target)
+        self.pod_affinity.move(class_index, source, target)
+        self.topology_spread.move(class_index, source, target)
         self.node_of[pod] = target
 
     def _take_ports(self) -> None:

@@ -1,6 +1,6 @@
 """Owns which pods the term of a pod affinity, a pod anti-affinity or a spread constraint means.
 
-It does not own where those pods are: that is counted in `tallies`.
+It does not own where those pods are: that is counted in `domain_counts`.
 """
 
 from collections import Counter, defaultdict
@@ -17,11 +17,11 @@ from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 
 
-class Meant(Enum):
+class Match(Enum):
     """Whether a pod is meant by a term."""
 
     NO = auto()
-    MAYBE = auto()
+    UNKNOWN = auto()
     """The pod's namespace, and so its labels, is not in the snapshot."""
     YES = auto()
 
@@ -69,24 +69,24 @@ class TermReader:
     def __init__(self, namespaces: Iterable[Namespace]) -> None:
         self._labels = {namespace.metadata.name: namespace.metadata.labels for namespace in namespaces}
 
-    def meant(self, term: PodTerm, namespace: str, labels: Mapping[str, str]) -> Meant:
+    def match(self, term: PodTerm, namespace: str, labels: Mapping[str, str]) -> Match:
         """Tell whether a pod of a namespace and with labels is meant."""
         if not matches_labels(term.selector, labels):
-            return Meant.NO
-        return self._namespace_meant(term, namespace)
+            return Match.NO
+        return self._match_namespace(term, namespace)
 
-    def _namespace_meant(self, term: PodTerm, namespace: str) -> Meant:
+    def _match_namespace(self, term: PodTerm, namespace: str) -> Match:
         if namespace in term.namespaces:
-            return Meant.YES
+            return Match.YES
         selector = term.namespace_selector
         if selector is None:
-            return Meant.NO
+            return Match.NO
         if is_everything(selector):
-            return Meant.YES
+            return Match.YES
         known = self._labels.get(namespace)
         if known is None:
-            return Meant.MAYBE
-        return Meant.YES if matches_labels(selector, known) else Meant.NO
+            return Match.UNKNOWN
+        return Match.YES if matches_labels(selector, known) else Match.NO
 
 
 def required_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
@@ -135,7 +135,7 @@ def is_everything(selector: LabelSelector) -> bool:
     return not selector.match_labels and not selector.match_expressions
 
 
-# --- tallies ---------------------------------------------------------------------------------------------------------
+# --- domain counts ----------------------------------------------------------------------------------------------------
 # Counts of pods by topology domain, kept up to date as a plan moves them.
 
 Domain: TypeAlias = str
@@ -143,13 +143,13 @@ Domain: TypeAlias = str
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """How a pod counts in a tally: surely there while the plan runs, possibly there."""
+    """How a pod counts in a counts: surely there while the plan runs, possibly there."""
 
     sure: int
     possible: int
 
 
-class Tally:
+class DomainCounts:
     """Pods of some kind by the value of a topology label of their node.
 
     Two counts: pods that are surely there, and pods that may be there. A pod that is going away, one that is expected

@@ -19,12 +19,12 @@ from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import LabelSelector, Node, TopologySpreadConstraint
 from berth_core.selectors import matches_labels, matches_node_affinity, untolerated_taint
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, Presence
-from berth_descheduler.planner.simulation.node_fit import Placements
+from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
+from berth_descheduler.planner.simulation.node_fit import NodeFit
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 from berth_descheduler.planner.simulation.topology_counts import (
+    DomainCounts,
     LabelIndex,
-    Tally,
     Weight,
     is_everything,
     with_label_keys,
@@ -38,8 +38,8 @@ class _Rule:
     """One constraint of one class: `sure` leaves out nodes that may be tainted, `possible` does not."""
 
     constraint: TopologySpreadConstraint
-    sure: Tally
-    possible: Tally
+    sure: DomainCounts
+    possible: DomainCounts
     sure_domains: int
     """Number of domains that are there even if every node that may be tainted is."""
 
@@ -47,7 +47,7 @@ class _Rule:
     """1 if the selector selects the pod itself, else 0."""
 
     counted: int
-    """1 if the pod itself is in the tallies, which it is not for a selector that selects everything."""
+    """1 if the pod itself is in the domain_counts, which it is not for a selector that selects everything."""
 
 
 class _Domains:
@@ -60,17 +60,17 @@ class _Domains:
         self.sure_count = len(set(sure) - {None})
 
 
-class Spread:
+class PodTopologySpread:
     """Counts the pods that spread constraints are about, and tells where a pod may go for their sake."""
 
-    def __init__(self, cluster: Cluster, placements: Placements, maybe_tainted: Collection[NodeIndex]) -> None:
+    def __init__(self, cluster: Cluster, node_fit: NodeFit, maybe_tainted: Collection[NodeIndex]) -> None:
         self._cluster = cluster
-        self._placements = placements
+        self._node_fit = node_fit
         self._index = LabelIndex(cluster.classes)
         self._maybe_tainted = frozenset(maybe_tainted)
         self._known_domains: dict[tuple[str, frozenset[str], str, bool, int], _Domains] = {}
-        self._counted: defaultdict[ClassIndex, list[Tally]] = defaultdict(list)
-        self._shared: dict[bytes, tuple[Tally, Tally, int]] = {}
+        self._counted: defaultdict[ClassIndex, list[DomainCounts]] = defaultdict(list)
+        self._shared: dict[bytes, tuple[DomainCounts, DomainCounts, int]] = {}
         self._links: set[tuple[ClassIndex, ClassIndex]] = set()
         self._rules = {pods.index: self._read_class(pods) for pods in cluster.classes if pods.hard_spreads}
         for placed in cluster.pods if self._counted else ():
@@ -81,11 +81,11 @@ class Spread:
         """Return the pairs of classes of which the one's place decides about the other's."""
         return frozenset(self._links)
 
-    def constrains(self, class_index: ClassIndex) -> bool:
+    def is_constrained(self, class_index: ClassIndex) -> bool:
         """Tell whether where pods of a class may go depends on how others are spread."""
         return class_index in self._rules
 
-    def counts(self, class_index: ClassIndex) -> bool:
+    def is_counted(self, class_index: ClassIndex) -> bool:
         """Tell whether where pods of a class are decides about others."""
         return bool(self._counted.get(class_index))
 
@@ -104,16 +104,16 @@ class Spread:
 
     def move(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> None:
         """Count a settled pod of a class at its target instead of its source."""
-        for tally in self._counted.get(class_index, ()):
-            tally.add(source, Weight(1, 1), -1)
-            tally.add(target, Weight(1, 1))
+        for counts in self._counted.get(class_index, ()):
+            counts.add(source, Weight(1, 1), -1)
+            counts.add(target, Weight(1, 1))
 
     def _count(self, placed: PlacedPod) -> None:
-        if placed.presence is Presence.LEAVING:
+        if placed.presence is PodPresence.LEAVING:
             return
-        weight = Weight(1, 1) if placed.presence is Presence.SETTLED else Weight(0, 1)
-        for tally in self._counted.get(placed.class_index, ()):
-            tally.add(placed.node, weight)
+        weight = Weight(1, 1) if placed.presence is PodPresence.SETTLED else Weight(0, 1)
+        for counts in self._counted.get(placed.class_index, ()):
+            counts.add(placed.node, weight)
 
     def _read_class(self, pods: PodClass) -> tuple[_Rule, ...]:
         return tuple(self._read_constraint(pods, constraint) for constraint in pods.hard_spreads)
@@ -122,21 +122,21 @@ class Spread:
         selector = with_label_keys(written.label_selector, written.match_label_keys, pods.labels, "In")
         parts = (written.topology_key, sorted(one.topology_key for one in pods.hard_spreads), selector, pods.namespace)
         policies = (written.node_affinity_policy, written.node_taints_policy)
-        ties = self._placements.profile(pods.index)
+        ties = self._node_fit.profile(pods.index)
         key = msgspec.json.encode((parts, policies, ties), order="sorted")
         if key not in self._shared:
-            self._shared[key] = self._make_tallies(pods, written, selector)
+            self._shared[key] = self._make_counts(pods, written, selector)
         sure, possible, domains = self._shared[key]
         self._links.update((pods.index, other) for other in self._selected(pods.namespace, selector))
         itself = 1 if matches_labels(selector, pods.labels) else 0
         counted = itself if selector is not None and not is_everything(selector) else 0
         return _Rule(written, sure, possible, domains, itself, counted)
 
-    def _make_tallies(
+    def _make_counts(
         self, pods: PodClass, written: TopologySpreadConstraint, selector: LabelSelector | None
-    ) -> tuple[Tally, Tally, int]:
+    ) -> tuple[DomainCounts, DomainCounts, int]:
         domains = self._domains(pods, written)
-        sure, possible = Tally(domains.sure, domains.count), Tally(domains.all, domains.count)
+        sure, possible = DomainCounts(domains.sure, domains.count), DomainCounts(domains.all, domains.count)
         for other in self._selected(pods.namespace, selector):
             self._counted[other].extend((sure, possible))
         return sure, possible, domains.sure_count
@@ -145,7 +145,7 @@ class Spread:
         """Return where each node counts for a constraint; shared by all classes that are tied to nodes in one way."""
         keys = frozenset(one.topology_key for one in pods.hard_spreads)
         honors_taints = written.node_taints_policy == _HONOR
-        ties = self._placements.profile(pods.index)
+        ties = self._node_fit.profile(pods.index)
         known = (written.topology_key, keys, written.node_affinity_policy, honors_taints, ties)
         if known not in self._known_domains:
             every = [self._domain(pods, written, keys, node) for node in self._cluster.nodes]
@@ -167,7 +167,7 @@ class Spread:
     ) -> str | None:
         """Return the domain in which a node counts for a constraint, None if it does not count."""
         labels = node.metadata.labels
-        spec = self._placements.profile_spec(pods.index)
+        spec = self._node_fit.profile_spec(pods.index)
         if not keys <= labels.keys():
             return None
         if written.node_affinity_policy != "Ignore" and not matches_node_affinity(spec, node):

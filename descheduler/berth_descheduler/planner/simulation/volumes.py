@@ -52,7 +52,7 @@ class BoundVolume:
         return None
 
 
-class VolumeBook:
+class VolumeIndex:
     """Answers what is known of the volumes of a class of pods; a claim that is not known keeps the pod where it is."""
 
     def __init__(self, claims: Iterable[PersistentVolumeClaim], volumes: Iterable[PersistentVolume]) -> None:

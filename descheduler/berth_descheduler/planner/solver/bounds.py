@@ -15,34 +15,34 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from berth_descheduler.planner.solver.filling import MOVE
-from berth_descheduler.planner.solver.model import Columns, Ints
+from berth_descheduler.planner.solver.model import Ints, PackingModel
 
 
-def holds(columns: Columns) -> Ints:
+def holds(packing: PackingModel) -> Ints:
     """Return what each node can hold of movable pods at most; (resources, nodes)."""
-    taken = taken_by_movable(columns)
-    most: Ints = np.where(columns.takes, np.maximum(columns.room + taken, taken), taken)
+    taken = taken_by_movable(packing)
+    most: Ints = np.where(packing.takes, np.maximum(packing.room + taken, taken), taken)
     return most
 
 
-def taken_by_movable(columns: Columns) -> Ints:
+def taken_by_movable(packing: PackingModel) -> Ints:
     """Return what the movable pods take of each node; (resources, nodes)."""
-    movable = np.flatnonzero(columns.pod_kind >= 0)
-    kinds, nodes = columns.pod_kind[movable], columns.pod_node[movable]
-    taken = np.zeros_like(columns.room)
+    movable = np.flatnonzero(packing.pod_kind >= 0)
+    kinds, nodes = packing.pod_kind[movable], packing.pod_node[movable]
+    taken = np.zeros_like(packing.room)
     for column in range(len(taken)):
-        amounts = columns.need[kinds, column].astype(np.float64)  # whole numbers below 2**53 are exact
-        taken[column] = np.bincount(nodes, weights=amounts, minlength=columns.nodes).astype(np.int64)
+        amounts = packing.need[kinds, column].astype(np.float64)  # whole numbers below 2**53 are exact
+        taken[column] = np.bincount(nodes, weights=amounts, minlength=packing.nodes).astype(np.int64)
     return taken
 
 
-def most_freed_by_volume(columns: Columns, to_empty: Sequence[int], empty: Sequence[int]) -> int:
+def most_freed_by_volume(packing: PackingModel, to_empty: Sequence[int], empty: Sequence[int]) -> int:
     """Return how many more nodes than now can be empty at most."""
-    hold, taken = holds(columns), taken_by_movable(columns)
+    hold, taken = holds(packing), taken_by_movable(packing)
     may = np.array([*to_empty, *empty], dtype=np.int64)
     most = len(may)
-    for column in np.flatnonzero(columns.need.max(axis=0, initial=0)):
-        spare = int((hold[column] - taken[column])[columns.takes].sum())
+    for column in np.flatnonzero(packing.need.max(axis=0, initial=0)):
+        spare = int((hold[column] - taken[column])[packing.takes].sum())
         most = min(most, int((np.cumsum(np.sort(hold[column, may])) <= spare).sum()))
     return max(0, most - len(empty))
 
@@ -59,17 +59,17 @@ def fewest_moves(pod_counts: Ints, freed: int) -> int:
     return int(np.sort(pod_counts)[:freed].sum())
 
 
-def most_that_fit(columns: Columns, kind: int) -> int:
+def most_that_fit(packing: PackingModel, kind: int) -> int:
     """Return how many pods of a kind can find room at most, wherever the movable pods go."""
-    hold, taken, need = holds(columns), taken_by_movable(columns), columns.need[kind]
+    hold, taken, need = holds(packing), taken_by_movable(packing), packing.need[kind]
     asked = np.flatnonzero(need)
     if not len(asked):
         return int(hold.max(initial=0))
-    nodes = columns.allowed(kind) & columns.takes
+    nodes = packing.allowed(kind) & packing.takes
     each = np.maximum(hold[np.ix_(asked, np.flatnonzero(nodes))], 0) // need[asked, None]
     most = int(each.min(axis=0).sum())
     for column in asked:
-        spare = int((hold[column] - taken[column])[columns.takes].sum())
+        spare = int((hold[column] - taken[column])[packing.takes].sum())
         most = min(most, max(0, spare) // int(need[column]))
     return most
 
@@ -122,15 +122,15 @@ class PriceBound:
         return max(0, -((int(self.openings.sum()) - int(may.sum())) // MOVE))
 
 
-def bound_by_prices(columns: Columns, to_empty: Ints, empty: Ints, budget: int) -> PriceBound:
+def bound_by_prices(packing: PackingModel, to_empty: Ints, empty: Ints, budget: int) -> PriceBound:
     """Return the bound with good prices; the same for the same problem."""
-    groups = _group(columns)
-    every = _Values(columns, groups, np.arange(columns.nodes), (to_empty, empty))
-    chosen = np.unique(np.linspace(0, columns.nodes - 1, min(_SAMPLE, columns.nodes)).astype(np.int64))
-    sample = _Values(columns, groups, chosen, (to_empty, empty))
-    prices = _look_for_prices(sample, budget * MOVE * len(chosen) // max(1, columns.nodes))
+    groups = _group(packing)
+    every = _Values(packing, groups, np.arange(packing.nodes), (to_empty, empty))
+    chosen = np.unique(np.linspace(0, packing.nodes - 1, min(_SAMPLE, packing.nodes)).astype(np.int64))
+    sample = _Values(packing, groups, chosen, (to_empty, empty))
+    prices = _look_for_prices(sample, budget * MOVE * len(chosen) // max(1, packing.nodes))
     values = every.at(prices)
-    each = np.full(columns.kinds, MOVE, dtype=np.int64)
+    each = np.full(packing.kinds, MOVE, dtype=np.int64)
     large = groups.of_kind < len(prices)
     each[large] += np.array(prices, dtype=np.int64)[groups.of_kind[large]]
     return PriceBound(values, values - every.now(prices), each)
@@ -175,19 +175,19 @@ class _Groups:
     counts: Ints  # (nodes, groups), pods that may be moved
 
 
-def _group(columns: Columns) -> _Groups:
+def _group(packing: PackingModel) -> _Groups:
     """Return the groups of the kinds by the scarcest resource."""
-    asked, hold = columns.need[:, columns.binding], holds(columns)[columns.binding]
-    usual = int(np.median(hold[columns.takes])) if columns.takes.any() else 0
+    asked, hold = packing.need[:, packing.binding], holds(packing)[packing.binding]
+    usual = int(np.median(hold[packing.takes])) if packing.takes.any() else 0
     cell = _cell(asked[asked * _LARGE >= max(1, usual)], int(hold.max(initial=0)))
     large = asked >= max(cell, -(-usual // _LARGE))
     weights, sizes = np.unique(asked[large] // cell), np.unique(_rounded_down(asked[~large]))
-    of_kind = np.empty(columns.kinds, dtype=np.int64)
+    of_kind = np.empty(packing.kinds, dtype=np.int64)
     of_kind[large] = np.searchsorted(weights, asked[large] // cell)
     of_kind[~large] = len(weights) + np.searchsorted(sizes, _rounded_down(asked[~large]))
-    pods, number = np.flatnonzero(columns.pod_kind >= 0), len(weights) + len(sizes)
-    cells = columns.pod_node[pods] * number + of_kind[columns.pod_kind[pods]]
-    counts = np.bincount(cells, minlength=columns.nodes * number).reshape(columns.nodes, number)
+    pods, number = np.flatnonzero(packing.pod_kind >= 0), len(weights) + len(sizes)
+    cells = packing.pod_node[pods] * number + of_kind[packing.pod_kind[pods]]
+    counts = np.bincount(cells, minlength=packing.nodes * number).reshape(packing.nodes, number)
     return _Groups(cell, tuple(weights.tolist()), tuple(sizes.tolist()), of_kind, counts)
 
 
@@ -202,15 +202,15 @@ def _cell(large: Ints, most: int) -> int:
 class _Values:
     """What some nodes are worth at most, as a function of the prices of the groups of large kinds."""
 
-    def __init__(self, columns: Columns, groups: _Groups, nodes: Ints, roles: tuple[Ints, Ints]) -> None:
+    def __init__(self, packing: PackingModel, groups: _Groups, nodes: Ints, roles: tuple[Ints, Ints]) -> None:
         self.weights = groups.weights
-        self._hold = holds(columns)[columns.binding, nodes]
-        self._takes = columns.takes[nodes]
+        self._hold = holds(packing)[packing.binding, nodes]
+        self._takes = packing.takes[nodes]
         self._large = groups.counts[nodes, : len(self.weights)]
         self._small = groups.counts[nodes, len(self.weights) :]
         self._cells = int(self._hold.max(initial=0)) // groups.cell
         self._staying = self._count_staying(groups)
-        may, empty = np.zeros((2, columns.nodes), dtype=bool)
+        may, empty = np.zeros((2, packing.nodes), dtype=bool)
         may[np.concatenate(roles)] = empty[roles[1]] = True
         self._may, self._empty = may[nodes], int(empty[nodes].sum())
 

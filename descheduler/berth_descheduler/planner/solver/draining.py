@@ -19,12 +19,13 @@ import numpy as np
 
 from berth_core.clock import Deadline, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.problem import Problem, Sources
+from berth_descheduler.planner.drainability import Sources
+from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import PriceBound, bound_by_prices, fewest_moves, holds
-from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, Limits, fill
-from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, FillLimits, fill
+from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 # --- tied pods -------------------------------------------------------------------------------------------------------
 # The placing of pods whose place depends on other pods: one by one, by the rules in `state`.
@@ -34,40 +35,40 @@ _MOST_TRIED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class TiedPlacement:
+class DependentPlacement:
     """A pod and where it goes."""
 
     pod: PodIndex
     target: NodeIndex
 
 
-class TiedPods:
+class DependentPods:
     """Places tied pods in a state and in a copy of the room; `withdraw` gives the state back as it was."""
 
-    def __init__(self, columns: Columns, state: State, open_nodes: Mask) -> None:
-        self._columns = columns
+    def __init__(self, packing: PackingModel, state: State, open_nodes: Mask) -> None:
+        self._packing = packing
         self._state = state
-        self._open = open_nodes & columns.takes
+        self._open = open_nodes & packing.takes
         self._mark = state.mark()
-        self._placements: list[TiedPlacement] = []
-        self.room: Ints = columns.room
+        self._placements: list[DependentPlacement] = []
+        self.room: Ints = packing.room
         """What is left of each node; (resources, nodes)."""
 
     @property
-    def placements(self) -> tuple[TiedPlacement, ...]:
+    def placements(self) -> tuple[DependentPlacement, ...]:
         """Return what was placed, in order; each step is feasible after those before it."""
         return tuple(self._placements)
 
     def place(self, pods_of: Mapping[int, Sequence[PodIndex]]) -> tuple[int, ...]:
         """Place the tied pods of some nodes, each node's all or none; return the nodes of which none was placed."""
         if pods_of:
-            self.room = self._columns.room.copy()
+            self.room = self._packing.room.copy()
         return tuple(node for node, pods in pods_of.items() if not self.place_together(pods))
 
     def place_together(self, pods: Sequence[PodIndex]) -> bool:
         """Place some pods, all or none; tell whether they were placed."""
         mark, placed, room = self._state.mark(), len(self._placements), self.room.copy()
-        for pod in sorted(pods, key=lambda one: (-int(self._columns.size[self._columns.pod_kind[one]]), one)):
+        for pod in sorted(pods, key=lambda one: (-int(self._packing.size[self._packing.pod_kind[one]]), one)):
             target = self._find_target(pod)
             if target is None:
                 self._state.undo_to(mark)
@@ -75,8 +76,8 @@ class TiedPods:
                 self.room = room
                 return False
             self._state.move(pod, target)
-            self.room[:, target] -= self._columns.need[self._columns.pod_kind[pod]]
-            self._placements.append(TiedPlacement(pod, target))
+            self.room[:, target] -= self._packing.need[self._packing.pod_kind[pod]]
+            self._placements.append(DependentPlacement(pod, target))
         return True
 
     def withdraw(self) -> None:
@@ -84,12 +85,12 @@ class TiedPods:
         self._state.undo_to(self._mark)
 
     def _find_target(self, pod: PodIndex) -> NodeIndex | None:
-        kind = int(self._columns.pod_kind[pod])
-        mask = self._open & self._columns.allowed(kind)
-        for column in np.flatnonzero(self._columns.need[kind]):
-            mask = mask & (self.room[column] >= self._columns.need[kind, column])
+        kind = int(self._packing.pod_kind[pod])
+        mask = self._open & self._packing.allowed(kind)
+        for column in np.flatnonzero(self._packing.need[kind]):
+            mask = mask & (self.room[column] >= self._packing.need[kind, column])
         nodes = np.flatnonzero(mask)
-        order = np.argsort(self._columns.weight @ self.room[:, nodes], kind="stable")[:_MOST_TRIED]
+        order = np.argsort(self._packing.weight @ self.room[:, nodes], kind="stable")[:_MOST_TRIED]
         tried = (NodeIndex(int(node)) for node in nodes[order])
         return next((node for node in tried if self._state.refusal(pod, node) is None), None)
 
@@ -103,7 +104,7 @@ _ROUNDS_FOR_MOVES: Final = 4
 _PATIENCE: Final = 640
 """The larger, the more often as many nodes are tried although pods found no place."""
 
-_BAR: Final = 40 * MOVE
+_PENALTY: Final = 40 * MOVE
 """What the emptying of a node costs more after a large pod of it found no place."""
 
 _LARGE: Final = 20
@@ -115,7 +116,7 @@ class Draining:
     """A set of nodes to empty and where everything goes."""
 
     nodes: tuple[NodeIndex, ...]
-    tied: tuple[TiedPlacement, ...]
+    dependent: tuple[DependentPlacement, ...]
     filled: Filled
     moves: int
 
@@ -147,26 +148,26 @@ class DrainLimits:
 
     deadline: Deadline
     seed: int = 0
-    filling: Limits = field(default_factory=Limits)
+    filling: FillLimits = field(default_factory=FillLimits)
 
 
 class DrainSearch:
     """Looks for the largest set of nodes that can be emptied, then for the fewest moves."""
 
     def __init__(
-        self, columns: Columns, state: State, candidates: Candidates, open_nodes: Mask, limits: DrainLimits
+        self, packing: PackingModel, state: State, candidates: Candidates, open_nodes: Mask, limits: DrainLimits
     ) -> None:
         """Prepare; `open_nodes` may take pods as long as they are not emptied themselves."""
-        self._columns = columns
+        self._packing = packing
         self._state = state
         self._candidates = candidates
         self._open = open_nodes
         self._limits = limits
-        self._movable = np.flatnonzero(columns.pod_kind >= 0)
-        self._prices = np.full(columns.kinds, MOVE, dtype=np.int64)
+        self._movable = np.flatnonzero(packing.pod_kind >= 0)
+        self._prices = np.full(packing.kinds, MOVE, dtype=np.int64)
         self._best_prices = self._prices
-        self._whole = max(1, int(columns.room[columns.binding, open_nodes].max(initial=1)))
-        self._large = columns.need[:, columns.binding] * _LARGE > self._whole  # (kinds,)
+        self._whole = max(1, int(packing.room[packing.binding, open_nodes].max(initial=1)))
+        self._large = packing.need[:, packing.binding] * _LARGE > self._whole  # (kinds,)
         self._overspent = (0, 0)
         """Nodes and moves of the last trial that took too many moves."""
 
@@ -174,7 +175,7 @@ class DrainSearch:
         self._failed: Counter[tuple[NodeIndex, ...]] = Counter()
         """How often pods of a set of nodes found no place."""
 
-        self._bonus = np.zeros(columns.nodes, dtype=np.int64)
+        self._bonus = np.zeros(packing.nodes, dtype=np.int64)
         self.found: list[Draining] = []
         """What was found, the best last."""
 
@@ -207,13 +208,13 @@ class DrainSearch:
             if turn == 0 and not self._is_perfect():
                 self._prove(trial)
             elif not trial.filled.complete:
-                self._bar(trial)
-                self._learn(trial, turn)
+                self._penalize_large(trial)
+                self._update_prices(trial, turn)
             elif idle > _ROUNDS_BEFORE_CHANCE or last == (trial.nodes, trial.moves):
-                self._shake(chance)
+                self._perturb(chance)
             else:
-                self._learn(trial, turn)
-            self._shun(np.setdiff1d(chosen, trial.nodes))
+                self._update_prices(trial, turn)
+            self._penalize_infeasible(np.setdiff1d(chosen, trial.nodes))
             last = trial.nodes, trial.moves
             target = self._next_target(trial, len(chosen), good=good)
 
@@ -245,8 +246,8 @@ class DrainSearch:
     def _choose(self, most: int) -> Ints:
         """Return the cheapest candidate nodes, no more than can be emptied by direct moves alone."""
         found = self._candidates
-        each = self._prices[self._columns.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
-        cost = np.bincount(self._columns.pod_node[self._movable], weights=each, minlength=self._columns.nodes)
+        each = self._prices[self._packing.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
+        cost = np.bincount(self._packing.pod_node[self._movable], weights=each, minlength=self._packing.nodes)
         order = np.lexsort((found.nodes, found.disruption, cost[found.nodes] - self._bonus[found.nodes]))[:most]
         if self._limits.budget is not None:
             order = order[: int((np.cumsum(found.pod_counts[order]) <= self._limits.budget).sum())]
@@ -254,31 +255,31 @@ class DrainSearch:
 
     def _try(self, chosen: Ints) -> Draining:
         """Return what comes of emptying some nodes; those whose tied pods find no place are left out."""
-        drained = np.zeros(self._columns.nodes, dtype=bool)
+        drained = np.zeros(self._packing.nodes, dtype=bool)
         drained[chosen] = True
-        tied = TiedPods(self._columns, self._state, self._open & ~drained)
-        drained[list(tied.place(self._tied_pods(chosen)))] = False
-        tied.withdraw()
-        leaving = self._columns.movable_on(drained)
-        demand = self._columns.counts_of(leaving)
-        demand[self._columns.tied] = 0
+        dependent = DependentPods(self._packing, self._state, self._open & ~drained)
+        drained[list(dependent.place(self._dependent_pods(chosen)))] = False
+        dependent.withdraw()
+        leaving = self._packing.movable_on(drained)
+        demand = self._packing.counts_of(leaving)
+        demand[self._packing.dependent] = 0
         filled = fill(
-            self._columns,
-            tied.room,
+            self._packing,
+            dependent.room,
             self._open & ~drained,
             Demand(demand),
             prices=self._prices,
             limits=self._limits.filling,
         )
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
-        return Draining(nodes, tied.placements, filled, len(leaving) + filled.ejected)
+        return Draining(nodes, dependent.placements, filled, len(leaving) + filled.ejected)
 
-    def _tied_pods(self, chosen: Ints) -> dict[int, list[PodIndex]]:
-        if not self._columns.tied.any():
+    def _dependent_pods(self, chosen: Ints) -> dict[int, list[PodIndex]]:
+        if not self._packing.dependent.any():
             return {}
-        kinds, tied = self._columns.pod_kind, self._columns.tied
+        kinds, dependent = self._packing.pod_kind, self._packing.dependent
         of_nodes = ((int(node), self._candidates.pods_of[NodeIndex(int(node))]) for node in chosen)
-        found = {node: [pod for pod in pods if tied[kinds[pod]]] for node, pods in of_nodes}
+        found = {node: [pod for pod in pods if dependent[kinds[pod]]] for node, pods in of_nodes}
         return {node: pods for node, pods in found.items() if pods}
 
     # --- learning ---------------------------------------------------------------------------------------------------
@@ -286,46 +287,46 @@ class DrainSearch:
     def _prove(self, trial: Draining) -> None:
         """Look for the bound by prices, and begin anew with these prices."""
         found, budget = self._candidates, self._limits.budget
-        bound = bound_by_prices(self._columns, found.nodes, found.empty, trial.moves if budget is None else budget)
+        bound = bound_by_prices(self._packing, found.nodes, found.empty, trial.moves if budget is None else budget)
         if budget is not None:
             self.most = min(self.most, bound.most_freed(found.nodes, found.empty, budget))
         self.bound = bound
         self._prices = self._best_prices = bound.prices
         self._bonus = -bound.openings
 
-    def _shake(self, chance: Random) -> None:
+    def _perturb(self, chance: Random) -> None:
         """Change the prices that led to the best by chance."""
-        shaken = np.array([chance.randrange(80, 125) for _ in range(self._columns.kinds)], dtype=np.int64)
+        shaken = np.array([chance.randrange(80, 125) for _ in range(self._packing.kinds)], dtype=np.int64)
         self._prices = np.maximum(MOVE, self._best_prices * shaken // 100)
 
-    def _learn(self, trial: Draining, turn: int) -> None:
+    def _update_prices(self, trial: Draining, turn: int) -> None:
         """Move prices towards what pods cost in a trial, less and less; at once where pods found no place."""
         pace = 2 + turn // 4
         nearer = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
         self._prices = np.where(trial.filled.unplaced > 0, trial.filled.prices, nearer)
         if self._limits.budget is None and not trial.filled.complete:
-            mean = max(1, int(self._columns.need[:, self._columns.binding].mean()))
+            mean = max(1, int(self._packing.need[:, self._packing.binding].mean()))
             self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
 
-    def _bar(self, trial: Draining) -> None:
+    def _penalize_large(self, trial: Draining) -> None:
         """Let nodes be the last to be emptied again whose large pods found no place: as many as pods are left."""
-        pods = self._columns.movable_on(np.isin(np.arange(self._columns.nodes), trial.nodes))
+        pods = self._packing.movable_on(np.isin(np.arange(self._packing.nodes), trial.nodes))
         for kind in np.flatnonzero((trial.filled.unplaced > 0) & self._large):
             nodes, counts = np.unique(
-                self._columns.pod_node[pods[self._columns.pod_kind[pods] == kind]], return_counts=True
+                self._packing.pod_node[pods[self._packing.pod_kind[pods] == kind]], return_counts=True
             )
             order = np.argsort(self._bonus[nodes] - counts, kind="stable")
             enough = int(np.searchsorted(np.cumsum(counts[order]), trial.filled.unplaced[kind])) + 1
-            self._bonus[nodes[order[:enough]]] -= _BAR
+            self._bonus[nodes[order[:enough]]] -= _PENALTY
 
-    def _shun(self, left_out: Ints) -> None:
+    def _penalize_infeasible(self, left_out: Ints) -> None:
         """Let nodes be the last to be emptied again whose tied pods found no place, and others with such pods later."""
         if not len(left_out):
             return
-        self._bonus[left_out] -= _BAR
-        kinds = self._columns.pod_kind[self._columns.movable_on(np.isin(np.arange(self._columns.nodes), left_out))]
-        dear = np.isin(np.arange(self._columns.kinds), kinds) & self._columns.tied
-        self._prices = np.where(dear, np.minimum(4 * self._prices, _BAR), self._prices)
+        self._bonus[left_out] -= _PENALTY
+        kinds = self._packing.pod_kind[self._packing.movable_on(np.isin(np.arange(self._packing.nodes), left_out))]
+        dear = np.isin(np.arange(self._packing.kinds), kinds) & self._packing.dependent
+        self._prices = np.where(dear, np.minimum(4 * self._prices, _PENALTY), self._prices)
 
     def _next_target(self, trial: Draining, tried: int, *, good: bool) -> int:
         """Return how many nodes to try next, after a trial with so many."""
@@ -364,7 +365,7 @@ class DrainSearch:
 
         For large pods it is their kind that counts, not the volume: their price goes up, and other nodes are chosen.
         """
-        amounts = trial.filled.unplaced * self._columns.need[:, self._columns.binding]
+        amounts = trial.filled.unplaced * self._packing.need[:, self._packing.binding]
         nodes = -(-int(amounts[~self._large].sum()) // self._whole)
         return nodes if amounts[self._large].any() else max(1, nodes)
 
@@ -376,12 +377,14 @@ class DrainSearch:
 # the search from trying them again and again, and the bounds from counting them.
 
 
-def without_stuck_nodes(problem: Problem, columns: Columns, sources: Sources) -> Sources:
+def without_undrainable_nodes(problem: Problem, packing: PackingModel, sources: Sources) -> Sources:
     """Return the sources without the nodes of which a pod can go to no other node, those with the reason instead."""
-    homes = _HomesOfKinds(columns)
+    homes = _PossibleNodes(packing)
     stuck: dict[NodeIndex, PodIndex] = {}
     for node in sources.to_empty:
-        found = next((pod for pod in sources.pods_of[node] if homes.is_stuck(int(columns.pod_kind[pod]), node)), None)
+        found = next(
+            (pod for pod in sources.pods_of[node] if homes.has_no_other_node(int(packing.pod_kind[pod]), node)), None
+        )
         if found is not None:
             stuck[node] = found
     if not stuck:
@@ -394,16 +397,16 @@ def without_stuck_nodes(problem: Problem, columns: Columns, sources: Sources) ->
     )
 
 
-class _HomesOfKinds:
+class _PossibleNodes:
     """On which nodes pods of each kind can be at all."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-        self._most = holds(columns)
+    def __init__(self, packing: PackingModel) -> None:
+        self._packing = packing
+        self._most = holds(packing)
         self._only: dict[int, frozenset[int] | None] = {}
         """Per kind the nodes if there is at most one, else None."""
 
-    def is_stuck(self, kind: int, home: NodeIndex) -> bool:
+    def has_no_other_node(self, kind: int, home: NodeIndex) -> bool:
         """Tell whether a pod of a kind can be nowhere but at home."""
         if kind not in self._only:
             nodes = np.flatnonzero(self._possible(kind))
@@ -412,8 +415,8 @@ class _HomesOfKinds:
         return only is not None and only <= {home}
 
     def _possible(self, kind: int) -> Mask:
-        need = self._columns.need[kind]
-        possible: Mask = self._columns.allowed(kind) & self._columns.takes
+        need = self._packing.need[kind]
+        possible: Mask = self._packing.allowed(kind) & self._packing.takes
         for column in np.flatnonzero(need):
             possible = possible & (self._most[column] >= need[column])
         return possible

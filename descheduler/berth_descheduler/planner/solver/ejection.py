@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 _SINGLES: Final = 24
 _PAIRS: Final = 10
@@ -18,7 +18,7 @@ _PAIRS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class _Sets:
-    """What may be moved aside for a kind, the least burdensome set first."""
+    """What may be moved aside for a kind, the cheapest set first."""
 
     kinds: tuple[tuple[int, ...], ...]
     gone: Ints  # (sets, resources)
@@ -29,12 +29,12 @@ class _Sets:
 class EjectionSets:
     """Knows the sets for every kind, each computed once."""
 
-    def __init__(self, columns: Columns, order: Ints, burden: Ints, most_ejected: int) -> None:
+    def __init__(self, packing: PackingModel, order: Ints, cost: Ints, most_ejected: int) -> None:
         """Prepare; in `order` a kind may have those after it moved aside."""
-        self._columns = columns
-        self._burden = burden
+        self._packing = packing
+        self._cost = cost
         self._most_ejected = most_ejected
-        self._row = row_of_kind(columns)
+        self._row = row_of_kind(packing)
         self._order: list[int] = order.tolist()
         self._known: dict[int, _Sets] = {}
 
@@ -47,42 +47,42 @@ class EjectionSets:
         """Return the sets that make room for a kind on some node now; arrays are over the same nodes."""
         if kind not in self._known:
             self._known[kind] = self._list(kind)
-        sets, need = self._known[kind], self._columns.need[kind]
+        sets, need = self._known[kind], self._packing.need[kind]
         if not sets.kinds:
             return []
         nodes = may.nonzero()[0]
-        for column in self._columns.asked[kind]:
+        for column in self._packing.asked[kind]:
             nodes = nodes[room[column, nodes] >= need[column] - sets.gone[:, column].max()]
         held = there[:, nodes]
         first, second = sets.rows
         found = (held[first] >= sets.pairs[:, None]) & (held[second] > 0)
-        for column in self._columns.asked[kind]:
+        for column in self._packing.asked[kind]:
             found &= room[column, nodes] >= (need[column] - sets.gone[:, column])[:, None]
         return [sets.kinds[one] for one in np.flatnonzero(found.any(axis=1))]
 
     def _list(self, kind: int) -> _Sets:
         """Return the sets for a kind."""
-        smaller, size = self.smaller(kind), self._columns.size
+        smaller, size = self.smaller(kind), self._packing.size
         pairs = (
             pair
             for pair in combinations_with_replacement(_evenly(smaller, _PAIRS), 2)
             if self._most_ejected > 1 and size[pair[0]] + size[pair[1]] < size[kind]
         )
-        burden = self._burden.tolist()
-        burdens = ((sum(burden[one] for one in found), found) for found in (*((e,) for e in smaller), *pairs))
-        kinds = tuple(found for _, found in sorted(burdens))
+        cost = self._cost.tolist()
+        costs = ((sum(cost[one] for one in found), found) for found in (*((e,) for e in smaller), *pairs))
+        kinds = tuple(found for _, found in sorted(costs))
         first = np.array([one[0] for one in kinds], dtype=np.int64)
         second = np.array([one[-1] for one in kinds], dtype=np.int64)
         two = np.array([len(one) == 2 for one in kinds], dtype=bool)  # noqa: PLR2004 - a pair
-        need = self._columns.need
+        need = self._packing.need
         gone = need[first] + need[second] * two[:, None]
         return _Sets(kinds, gone, (self._row[first], self._row[second]), 1 + (two & (first == second)))
 
 
-def row_of_kind(columns: Columns) -> Ints:
+def row_of_kind(packing: PackingModel) -> Ints:
     """Return per kind its row among those that may be moved aside, -1 for others; (kinds,)."""
-    rows = np.full(columns.kinds, -1, dtype=np.int64)
-    rows[columns.ejectable] = np.arange(len(columns.ejectable))
+    rows = np.full(packing.kinds, -1, dtype=np.int64)
+    rows[packing.ejectable] = np.arange(len(packing.ejectable))
     return rows
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from berth_descheduler.planner.solver.ejection import EjectionSets, row_of_kind
-from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 MOVE: Final = 1000
 """The price of one move."""
@@ -38,7 +38,7 @@ _EXCHANGE_RATIO: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FillLimits:
     """How far a filling goes to make room."""
 
     most_ejected: int = 6
@@ -82,10 +82,16 @@ class Demand:
 
 
 def fill(
-    columns: Columns, room: Ints, open_nodes: Mask, demand: Demand, *, prices: Ints, limits: Limits | None = None
+    packing: PackingModel,
+    room: Ints,
+    open_nodes: Mask,
+    demand: Demand,
+    *,
+    prices: Ints,
+    limits: FillLimits | None = None,
 ) -> Filled:
     """Return a filling of the open nodes, given their room, with a demand."""
-    filling = _Filling(columns, room, open_nodes, demand, (prices, limits or Limits()))
+    filling = _Filling(packing, room, open_nodes, demand, (prices, limits or FillLimits()))
     filling.place_all()
     return filling.result()
 
@@ -94,23 +100,23 @@ class _Filling:
     """One filling; its columns are those of the open nodes only."""
 
     def __init__(
-        self, columns: Columns, room: Ints, open_nodes: Mask, demand: Demand, means: tuple[Ints, Limits]
+        self, packing: PackingModel, room: Ints, open_nodes: Mask, demand: Demand, means: tuple[Ints, FillLimits]
     ) -> None:
         prices, self._limits = means
-        self._columns = columns
+        self._packing = packing
         self._demand = demand
-        self._nodes = np.flatnonzero(open_nodes & columns.takes)
+        self._nodes = np.flatnonzero(open_nodes & packing.takes)
         self._room = np.ascontiguousarray(room[:, self._nodes])  # (resources, open nodes)
-        self._there = np.ascontiguousarray(columns.there[:, self._nodes])  # (rows, open nodes)
-        self._row = row_of_kind(columns)
-        self._left = np.zeros(columns.kinds, dtype=np.int64)
-        late = np.ones(columns.kinds, dtype=bool)
+        self._there = np.ascontiguousarray(packing.there[:, self._nodes])  # (rows, open nodes)
+        self._row = row_of_kind(packing)
+        self._left = np.zeros(packing.kinds, dtype=np.int64)
+        late = np.ones(packing.kinds, dtype=bool)
         late[list(demand.first)] = False
-        self._order = np.lexsort((-columns.size, late))
+        self._order = np.lexsort((-packing.size, late))
         self._rank = np.empty_like(self._order)
         self._rank[self._order] = np.arange(len(self._order))
-        self._burden = prices + (columns.size >> _SIZE_BITS)  # (kinds,)
-        self._sets = EjectionSets(columns, self._order, self._burden, self._limits.most_ejected)
+        self._cost = prices + (packing.size >> _SIZE_BITS)  # (kinds,)
+        self._sets = EjectionSets(packing, self._order, self._cost, self._limits.most_ejected)
         self._prices_before = prices
         self._may: dict[int, Mask] = {}
         self._last_set: dict[int, tuple[int, ...]] = {}
@@ -130,7 +136,7 @@ class _Filling:
 
     def result(self) -> Filled:
         """Return what came of it."""
-        arrivals, ejections = _net(_gathered(self._came), _gathered(self._went), self._columns.nodes)
+        arrivals, ejections = _net(_gathered(self._came), _gathered(self._went), self._packing.nodes)
         return Filled(arrivals, ejections, self._left.copy(), self._prices(), self._stuck())
 
     def _place_down(self) -> None:
@@ -167,32 +173,32 @@ class _Filling:
 
     def _copies(self, kind: int) -> tuple[Ints, Ints]:
         """Return the nodes with room for a kind, and how many pods of it each has room for."""
-        need = self._columns.need[kind]
+        need = self._packing.need[kind]
         nodes = self._has(kind, need).nonzero()[0]
         most = np.full(len(nodes), np.iinfo(np.int64).max)
-        for column in self._columns.asked[kind]:
+        for column in self._packing.asked[kind]:
             most = np.minimum(most, self._room[column, nodes] // need[column])
         return nodes, np.minimum(most, self._left[kind]) if need.any() else np.full(len(nodes), self._left[kind])
 
     def _has(self, kind: int, amounts: Ints) -> Mask:
         """Return the nodes that are allowed for a kind and have these amounts of what it asks for."""
         mask = self._allowed(kind)
-        for column in self._columns.asked[kind]:
+        for column in self._packing.asked[kind]:
             mask = mask & (self._room[column] >= amounts[column])
         return mask
 
     def _allowed(self, kind: int) -> Mask:
         """Return the nodes to which pods of a kind may go, whatever is on them."""
-        key = -1 - kind if kind in self._demand.only_on else int(self._columns.profile[kind])
+        key = -1 - kind if kind in self._demand.only_on else int(self._packing.profile[kind])
         if key not in self._may:
-            self._may[key] = self._demand.only_on.get(kind, self._columns.allowed(kind))[self._nodes]
+            self._may[key] = self._demand.only_on.get(kind, self._packing.allowed(kind))[self._nodes]
         mask = self._may[key]
         return mask & ~self._left_by[kind] if kind in self._left_by else mask
 
     def _keep_balance(self, kind: int, nodes: Ints, most: Ints, rest: Ints, *, lowest: bool) -> Ints:
         """Return how many pods nodes take if enough of the other resources stays for what is left of the scarcest."""
-        need, scarce = self._columns.need[kind], self._columns.binding
-        asked = self._columns.need[rest > 0]
+        need, scarce = self._packing.need[kind], self._packing.binding
+        asked = self._packing.need[rest > 0]
         asked = asked[asked[:, scarce] > 0]
         if not len(asked):
             return most
@@ -202,7 +208,7 @@ class _Filling:
             if lowest:
                 ratio = int((asked[:, column] << _BALANCE_BITS).__floordiv__(asked[:, scarce]).min())
             else:
-                total = rest @ self._columns.need
+                total = rest @ self._packing.need
                 ratio = (int(total[column]) << _BALANCE_BITS) // max(1, int(total[scarce]))
             more = (int(need[column]) << _BALANCE_BITS) - ratio * int(need[scarce])
             if more > 0:
@@ -212,9 +218,9 @@ class _Filling:
 
     def _keep_even(self, kind: int, nodes: Ints, most: Ints, rest: Ints) -> Ints:
         """Return how many pods nodes take if the smaller kinds can fill what is left of the scarcest resource."""
-        scarce = self._columns.binding
-        need = int(self._columns.need[kind, scarce])
-        unit = int(np.gcd.reduce(self._columns.need[rest > 0, scarce]))
+        scarce = self._packing.binding
+        need = int(self._packing.need[kind, scarce])
+        unit = int(np.gcd.reduce(self._packing.need[rest > 0, scarce]))
         if unit <= 1 or need % unit == 0:
             return most
         room, found = self._room[scarce, nodes], most
@@ -226,7 +232,7 @@ class _Filling:
     def _fill_up(self, kind: int, nodes: Ints, most: Ints) -> None:
         """Put pods of a kind on nodes, the fullest first, up to `most` on each."""
         nodes, most = nodes[most > 0], most[most > 0]
-        order = np.argsort(self._columns.weight @ self._room[:, nodes], kind="stable")
+        order = np.argsort(self._packing.weight @ self._room[:, nodes], kind="stable")
         reached = np.cumsum(most[order])
         last = int(np.searchsorted(reached, self._left[kind]))
         nodes, counts = nodes[order[: last + 1]], most[order[: last + 1]].copy()
@@ -237,18 +243,18 @@ class _Filling:
     # --- by moving others aside -------------------------------------------------------------------------------------
 
     def _place_by_ejection(self, kind: int) -> None:
-        """Put pods where one or two smaller ones make room, the least burdensome set first."""
+        """Put pods where one or two smaller ones make room, the cheapest set first."""
         for ejected in self._sets.promising(kind, self._room, self._there, self._allowed(kind)):
             if not self._left[kind]:
                 return
-            gap = self._columns.need[kind] - self._columns.need[list(ejected)].sum(axis=0)
+            gap = self._packing.need[kind] - self._packing.need[list(ejected)].sum(axis=0)
             mask = self._has(kind, gap)
             for one in set(ejected):
                 mask = mask & (self._there[self._row[one]] >= ejected.count(one))
             nodes = mask.nonzero()[0]
             if not len(nodes):
                 continue
-            order = np.argsort(self._columns.weight @ self._room[:, nodes], kind="stable")[: self._left[kind]]
+            order = np.argsort(self._packing.weight @ self._room[:, nodes], kind="stable")[: self._left[kind]]
             for one in ejected:
                 self._depart(one, nodes[order], np.ones(len(order), dtype=np.int64))
             self._arrive(kind, nodes[order], np.ones(len(order), dtype=np.int64))
@@ -256,23 +262,23 @@ class _Filling:
 
     def _place_by_cover(self, kind: int) -> None:
         """Put pods where several smaller ones make room: large ones first, the last one as small as will do."""
-        need, smaller = self._columns.need[kind], self._sets.smaller(kind)
+        need, smaller = self._packing.need[kind], self._sets.smaller(kind)
         asked = np.flatnonzero(need)
         may = np.flatnonzero(self._allowed(kind))
         lack = np.maximum(need[asked, None] - self._room[np.ix_(asked, may)], 0)
         taken: dict[int, Ints] = {}
         for one in smaller:
-            taken[one] = self._whole_parts(self._columns.need[one][asked], lack, self._there[self._row[one], may])
-            lack = np.maximum(lack - self._columns.need[one][asked, None] * taken[one], 0)
+            taken[one] = self._whole_parts(self._packing.need[one][asked], lack, self._there[self._row[one], may])
+            lack = np.maximum(lack - self._packing.need[one][asked, None] * taken[one], 0)
         for one in reversed(smaller):
-            ends = self._columns.need[one][asked, None] >= lack
+            ends = self._packing.need[one][asked, None] >= lack
             last = (lack > 0).any(axis=0) & ends.all(axis=0) & (self._there[self._row[one], may] > taken[one])
             taken[one] = taken[one] + last
             lack[:, last] = 0
         number = sum(taken.values(), np.zeros(len(may), dtype=np.int64))
-        burden = sum((count * self._burden[one] for one, count in taken.items()), np.zeros(len(may), dtype=np.int64))
+        cost = sum((count * self._cost[one] for one, count in taken.items()), np.zeros(len(may), dtype=np.int64))
         fit = np.flatnonzero(~(lack > 0).any(axis=0) & (number <= self._limits.most_ejected) & (number > 0))
-        chosen = fit[np.argsort(burden[fit], kind="stable")[: self._left[kind]]]
+        chosen = fit[np.argsort(cost[fit], kind="stable")[: self._left[kind]]]
         for one, count in taken.items():
             self._depart(one, may[chosen], count[chosen])
         self._arrive(kind, may[chosen], np.ones(len(chosen), dtype=np.int64))
@@ -305,13 +311,13 @@ class _Filling:
         return len(self._went) > before
 
     def _give_way(self, kind: int, larger: int) -> None:
-        need, gone, scarce = self._columns.need[kind], self._columns.need[larger], self._columns.binding
+        need, gone, scarce = self._packing.need[kind], self._packing.need[larger], self._packing.binding
         if not need[scarce] < gone[scarce] <= _EXCHANGE_RATIO * need[scarce]:
             return
         mask = self._allowed(kind) & (self._there[self._row[larger]] > 0)
         nodes = mask.nonzero()[0]
         fits = np.full(len(nodes), np.iinfo(np.int64).max)
-        for column in self._columns.asked[kind]:
+        for column in self._packing.asked[kind]:
             fits = np.minimum(fits, (self._room[column, nodes] + gone[column]) // need[column])
         gain = fits * need[scarce] - gone[scarce]
         order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
@@ -330,35 +336,35 @@ class _Filling:
     # --- the books --------------------------------------------------------------------------------------------------
 
     def _arrive(self, kind: int, nodes: Ints, counts: Ints) -> None:
-        self._room[:, nodes] -= self._columns.need[kind][:, None] * counts
+        self._room[:, nodes] -= self._packing.need[kind][:, None] * counts
         self._left[kind] -= counts.sum()
         if self._row[kind] >= 0:
             self._there[self._row[kind], nodes] += counts.astype(np.int32)
         self._came.append(_entries(kind, self._nodes[nodes], counts))
 
     def _depart(self, kind: int, nodes: Ints, counts: Ints) -> None:
-        self._room[:, nodes] += self._columns.need[kind][:, None] * counts
+        self._room[:, nodes] += self._packing.need[kind][:, None] * counts
         self._left[kind] += counts.sum()
         self._there[self._row[kind], nodes] -= counts.astype(np.int32)
         self._went.append(_entries(kind, self._nodes[nodes], counts))
 
     def _prices(self) -> Ints:
         """Return what one more pod of each kind would cost, judging by what the last one did."""
-        prices = np.full(self._columns.kinds, MOVE, dtype=np.int64)
+        prices = np.full(self._packing.kinds, MOVE, dtype=np.int64)
         for kind in self._order[::-1].tolist():
             if self._left[kind]:
                 prices[kind] = min(_HIGHEST_PRICE, 4 * max(MOVE, int(self._prices_before[kind])))
             elif kind in self._last_set:
                 prices[kind] = MOVE + sum(min(int(prices[one]), 20 * MOVE) for one in self._last_set[kind])
-            elif not self._has(kind, self._columns.need[kind]).any():
+            elif not self._has(kind, self._packing.need[kind]).any():
                 prices[kind] = max(2 * MOVE, int(self._prices_before[kind]))
         return prices
 
     def _stuck(self) -> Ints:
         """Return per node the rest of the scarcest resource where it is more than the smallest kind asks for."""
-        stuck = np.zeros(self._columns.nodes, dtype=np.int64)
-        asked = self._columns.need[:, self._columns.binding]
-        rest = self._room[self._columns.binding]
+        stuck = np.zeros(self._packing.nodes, dtype=np.int64)
+        asked = self._packing.need[:, self._packing.binding]
+        rest = self._room[self._packing.binding]
         if (asked > 0).any():
             stuck[self._nodes] = np.where(rest >= asked[asked > 0].min(), rest, 0)
         return stuck

@@ -25,7 +25,7 @@ def is_installed() -> bool:
     return find_spec("highspy") is not None
 
 
-class Verdict(Enum):
+class SolverStatus(Enum):
     """How far the solver came."""
 
     SOLVED = auto()
@@ -34,16 +34,16 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Found:
+class SolverResult:
     """What the solver says: a bound on the objective, and the columns' values where it has any."""
 
-    verdict: Verdict
+    status: SolverStatus
     bound: int
     values: npt.NDArray[np.float64] | None
     out_of_time: bool
 
 
-class Program:
+class LinearProgram:
     """Columns and rows, handed to HiGHS in one piece."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Program:
         self._row_lower.append(float(lower))
         self._row_upper.append(float(upper))
 
-    def solve(self, deadline: Deadline, enough: int | None) -> Found:
+    def solve(self, deadline: Deadline, enough: int | None) -> SolverResult:
         """Return what the solver finds; in one thread, from a fixed seed, with a limit on its tree.
 
         It stops once it is sure that the objective is above `enough`. That is no row of the program: a row on the sum
@@ -84,12 +84,12 @@ class Program:
         import highspy  # noqa: PLC0415 - an extra, imported where it is used
 
         model = self._model(highspy)
-        found = Found(Verdict.UNDECIDED, 0, None, out_of_time=True)
+        found = SolverResult(SolverStatus.UNDECIDED, 0, None, out_of_time=True)
         for seed, tree_nodes in _ATTEMPTS:
             if is_over(deadline):
                 return replace(found, out_of_time=True)
             found = _run_solver(highspy, model, (seed, tree_nodes, enough), deadline)
-            if found.verdict is not Verdict.UNDECIDED or found.out_of_time:
+            if found.status is not SolverStatus.UNDECIDED or found.out_of_time:
                 break
         return found
 
@@ -113,7 +113,7 @@ def _run_solver(
     model: Any,  # noqa: ANN401 - the same
     limits: tuple[int, int, int | None],
     deadline: Deadline,
-) -> Found:
+) -> SolverResult:
     """Run the solver once, given its seed, the most nodes of its tree and the objective that is enough to know."""
     seed, tree_nodes, enough = limits
     options: dict[str, bool | int | float] = {
@@ -136,13 +136,13 @@ def _run_solver(
     return _read_solver(highspy, solver)
 
 
-def _read_solver(highspy: Any, solver: Any) -> Found:  # noqa: ANN401 - the solver has no types
+def _read_solver(highspy: Any, solver: Any) -> SolverResult:  # noqa: ANN401 - the solver has no types
     status, info = solver.getModelStatus(), solver.getInfo()
     out_of_time = status == highspy.HighsModelStatus.kTimeLimit
     if status == highspy.HighsModelStatus.kInfeasible:
-        return Found(Verdict.IMPOSSIBLE, 0, None, out_of_time=False)
+        return SolverResult(SolverStatus.IMPOSSIBLE, 0, None, out_of_time=False)
     bound = max(0, int(np.ceil(info.mip_dual_bound - _ROUNDING))) if np.isfinite(info.mip_dual_bound) else 0
-    verdict = Verdict.SOLVED if status == highspy.HighsModelStatus.kOptimal else Verdict.UNDECIDED
+    status = SolverStatus.SOLVED if status == highspy.HighsModelStatus.kOptimal else SolverStatus.UNDECIDED
     has_solution = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     values = np.array(solver.getSolution().col_value) if has_solution else None
-    return Found(verdict, bound, values, out_of_time)
+    return SolverResult(status, bound, values, out_of_time)

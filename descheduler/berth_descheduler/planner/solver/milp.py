@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 
 from berth_core.clock import Deadline
-from berth_descheduler.planner.solver.highs import Found, Program, Verdict
-from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+from berth_descheduler.planner.solver.highs import LinearProgram, SolverResult, SolverStatus
+from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 # --- patterns --------------------------------------------------------------------------------------------------------
 # The listing of all ways in which one node can be filled: a count per kind, each within the node's room.
@@ -88,7 +88,7 @@ _SURELY_SMALLER: Final = 1 - 1e-9
 class Solution:
     """What the solver found: at least `bound` moves are needed, and where everything is with `moves`."""
 
-    verdict: Verdict
+    status: SolverStatus
     bound: int
     moves: int = 0
     arrivals: Ints | None = None  # (entries, 3): kind, node, count
@@ -121,20 +121,20 @@ class Wanted:
 class PlacementModel:
     """The part of the program that does not depend on how much is asked for."""
 
-    def __init__(self, columns: Columns, places: Mask, may_leave: Mask, aims: Sequence[Aim]) -> None:
+    def __init__(self, packing: PackingModel, places: Mask, may_leave: Mask, aims: Sequence[Aim]) -> None:
         """Prepare; pods may be put on `places` and may be taken off those that `may_leave` marks."""
-        self._columns = columns
+        self._packing = packing
         self._aims = tuple(aims)
-        known = (places & columns.takes) | may_leave
+        known = (places & packing.takes) | may_leave
         for aim in self._aims:
             known[aim.nodes] = True
         self._places = np.flatnonzero(known)  # a node that takes no pods may give some, or be empty
-        self._counts = _counts(columns, self._places, may_leave)  # (places, kinds)
+        self._counts = _counts(packing, self._places, may_leave)  # (places, kinds)
         self._kinds = np.flatnonzero(self._counts.sum(axis=0))
         self._counts = self._counts[:, self._kinds]
-        need = columns.need[self._kinds]
+        need = packing.need[self._kinds]
         usage = (self._counts @ need).T
-        self._limit = np.maximum(columns.room[:, self._places] + usage, usage)  # (resources, places)
+        self._limit = np.maximum(packing.room[:, self._places] + usage, usage)  # (resources, places)
         self._most = self._most_per_place(need)
 
     @property
@@ -157,7 +157,7 @@ class PlacementModel:
         """Return the fewest moves with which as much is reached as is wanted, or that it takes more than the budget."""
         if self._patterns is not None:
             return self._solve_by_patterns(wanted, budget, deadline)
-        program = Program()
+        program = LinearProgram()
         stay = program.add_columns(self._most[self._most > 0], whole=True)
         moved = program.add_columns(
             self._counts[self._counts > 0], costs=np.ones(int((self._counts > 0).sum()), dtype=np.int64)
@@ -176,7 +176,7 @@ class PlacementModel:
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def _add_moves(self, program: Program, stay_at: Ints, moved_at: Ints) -> None:
+    def _add_moves(self, program: LinearProgram, stay_at: Ints, moved_at: Ints) -> None:
         """Every pod stays somewhere; those that do not stay where they are have moved."""
         for kind in range(len(self._kinds)):
             columns = stay_at[:, kind][stay_at[:, kind] >= 0]
@@ -186,9 +186,9 @@ class PlacementModel:
             pair = np.array([moved_at[place, kind], stay_at[place, kind]])
             program.add_row(pair, np.ones(2), lower=int(self._counts[place, kind]))
 
-    def _add_room(self, program: Program, stay_at: Ints, aimed: Sequence[Ints]) -> None:
+    def _add_room(self, program: LinearProgram, stay_at: Ints, aimed: Sequence[Ints]) -> None:
         """No node holds more than it has room for; what an aim takes of a node is taken."""
-        need = self._columns.need[self._kinds]
+        need = self._packing.need[self._kinds]
         needs = [need, *(aim.needs[None, :] for aim in self._aims if aim.needs is not None)]
         redundant = _redundant_rows(np.concatenate(needs), self._limit)
         for place, node in enumerate(self._places):
@@ -203,7 +203,7 @@ class PlacementModel:
                 scale = _row_scale(limit)
                 program.add_row(np.concatenate(index), np.concatenate(value) / scale, upper=limit / scale)
 
-    def _add_freed(self, program: Program, stay_at: Ints, moved_at: Ints, aimed: Sequence[Ints]) -> None:
+    def _add_freed(self, program: LinearProgram, stay_at: Ints, moved_at: Ints, aimed: Sequence[Ints]) -> None:
         """Nothing stays on a freed node; said per kind too, which the solver's relaxation is much tighter with."""
         place_of = {int(node): place for place, node in enumerate(self._places)}
         for aim, columns in zip(self._aims, aimed, strict=True):
@@ -223,7 +223,7 @@ class PlacementModel:
         """Return per place all ways to fill it: counts of the kinds, then of the pods to come; None if too many."""
         coming = [aim for aim in self._aims if aim.needs is not None]
         need = np.concatenate(
-            [self._columns.need[self._kinds], *(aim.needs[None, :] for aim in coming if aim.needs is not None)]
+            [self._packing.need[self._kinds], *(aim.needs[None, :] for aim in coming if aim.needs is not None)]
         )
         most = np.zeros((len(self._places), len(need)), dtype=np.int64)
         most[:, : len(self._kinds)] = self._most
@@ -234,7 +234,7 @@ class PlacementModel:
 
     def _solve_by_patterns(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
         patterns = self._patterns or ()
-        program = Program()
+        program = LinearProgram()
         columns = [
             program.add_columns(np.ones(len(listed), dtype=np.int64), costs=self._moves_to(place, listed), whole=True)
             for place, listed in enumerate(patterns)
@@ -272,7 +272,7 @@ class PlacementModel:
         return brought
 
     def _read_patterns(
-        self, found: Found, columns: Sequence[Ints], brought: Sequence[Ints], budget: int | None
+        self, found: SolverResult, columns: Sequence[Ints], brought: Sequence[Ints], budget: int | None
     ) -> Solution:
         if found.values is None or (budget is not None and found.bound > budget):
             return self._without_values(found, budget)
@@ -285,16 +285,16 @@ class PlacementModel:
         return self._solution(found, stays, each)
 
     @staticmethod
-    def _without_values(found: Found, budget: int | None) -> Solution:
+    def _without_values(found: SolverResult, budget: int | None) -> Solution:
         if budget is not None and found.bound > budget:
-            return Solution(Verdict.IMPOSSIBLE, found.bound)
-        return Solution(found.verdict, found.bound, out_of_time=found.out_of_time)
+            return Solution(SolverStatus.IMPOSSIBLE, found.bound)
+        return Solution(found.status, found.bound, out_of_time=found.out_of_time)
 
-    def _solution(self, found: Found, stays: Ints, aimed: tuple[tuple[tuple[int, int], ...], ...]) -> Solution:
+    def _solution(self, found: SolverResult, stays: Ints, aimed: tuple[tuple[tuple[int, int], ...], ...]) -> Solution:
         change = stays - self._counts
         arrivals, departures = self._entries(np.maximum(change, 0)), self._entries(np.maximum(-change, 0))
         moves = int(departures[:, 2].sum())
-        return Solution(found.verdict, found.bound, moves, arrivals, departures, aimed, found.out_of_time)
+        return Solution(found.status, found.bound, moves, arrivals, departures, aimed, found.out_of_time)
 
     # --- numbers ----------------------------------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class PlacementModel:
             fits = np.full(len(self._places), int(self._counts[:, position].sum()))
             for column in np.flatnonzero(need[position]):
                 fits = np.minimum(fits, np.maximum(self._limit[column], 0) // need[position, column])
-            allowed = self._columns.allowed(int(kind))[self._places]
+            allowed = self._packing.allowed(int(kind))[self._places]
             most[:, position] = np.maximum(np.where(allowed, fits, 0), self._counts[:, position])
         return most
 
@@ -319,21 +319,21 @@ class PlacementModel:
         most: Ints = fits.min(axis=0) if len(asked) else np.zeros(len(aim.nodes), dtype=np.int64)
         return most
 
-    def _read(self, found: Found, stay_at: Ints, aimed: Sequence[Ints], budget: int | None) -> Solution:
+    def _read(self, found: SolverResult, stay_at: Ints, aimed: Sequence[Ints], budget: int | None) -> Solution:
         if found.values is None or (budget is not None and found.bound > budget):
             return self._without_values(found, budget)
         values = np.rint(found.values).astype(np.int64)
         stays = np.where(stay_at >= 0, values[stay_at], 0)
         if not self._holds(stays, values, aimed):
-            return Solution(Verdict.UNDECIDED, found.bound, out_of_time=found.out_of_time)
+            return Solution(SolverStatus.UNDECIDED, found.bound, out_of_time=found.out_of_time)
         each = tuple(_cells(aim.nodes, values[columns]) for aim, columns in zip(self._aims, aimed, strict=True))
         return self._solution(found, stays, each)
 
     def _holds(self, stays: Ints, values: Ints, aimed: Sequence[Ints]) -> bool:
         """Tell whether a solution is one in whole numbers, too: the solver computes with a tolerance."""
-        taken = (stays @ self._columns.need[self._kinds]).T  # (resources, places)
-        at = np.zeros((self._limit.shape[0], self._columns.nodes), dtype=np.int64)
-        freed = np.zeros(self._columns.nodes, dtype=bool)
+        taken = (stays @ self._packing.need[self._kinds]).T  # (resources, places)
+        at = np.zeros((self._limit.shape[0], self._packing.nodes), dtype=np.int64)
+        freed = np.zeros(self._packing.nodes, dtype=bool)
         for aim, columns in zip(self._aims, aimed, strict=True):
             if aim.needs is None:
                 freed[aim.nodes[values[columns] > 0]] = True
@@ -352,11 +352,11 @@ def _cells(nodes: Ints, values: Ints) -> tuple[tuple[int, int], ...]:
     return tuple((int(node), int(value)) for node, value in zip(nodes, values, strict=True) if value)
 
 
-def _counts(columns: Columns, places: Ints, may_leave: Mask) -> Ints:
+def _counts(packing: PackingModel, places: Ints, may_leave: Mask) -> Ints:
     """Return how many pods of each kind may leave each place; (places, kinds)."""
-    pods = np.flatnonzero((columns.pod_kind >= 0) & may_leave[columns.pod_node])
-    cells = columns.pod_node[pods] * columns.kinds + columns.pod_kind[pods]
-    counts = np.bincount(cells, minlength=columns.nodes * columns.kinds).reshape(columns.nodes, columns.kinds)
+    pods = np.flatnonzero((packing.pod_kind >= 0) & may_leave[packing.pod_node])
+    cells = packing.pod_node[pods] * packing.kinds + packing.pod_kind[pods]
+    counts = np.bincount(cells, minlength=packing.nodes * packing.kinds).reshape(packing.nodes, packing.kinds)
     return counts[places].astype(np.int64)
 
 

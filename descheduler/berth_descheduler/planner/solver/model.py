@@ -36,11 +36,11 @@ _MOST_EJECTABLE: Final = 64
 
 
 @dataclass(frozen=True)
-class Columns:
+class PackingModel:
     """What the search reads; none of its arrays is changed."""
 
     need: Ints  # (kinds, resources)
-    tied: Mask  # (kinds,)
+    dependent: Mask  # (kinds,)
     profile: Ints  # (kinds,)
     class_of: tuple[ClassIndex, ...]
     """A class of each kind."""
@@ -98,21 +98,21 @@ class Columns:
         return np.flatnonzero(nodes[self.pod_node] & (self.pod_kind >= 0))
 
 
-def read_columns(problem: Problem, state: State, ejecting: Sequence[NodeIndex]) -> Columns:
+def build_packing_model(problem: Problem, state: State, ejecting: Sequence[NodeIndex]) -> PackingModel:
     """Return a problem's columns; pods may be taken off the `ejecting` nodes to make room for others."""
     kinds = _Kinds(problem, state)
     pod_kind, pod_node = _pods(problem, kinds.of_class)
     unit = _units(kinds.rows, len(problem.cluster.resources))
     need = np.array(kinds.rows, dtype=np.int64).reshape(-1, len(unit)) // unit
     room = np.ascontiguousarray(_room(problem, state) // unit[:, None])
-    takes = np.array([state.placements.of_node(NodeIndex(node)) is None for node in range(room.shape[1])], dtype=bool)
+    takes = np.array([state.node_fit.of_node(NodeIndex(node)) is None for node in range(room.shape[1])], dtype=bool)
     capacity = np.array(problem.cluster.capacity, dtype=np.int64).reshape(-1, len(unit)).T // unit[:, None]
     weight, binding = _weights(capacity, need, room, takes)
-    tied = np.array(kinds.tied, dtype=bool)
-    rows = _most_frequent(pod_kind, tied, _MOST_EJECTABLE)
-    return Columns(
+    dependent = np.array(kinds.dependent, dtype=bool)
+    rows = _most_frequent(pod_kind, dependent, _MOST_EJECTABLE)
+    return PackingModel(
         need=need,
-        tied=tied,
+        dependent=dependent,
         profile=np.array(kinds.profiles, dtype=np.int64),
         class_of=tuple(kinds.classes),
         wanted=kinds.wanted,
@@ -137,14 +137,14 @@ class _Kinds:
         self._state = state
         self.rows: list[tuple[int, ...]] = []
         self.profiles: list[int] = []
-        self.tied: list[bool] = []
+        self.dependent: list[bool] = []
         self.classes: list[ClassIndex] = []
         self.of_class: list[int] = []
         numbers: dict[tuple[tuple[int, ...], int, int], int] = {}
         for pods in problem.cluster.classes:
-            alone = state.stands_alone(pods.index)
-            ties = state.placements.profile(pods.index)
-            known = state.placements.of_class(pods.index) is None
+            alone = state.is_independent(pods.index)
+            ties = state.node_fit.profile(pods.index)
+            known = state.node_fit.of_class(pods.index) is None
             key = problem.cluster.requests[pods.index], ties, -1 if alone and known else pods.index
             if key not in numbers:
                 numbers[key] = self._add(problem, pods.index)
@@ -158,17 +158,17 @@ class _Kinds:
         waiting = problem.cluster.waiting_node
         for pod in () if waiting is None else problem.cluster.pods_on[waiting]:
             one = problem.cluster.pods[pod].class_index
-            if one not in shared or self.tied[shared[one]]:
+            if one not in shared or self.dependent[shared[one]]:
                 shared[one] = self._add(problem, one)
             found[pod] = shared[one]
         return found
 
     def _add(self, problem: Problem, one: ClassIndex) -> int:
         """Add a kind with pods of a class as its example."""
-        known = self._state.placements.of_class(one) is None
+        known = self._state.node_fit.of_class(one) is None
         self.rows.append(problem.cluster.requests[one])
-        self.profiles.append(self._state.placements.profile(one) if known else _NOWHERE)
-        self.tied.append(not self._state.stands_alone(one))
+        self.profiles.append(self._state.node_fit.profile(one) if known else _NOWHERE)
+        self.dependent.append(not self._state.is_independent(one))
         self.classes.append(one)
         return len(self.rows) - 1
 
@@ -177,7 +177,7 @@ class _Kinds:
         masks = {_NOWHERE: np.zeros(len(takes), dtype=bool)}
         for profile, example in zip(self.profiles, self.classes, strict=True):
             if profile not in masks:
-                refusal = self._state.placements.refusal
+                refusal = self._state.node_fit.refusal
                 may = (bool(take) and refusal(example, NodeIndex(node)) is None for node, take in enumerate(takes))
                 masks[profile] = np.fromiter(may, dtype=bool, count=len(takes))
         return masks
@@ -220,10 +220,10 @@ def _weights(capacity: Ints, need: Ints, room: Ints, takes: Mask) -> tuple[Ints,
     return (share << _WEIGHT_BITS) // (1000 * per_node), int(share.argmax()) if len(share) else 0
 
 
-def _most_frequent(pod_kind: Ints, tied: Mask, most: int) -> Ints:
+def _most_frequent(pod_kind: Ints, dependent: Mask, most: int) -> Ints:
     """Return the kinds with the most pods that may be moved, of those that are not tied, in order."""
-    counts = np.bincount(pod_kind[pod_kind >= 0], minlength=len(tied)).astype(np.int64)
-    counts[tied] = 0
+    counts = np.bincount(pod_kind[pod_kind >= 0], minlength=len(dependent)).astype(np.int64)
+    counts[dependent] = 0
     order = np.argsort(-counts, kind="stable")[:most]
     return np.sort(order[counts[order] > 0])
 

@@ -15,8 +15,8 @@ import numpy as np
 from berth_core.clock import Deadline, is_over
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, Limits, fill
-from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, FillLimits, fill
+from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 _ROUNDS: Final = 12
 _ROUNDS_WITHOUT_GAIN: Final = 5
@@ -41,19 +41,19 @@ class Want:
 class RoomSearch:
     """Takes wants one after the other and keeps what was found for all of them so far."""
 
-    def __init__(self, columns: Columns, state: State, budget: int | None, deadline: Deadline) -> None:
-        self._columns = columns
+    def __init__(self, packing: PackingModel, state: State, budget: int | None, deadline: Deadline) -> None:
+        self._packing = packing
         self._state = state
         self._budget = budget
         self._deadline = deadline
         self._mark = state.mark()
-        self._first = tuple(sorted(set(columns.wanted.values())))
-        self.counts = np.zeros(columns.kinds, dtype=np.int64)
+        self._first = tuple(sorted(set(packing.wanted.values())))
+        self.counts = np.zeros(packing.kinds, dtype=np.int64)
         """How many pods of each kind have found room."""
         self.pins: dict[int, Mask] = {}
         """Where the tied ones have."""
-        largest = int(columns.size[list(self._first)].max(initial=0))
-        self._prices = np.where(columns.size > largest, _PRICE_OF_LARGER, MOVE).astype(np.int64)
+        largest = int(packing.size[list(self._first)].max(initial=0))
+        self._prices = np.where(packing.size > largest, _PRICE_OF_LARGER, MOVE).astype(np.int64)
         self.filled = self._fill(self.counts, self.pins, self._prices)
         """What is moved aside for it, and what arrives where."""
         self.out_of_time = False
@@ -61,15 +61,15 @@ class RoomSearch:
     def add_together(self, wants: Sequence[Want]) -> bool:
         """Find room for all of some wants or for none; tell whether it was found."""
         mark, before = self._state.mark(), (self.counts, self.pins, self.filled)
-        tied = [want for want in wants if self._columns.tied[want.kind]]
-        loose = [want for want in wants if not self._columns.tied[want.kind]]
+        dependent = [want for want in wants if self._packing.dependent[want.kind]]
+        independent = [want for want in wants if not self._packing.dependent[want.kind]]
         each_has_a_pod = all(
-            (want.count or 1) <= len(want.pods) for want in tied
+            (want.count or 1) <= len(want.pods) for want in dependent
         )  # a shape has one, whatever its count
         if (
             each_has_a_pod
-            and all(self._add_tied(want) for want in tied)
-            and (not loose or self._keep(self._with(loose), self.pins))
+            and all(self._add_dependent(want) for want in dependent)
+            and (not independent or self._keep(self._with(independent), self.pins))
         ):
             return True
         self._state.undo_to(mark)
@@ -78,8 +78,8 @@ class RoomSearch:
 
     def add_most(self, want: Want, most: int) -> int:
         """Find room for as many of a want as the moves allow, at most so many; return for how many."""
-        if self._columns.tied[want.kind]:
-            return int(most > 0 and self._add_tied(want))
+        if self._packing.dependent[want.kind]:
+            return int(most > 0 and self._add_dependent(want))
         least, beyond = 0, most + 1
         while beyond - least > 1:
             middle = most if least == 0 and beyond > most else (least + beyond) // 2
@@ -109,16 +109,16 @@ class RoomSearch:
             counts[want.kind] += (want.count or 0) if number is None else number
         return counts
 
-    def _add_tied(self, want: Want) -> bool:
+    def _add_dependent(self, want: Want) -> bool:
         """Find room for one tied pod; it is put there in the state, for those after it to see."""
         pod = want.pods[0]
-        may = self._columns.allowed(want.kind).copy()
+        may = self._packing.allowed(want.kind).copy()
         for node in np.flatnonzero(may):
             may[node] = self._state.refusal_by_others(pod, NodeIndex(int(node))) is None
         if not may.any() or not self._keep(self._with([want], 1), {**self.pins, want.kind: may}):
             return False
         place = self.places_of(want)[0]
-        pin = np.zeros(self._columns.nodes, dtype=bool)
+        pin = np.zeros(self._packing.nodes, dtype=bool)
         pin[place] = True
         self.pins = {**self.pins, want.kind: pin}
         self._state.move(pod, place)
@@ -150,5 +150,9 @@ class RoomSearch:
 
     def _fill(self, counts: Ints, pins: dict[int, Mask], prices: Ints) -> Filled:
         demand = Demand(counts, self._first, pins)
-        limits = Limits() if self._budget is None else Limits(most_ejected=min(Limits().most_ejected, self._budget))
-        return fill(self._columns, self._columns.room, self._columns.takes, demand, prices=prices, limits=limits)
+        limits = (
+            FillLimits()
+            if self._budget is None
+            else FillLimits(most_ejected=min(FillLimits().most_ejected, self._budget))
+        )
+        return fill(self._packing, self._packing.room, self._packing.takes, demand, prices=prices, limits=limits)

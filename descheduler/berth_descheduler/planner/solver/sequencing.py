@@ -15,7 +15,7 @@ import numpy as np
 
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.solver.model import Columns, Ints, Mask
+from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,15 @@ class Transition:
     arrivals: Ints  # (entries, 3): kind, node, count
 
 
-def execute_plan(columns: Columns, state: State, transition: Transition, *, detours: int, open_nodes: Mask) -> bool:
+def apply_transition(
+    packing: PackingModel, state: State, transition: Transition, *, detours: int, open_nodes: Mask
+) -> bool:
     """Make the moves of a transition in a state; tell whether all could be made, with so many detours at most.
 
     The state is given back as it was where not.
     """
     mark = state.mark()
-    order = _Order(columns, state, transition, open_nodes)
+    order = _Order(packing, state, transition, open_nodes)
     if order.run(detours):
         return True
     state.undo_to(mark)
@@ -43,10 +45,10 @@ def execute_plan(columns: Columns, state: State, transition: Transition, *, deto
 class _Order:
     """One transition in the making."""
 
-    def __init__(self, columns: Columns, state: State, transition: Transition, open_nodes: Mask) -> None:
-        self._columns = columns
+    def __init__(self, packing: PackingModel, state: State, transition: Transition, open_nodes: Mask) -> None:
+        self._packing = packing
         self._state = state
-        self._open = open_nodes & columns.takes
+        self._open = open_nodes & packing.takes
         self._emptied = transition.emptied
         self._wanted: dict[NodeIndex, dict[int, int]] = defaultdict(dict)
         for kind, node, count in transition.arrivals.tolist():
@@ -56,7 +58,7 @@ class _Order:
         for node, pods in sorted(transition.leaving.items()):
             heap = self._waiting if node in self._emptied else self._in_the_way
             for pod in pods:
-                heap[int(columns.pod_kind[pod])].append(pod)
+                heap[int(packing.pod_kind[pod])].append(pod)
         self._missing = int(transition.arrivals[:, 2].sum())
 
     def run(self, detours: int) -> bool:
@@ -77,8 +79,8 @@ class _Order:
         """Bring to a node what it has room for; return the nodes that have more room now and wait for something."""
         wanted = self._wanted[target]
         relieved: dict[NodeIndex, None] = {}
-        for kind in sorted(wanted, key=lambda one: (-int(self._columns.size[one]), one)):
-            while wanted[kind] and self._state.fits(self._columns.class_of[kind], target):
+        for kind in sorted(wanted, key=lambda one: (-int(self._packing.size[one]), one)):
+            while wanted[kind] and self._state.fits(self._packing.class_of[kind], target):
                 source = self._bring(kind, target)
                 if source is None:
                     break
@@ -94,7 +96,7 @@ class _Order:
         for heap in (self._in_the_way[kind], self._waiting[kind]):
             for _ in range(len(heap)):
                 pod = heap.popleft()
-                if not self._columns.tied[kind] or self._state.refusal(pod, target) is None:
+                if not self._packing.dependent[kind] or self._state.refusal(pod, target) is None:
                     source = self._state.node_of[pod]
                     self._state.move(pod, target)
                     self._missing -= 1
@@ -104,7 +106,7 @@ class _Order:
 
     def _make_detour(self) -> tuple[NodeIndex, ...] | None:
         """Move a pod that is in the way to a third node; return the nodes to look at again, None if that is nowhere."""
-        size = self._columns.size
+        size = self._packing.size
         for kind in sorted(self._in_the_way, key=lambda one: (int(size[one]), one)):
             for pod in self._in_the_way[kind]:
                 source = self._state.node_of[pod]
@@ -121,10 +123,10 @@ class _Order:
     def _third_node(self, kind: int, pod: PodIndex) -> NodeIndex | None:
         """Return the fullest node that can take a pod for a while, one that waits for nothing first."""
         emptied = np.array(sorted(self._emptied), dtype=np.int64)
-        mask = self._open & self._columns.allowed(kind)
+        mask = self._open & self._packing.allowed(kind)
         mask[emptied] = False
         nodes = [NodeIndex(int(node)) for node in np.flatnonzero(mask)]
-        class_index = self._columns.class_of[kind]
+        class_index = self._packing.class_of[kind]
         fit = [node for node in nodes if self._state.fits(class_index, node)]
         fit.sort(key=lambda node: (bool(self._wanted.get(node)), sum(self._state.free[node]), node))
         return next((node for node in fit if self._state.refusal(pod, node) is None), None)

@@ -7,16 +7,21 @@ Nodes that are empty already are no targets: filling one would undo what emptyin
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from berth_core.clock import Deadline, NoDeadline
 from berth_core.objects import Pod
+from berth_core.resources import PODS
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner.disruption_cost import Disruption
-from berth_descheduler.planner.explanations import why_not_freed
-from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, find_sources
+from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.planner.disruption_cost import DisruptionCost
+from berth_descheduler.planner.drainability import Sources, find_sources
+from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
+from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import most_freed_by_number, most_freed_by_volume
@@ -25,18 +30,18 @@ from berth_descheduler.planner.solver.draining import (
     Draining,
     DrainLimits,
     DrainSearch,
-    without_stuck_nodes,
+    without_undrainable_nodes,
 )
-from berth_descheduler.planner.solver.exact import Exact, solve_draining
-from berth_descheduler.planner.solver.filling import Limits
-from berth_descheduler.planner.solver.model import Ints, read_columns
-from berth_descheduler.planner.solver.sequencing import Transition, execute_plan
+from berth_descheduler.planner.solver.exact import ExactDraining, solve_draining
+from berth_descheduler.planner.solver.filling import FillLimits
+from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
+from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
 
 _DETOURS: Final = 20
 _SIZE_BITS: Final = 24
 """Sizes that differ in less than this are alike where nodes are compared."""
 
-_DIRECTLY: Final = Limits(most_ejected=0)
+_DIRECTLY: Final = FillLimits(most_ejected=0)
 
 
 class Consolidate:
@@ -55,10 +60,10 @@ class Consolidate:
 
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return the moves that free the most nodes, and why not more."""
-        return _Run(problem, state, self._deadline).propose()
+        return _ConsolidateRun(problem, state, self._deadline).propose()
 
 
-class _Run:
+class _ConsolidateRun:
     """One run of the strategy over a state that it changes."""
 
     def __init__(self, problem: Problem, state: State, deadline: Deadline) -> None:
@@ -67,90 +72,98 @@ class _Run:
         self._deadline = deadline
         self._budget = problem.settings.max_moves
         sources = find_sources(problem)
-        self._columns = read_columns(problem, state, sources.to_take_from)
-        self._sources = without_stuck_nodes(problem, self._columns, sources)
-        self._disruption = Disruption(problem.cluster)
+        self._packing = build_packing_model(problem, state, sources.to_take_from)
+        self._sources = without_undrainable_nodes(problem, self._packing, sources)
+        self._disruption = DisruptionCost(problem.cluster)
         self._candidates = self._read_candidates()
-        self._open = self._columns.takes.copy()
+        self._open = self._packing.takes.copy()
         self._open[self._candidates.empty] = False
         self._most = min(
-            most_freed_by_volume(self._columns, self._sources.to_empty, self._sources.empty),
+            most_freed_by_volume(self._packing, self._sources.to_empty, self._sources.empty),
             most_freed_by_number(self._candidates.pod_counts, self._budget),
         )
         self._out_of_time = False
 
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
-        done = self._search(Limits()) or self._search(_DIRECTLY)
+        done = self._search(FillLimits()) or self._search(_DIRECTLY)
         exact = self._solve_exactly(done)
         if exact is not None:
             done = self._improve(done, exact)
         quality = self._quality(done, exact)
         freed = frozenset(done.nodes if done else ())
-        refused = why_not_freed(self._problem, self._state, self._columns, self._sources, (freed, quality))
+        refused = explain_unfreed_nodes(self._problem, self._state, self._packing, self._sources, (freed, quality))
         return Proposal(self._state.steps, refused, quality)
 
     # --- search -----------------------------------------------------------------------------------------------------
 
-    def _search(self, filling: Limits) -> Draining | None:
+    def _search(self, filling: FillLimits) -> Draining | None:
         """Return the best draining that the search finds and that can be carried out; it is, in the state."""
-        search = DrainSearch(self._columns, self._state, self._candidates, self._open, self._limits(filling))
+        search = DrainSearch(self._packing, self._state, self._candidates, self._open, self._limits(filling))
         search.run()
         self._out_of_time |= search.out_of_time
         self._most, self._fewest_moves = search.most, search.fewest_moves
-        return next((found for found in reversed(search.found) if self._carry_out(found)), None)
+        return next((found for found in reversed(search.found) if self._apply(found)), None)
 
-    def _solve_exactly(self, done: Draining | None) -> Exact | None:
+    def _solve_exactly(self, done: Draining | None) -> ExactDraining | None:
         """Return what the integer program proves and finds beyond what is done; None if it is not asked."""
         freed, moves = (len(done.nodes), len(self._state.steps)) if done else (0, 0)
         least = self._fewest_moves(freed)
         if not self._problem.settings.exact or (freed == self._most and moves == least):
             return None
-        may_leave = np.zeros(self._columns.nodes, dtype=bool)
+        may_leave = np.zeros(self._packing.nodes, dtype=bool)
         may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
-        masks = (self._columns.takes, may_leave)
-        return solve_draining(self._columns, self._candidates, masks, self._limits(Limits()), (freed, moves, least))
+        return solve_draining(
+            self._packing,
+            self._candidates,
+            self._limits(FillLimits()),
+            may_take=self._packing.takes,
+            may_leave=may_leave,
+            freed=freed,
+            moves=moves,
+            least_moves=least,
+        )
 
-    def _improve(self, done: Draining | None, exact: Exact) -> Draining | None:
+    def _improve(self, done: Draining | None, exact: ExactDraining) -> Draining | None:
         """Return the best of what is done and what the integer program found; it is carried out in the state."""
         self._out_of_time |= exact.out_of_time
         known = len(self._state.steps)
         for found in reversed(exact.found):
             self._state.undo_to(0)
             more = done is None or len(found.nodes) > len(done.nodes)
-            if self._carry_out(found) and (more or len(self._state.steps) < known):
+            if self._apply(found) and (more or len(self._state.steps) < known):
                 return found
         if exact.found:
             self._state.undo_to(0)
             if done is not None:
-                self._carry_out(done)
+                self._apply(done)
         return done
 
-    def _limits(self, filling: Limits) -> DrainLimits:
+    def _limits(self, filling: FillLimits) -> DrainLimits:
         return DrainLimits(self._budget, self._most, self._deadline, self._problem.settings.seed, filling)
 
     # --- carrying out -----------------------------------------------------------------------------------------------
 
-    def _carry_out(self, draining: Draining) -> bool:
+    def _apply(self, draining: Draining) -> bool:
         """Make the moves of a draining in the state, in an order that works; tell whether there is one."""
-        for placed in draining.tied:
+        for placed in draining.dependent:
             self._state.move(placed.pod, placed.target)
         spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - draining.moves)
         transition = Transition(self._leaving(draining), frozenset(draining.nodes), draining.filled.arrivals)
-        if execute_plan(self._columns, self._state, transition, detours=max(0, spare), open_nodes=self._open):
+        if apply_transition(self._packing, self._state, transition, detours=max(0, spare), open_nodes=self._open):
             return True
         self._state.undo_to(0)
         return False
 
     def _leaving(self, draining: Draining) -> dict[NodeIndex, tuple[PodIndex, ...]]:
         """Return which pods leave which node; of equals those whose moving disturbs least."""
-        moved = {placed.pod for placed in draining.tied}
+        moved = {placed.pod for placed in draining.dependent}
         leaving = {
             node: tuple(pod for pod in self._sources.pods_of[node] if pod not in moved) for node in draining.nodes
         }
         ejected: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
         for kind, node, count in draining.filled.ejections.tolist():
-            there = [pod for pod in self._problem.cluster.pods_on[node] if self._columns.pod_kind[pod] == kind]
+            there = [pod for pod in self._problem.cluster.pods_on[node] if self._packing.pod_kind[pod] == kind]
             ejected[NodeIndex(node)] += self._disruption.cheapest_first(there)[:count]
         return {**leaving, **{node: tuple(pods) for node, pods in ejected.items()}}
 
@@ -165,20 +178,20 @@ class _Run:
 
     def _weigh_nodes(self) -> Ints:
         """Return how bad it is to empty each node: by its largest pod, roughly, then by all of them."""
-        columns, disruption = self._columns, self._disruption
-        movable = np.flatnonzero(columns.pod_kind >= 0)
-        nodes = columns.pod_node[movable]
-        largest = np.zeros(columns.nodes, dtype=np.int64)
-        np.maximum.at(largest, nodes, columns.size[columns.pod_kind[movable]])
+        packing, disruption = self._packing, self._disruption
+        movable = np.flatnonzero(packing.pod_kind >= 0)
+        nodes = packing.pod_node[movable]
+        largest = np.zeros(packing.nodes, dtype=np.int64)
+        np.maximum.at(largest, nodes, packing.size[packing.pod_kind[movable]])
         pods = self._problem.cluster.pods
         weigh = (
             disruption.of_class[pods[pod].class_index] + disruption.of_itself(PodIndex(pod)) for pod in movable.tolist()
         )
         each = np.fromiter(weigh, np.float64, len(movable))  # whole numbers below 2**53 are exact
-        total = np.bincount(nodes, weights=each, minlength=columns.nodes).astype(np.int64)
+        total = np.bincount(nodes, weights=each, minlength=packing.nodes).astype(np.int64)
         return (largest >> _SIZE_BITS << _SIZE_BITS) + np.minimum(total, (1 << _SIZE_BITS) - 1)
 
-    def _quality(self, done: Draining | None, exact: Exact | None) -> Quality:
+    def _quality(self, done: Draining | None, exact: ExactDraining | None) -> Quality:
         freed, moves = (len(done.nodes), len(self._state.steps)) if done else (0, 0)
         least = self._fewest_moves(freed)
         most = self._most
@@ -196,3 +209,148 @@ class _Run:
             out_of_time=self._out_of_time,
             is_snapshot_incomplete=bool(self._problem.cluster.snapshot.missing),
         )
+
+
+# --- unfreed nodes ---------------------------------------------------------------------------------------------------
+# Why each node was not freed, and which pod stands in the way.
+
+_MOST_ASKED: Final = 2_000_000
+"""So often is asked about a pod and a node; after that nodes get the general reason."""
+
+_STAYS_EMPTY: Final = Refusal(RefusalReason.ALREADY_EMPTY, "is empty and stays so")
+
+
+def explain_unfreed_nodes(
+    problem: Problem,
+    state: State,
+    packing: PackingModel,
+    sources: Sources,
+    outcome: tuple[frozenset[NodeIndex], Quality],
+) -> tuple[Refused, ...]:
+    """Return why each node that was not freed was not, and for the pods that keep it so, why they stay.
+
+    `state` is after the moves; `outcome` is what was freed and how good that is. A pod that is not named stays because
+    its node does.
+    """
+    return tuple(sorted(_Reasons(problem, state, packing, sources, outcome).all()))
+
+
+class _Reasons:
+    """The reasons after one plan."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        state: State,
+        packing: PackingModel,
+        sources: Sources,
+        outcome: tuple[frozenset[NodeIndex], Quality],
+    ) -> None:
+        self._problem = problem
+        self._state = state
+        self._packing = packing
+        self._sources = sources
+        self._freed, self._quality = outcome
+        self._why_kind: dict[int, Refusal | None] = {}
+        self._asks_left = _MOST_ASKED
+        self._blockers = Blockers(state)
+        self._targets = [node for node in range(packing.nodes) if NodeIndex(node) not in self._freed]
+
+    def all(self) -> Iterable[Refused]:
+        """Yield every reason."""
+        for node, refusal in self._sources.refusals.items():
+            if refusal.reason is RefusalReason.NO_TARGET:
+                yield from self._stuck(node, refusal)
+            else:
+                yield self._of_node(node, refusal)
+                yield from self._immovable(node)
+        for node in self._sources.to_empty:
+            if node not in self._freed:
+                yield from self._left(node)
+
+    def _immovable(self, node: NodeIndex) -> Iterable[Refused]:
+        for pod in self._problem.pods_to_move(node):
+            if pod in self._problem.pod_refusals:
+                yield self._of_pod(pod, self._problem.pod_refusals[pod])
+
+    def _stuck(self, node: NodeIndex, refusal: Refusal) -> Iterable[Refused]:
+        """Yield why a node that no plan can empty cannot be, and which pod fits on no other node."""
+        blocked = self._blocked(node)
+        yield from blocked or (self._of_node(node, refusal),)
+
+    def _left(self, node: NodeIndex) -> Iterable[Refused]:
+        """Yield why a node that might have been emptied was not."""
+        pods = self._sources.pods_of[node]
+        left = self._moves_left()
+        if left is not None and len(pods) > left:
+            text = f"{len(pods)} moves are needed and {left} are left"
+            yield self._of_node(node, Refusal(RefusalReason.MOVE_LIMIT, text))
+            return
+        here = [pod for pod in pods if self._state.node_of[pod] == node]
+        yield from self._blocked(node) or (self._of_node(node, self._why_not_together(len(here))),)
+
+    def _blocked(self, node: NodeIndex) -> tuple[Refused, ...]:
+        """Return the largest pod of a node that fits nowhere now and the node, each with the reason; or nothing."""
+        here = [pod for pod in self._problem.pods_to_move(node) if self._state.node_of[pod] == node]
+        for pod in sorted(here, key=self._size, reverse=True):
+            blocked = self._why_nowhere(pod)
+            if blocked is not None:
+                key = self._problem.cluster.pods[pod].pod.key
+                of_node = replace(blocked, message=f"pod {key} finds no target: {blocked.message}", blocking_pod=key)
+                return self._of_pod(pod, blocked), self._of_node(node, of_node)
+        return ()
+
+    def _why_not_together(self, pods: int) -> Refusal:
+        name = self._problem.cluster.resources[self._packing.binding]
+        if self._quality.proven_optimal:
+            text = f"no plan frees more than {self._quality.upper_bound} nodes"
+            return Refusal(RefusalReason.BOUND_REACHED, text)
+        if self._quality.out_of_time:
+            text = f"the time limit ended the search; at most {self._quality.gap} more nodes could be freed"
+            return Refusal(RefusalReason.TIME_LIMIT, text)
+        text = f"each of its {pods} pods fits somewhere, but not all of them together; {name} is the scarcest"
+        return Refusal(RefusalReason.NO_ROOM_TOGETHER, text, resource=name)
+
+    def _moves_left(self) -> int | None:
+        limit = self._problem.settings.max_moves
+        return None if limit is None else limit - self._state.mark()
+
+    def _size(self, pod: PodIndex) -> tuple[int, int]:
+        return int(self._packing.size[self._packing.pod_kind[pod]]), -pod
+
+    def _why_nowhere(self, pod: PodIndex) -> Refusal | None:
+        """Return why a pod fits nowhere now, None if it does; one answer for all pods alike that stand alone."""
+        kind = int(self._packing.pod_kind[pod])
+        if self._packing.dependent[kind]:
+            return self._ask(pod) if self._asks_left > 0 else None
+        if kind not in self._why_kind:
+            self._why_kind[kind] = self._ask(pod)
+        return self._why_kind[kind]
+
+    def _ask(self, pod: PodIndex) -> Refusal | None:
+        home = self._state.node_of[pod]
+        refusing = NodeRefusalSummary(pod)
+        empty = frozenset(self._sources.empty)
+        for target in self._targets:
+            if target == home:
+                continue
+            self._asks_left -= 1
+            refusal = self._state.refusal(pod, NodeIndex(target))
+            if refusal is None and target not in empty:
+                return None
+            refusing.count(NodeIndex(target), refusal or _STAYS_EMPTY)
+        text = f"{self._asked(pod)} {refusing.in_words() or 'there is no other node'}"
+        return refusing.summary(text, self._blockers)
+
+    def _asked(self, pod: PodIndex) -> str:
+        amounts = self._problem.cluster.amounts_of(pod).to_quantities()
+        asked = ", ".join(f"{name} {amount}" for name, amount in amounts.items() if name != PODS)
+        return f"asks for {asked or 'no resources'}:"
+
+    def _of_node(self, node: NodeIndex, refusal: Refusal) -> Refused:
+        return Refused.of_node(self._problem.cluster.node_name(node), refusal)
+
+    def _of_pod(self, pod: PodIndex, refusal: Refusal) -> Refused:
+        placed = self._problem.cluster.pods[pod]
+        meta = placed.pod.metadata
+        return Refused.of_pod(self._problem.cluster.node_name(placed.node), meta.namespace, meta.name, refusal)

@@ -17,17 +17,18 @@ import numpy as np
 from berth_core.clock import Deadline, NoDeadline
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner.disruption_cost import Disruption
-from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, find_seekers, gang_of
-from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, find_sources
-from berth_descheduler.planner.room_request import RoomRequest
+from berth_descheduler.planner.disruption_cost import DisruptionCost
+from berth_descheduler.planner.drainability import find_sources
+from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, find_pods_to_fit, gang_of
+from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality
+from berth_descheduler.planner.rooms import RoomRequest
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import most_that_fit
 from berth_descheduler.planner.solver.exact import ExactRoom, Reached, RoomQuestion, solve_room
-from berth_descheduler.planner.solver.model import Ints, read_columns
+from berth_descheduler.planner.solver.model import Ints, build_packing_model
 from berth_descheduler.planner.solver.room_search import RoomSearch, Want
-from berth_descheduler.planner.solver.sequencing import Transition, execute_plan
+from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
 from berth_descheduler.planner.strategies.room_report import RoomReports
 
 _DETOURS: Final = 20
@@ -42,7 +43,7 @@ class MakeRoom:
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
         """Return the pods that are named, described or pending; raises `InputError` for one that is not pending."""
-        return find_seekers(self._request, snapshot)
+        return find_pods_to_fit(self._request, snapshot)
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the nodes from which pods may be taken."""
@@ -52,7 +53,7 @@ class MakeRoom:
         """Return the fewest moves that let it fit, and why not more does."""
         if problem.cluster.waiting_node is None:
             return Proposal((), (), Quality(0, 0, 0, 0, is_snapshot_incomplete=bool(problem.cluster.snapshot.missing)))
-        return _Run(problem, state, self._request, self._deadline).propose()
+        return _MakeRoomRun(problem, state, self._request, self._deadline).propose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class _Found:
         return int(self.ejections[:, 2].sum())
 
 
-class _Run:
+class _MakeRoomRun:
     """One run of the strategy over a state that it changes."""
 
     def __init__(self, problem: Problem, state: State, request: RoomRequest, deadline: Deadline) -> None:
@@ -88,18 +89,18 @@ class _Run:
         self._deadline = deadline
         self._budget = problem.settings.max_moves
         self._sources = find_sources(problem)
-        self._columns = read_columns(problem, state, self._sources.to_take_from)
-        self._disruption = Disruption(problem.cluster)
+        self._packing = build_packing_model(problem, state, self._sources.to_take_from)
+        self._disruption = DisruptionCost(problem.cluster)
         self._units = self._read_units()
         self._wants = tuple(want for unit in self._units for want in unit.wants)
         self._out_of_time = False
 
     def propose(self) -> Proposal:
         """Return the moves, what they make room for, and why not more."""
-        reports = RoomReports(self._problem, self._state, self._columns, self._wants)
+        reports = RoomReports(self._problem, self._state, self._packing, self._wants)
         found = self._search()
         exact = self._solve_exactly(found)
-        chosen = self._carry_out_best(found, exact)
+        chosen = self._apply_best(found, exact)
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
         refused = reports.why_not_more(room, quality, self._moves_needed(quality))
@@ -125,14 +126,14 @@ class _Run:
         return max(self._problem.cluster.pods[want.pods[0]].pod.spec.priority or 0 for want in wants)
 
     def _size(self, unit: _Unit) -> int:
-        return sum(int(self._columns.size[want.kind]) * (want.count or 1) for want in unit.wants)
+        return sum(int(self._packing.size[want.kind]) * (want.count or 1) for want in unit.wants)
 
     def _read_wants(self) -> list[Want]:
         """Return the wants: one per shape, and one per kind of pods (those of different gangs apart)."""
         shapes = iter(self._request.shapes)
         groups: dict[object, list[PodIndex]] = {}
         open_counts: dict[object, int | None] = {}
-        for pod, kind in self._columns.wanted.items():
+        for pod, kind in self._packing.wanted.items():
             found = self._problem.cluster.pods[pod].pod
             if found.metadata.namespace == SHAPE_NAMESPACE:
                 open_counts["shape", pod] = next(shapes).count
@@ -140,7 +141,7 @@ class _Run:
             else:
                 groups.setdefault((kind, gang_of(found)), []).append(pod)
         return [
-            Want(self._name(pods), self._columns.wanted[pods[0]], tuple(pods), open_counts.get(key, len(pods)))
+            Want(self._name(pods), self._packing.wanted[pods[0]], tuple(pods), open_counts.get(key, len(pods)))
             for key, pods in groups.items()
         ]
 
@@ -152,7 +153,7 @@ class _Run:
 
     def _search(self) -> _Found:
         """Return what the search finds."""
-        search = RoomSearch(self._columns, self._state, self._budget, self._deadline)
+        search = RoomSearch(self._packing, self._state, self._budget, self._deadline)
         for unit in self._units:
             single = unit.wants[0] if len(unit.wants) == 1 and not self._is_whole(unit) else None
             if single is not None:
@@ -168,7 +169,7 @@ class _Run:
         """Return with how many moves all that is named would fit, where it does not for want of moves; else None."""
         if self._budget is None or not self._request.all_or_none or quality.reached:
             return None
-        search = RoomSearch(self._columns, self._state, None, self._deadline)
+        search = RoomSearch(self._packing, self._state, None, self._deadline)
         found = search.add_together(self._wants)
         search.withdraw()
         return search.filled.ejected if found else None
@@ -180,12 +181,12 @@ class _Run:
         return gang_of(self._problem.cluster.pods[unit.wants[0].pods[0]].pod) is not None
 
     def _most_of(self, want: Want) -> int:
-        most = most_that_fit(self._columns, want.kind)
+        most = most_that_fit(self._packing, want.kind)
         return most if want.count is None else min(want.count, most)
 
     def _found(self, ejections: Ints, arrivals: Ints, places: tuple[tuple[NodeIndex, ...], ...]) -> _Found:
         """Return what was found, without the arrivals of the pods that are to come."""
-        coming = np.isin(arrivals[:, 0], sorted(set(self._columns.wanted.values())))
+        coming = np.isin(arrivals[:, 0], sorted(set(self._packing.wanted.values())))
         return _Found(ejections, arrivals[~coming], self._dealt_out(places))
 
     def _dealt_out(self, places: tuple[tuple[NodeIndex, ...], ...]) -> tuple[tuple[NodeIndex, ...], ...]:
@@ -207,7 +208,7 @@ class _Run:
         done = sum(known.each) == known.most and known.least_moves == known.moves
         if not self._problem.settings.exact or done:
             return None
-        may_leave = np.zeros(self._columns.nodes, dtype=bool)
+        may_leave = np.zeros(self._packing.nodes, dtype=bool)
         may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
         question = RoomQuestion(
             kinds=tuple(want.kind for want in self._wants),
@@ -216,7 +217,7 @@ class _Run:
             budget=self._budget,
             deadline=self._deadline,
         )
-        return solve_room(self._columns, may_leave, question, known)
+        return solve_room(self._packing, may_leave, question, known)
 
     def _known(self, found: _Found) -> Reached:
         each = tuple(len(places) for places in found.places)
@@ -225,18 +226,18 @@ class _Run:
             most = 0
         return Reached(each, found.moves, min(found.moves, 1), max(most, sum(each)))
 
-    def _carry_out_best(self, found: _Found, exact: ExactRoom | None) -> _Found:
+    def _apply_best(self, found: _Found, exact: ExactRoom | None) -> _Found:
         """Make the moves of the best that can be carried out, and return it."""
-        tied = any(self._columns.tied[want.kind] for want in self._wants)
+        tied = any(self._packing.dependent[want.kind] for want in self._wants)
         if exact is not None and exact.solution is not None and not tied:
             self._out_of_time |= exact.out_of_time
             solution = exact.solution
             places = tuple(tuple(NodeIndex(n) for n, count in cells for _ in range(count)) for cells in solution.aimed)
             if solution.departures is not None and solution.arrivals is not None:
                 better = _Found(solution.departures, solution.arrivals, places)
-                if self._keeps_what_was_found(better, found) and self._carry_out(better):
+                if self._keeps_what_was_found(better, found) and self._apply(better):
                     return better
-        if self._carry_out(found):
+        if self._apply(found):
             return found
         nothing = np.empty((0, 3), dtype=np.int64)
         return _Found(nothing, nothing, tuple(() for _ in self._wants))
@@ -251,15 +252,15 @@ class _Run:
         none = (not any(counts[want] for want in unit.wants) for unit in whole)
         return all(one or other for one, other in zip(full, none, strict=True))
 
-    def _carry_out(self, found: _Found) -> bool:
+    def _apply(self, found: _Found) -> bool:
         leaving: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
         for kind, node, count in found.ejections.tolist():
-            there = [pod for pod in self._problem.cluster.pods_on[node] if self._columns.pod_kind[pod] == kind]
+            there = [pod for pod in self._problem.cluster.pods_on[node] if self._packing.pod_kind[pod] == kind]
             leaving[NodeIndex(node)] += self._disruption.cheapest_first(there)[:count]
         transition = Transition({node: tuple(pods) for node, pods in leaving.items()}, frozenset(), found.arrivals)
         spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - found.moves)
-        return execute_plan(
-            self._columns, self._state, transition, detours=max(0, spare), open_nodes=self._columns.takes
+        return apply_transition(
+            self._packing, self._state, transition, detours=max(0, spare), open_nodes=self._packing.takes
         )
 
     # --- what is known ----------------------------------------------------------------------------------------------

@@ -3,25 +3,23 @@
 It does not own the search.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Final
 
 import numpy as np
 
-from berth_core.migration_plans import Room, RoomSlot
 from berth_core.objects import Pod
 from berth_core.pod_requests import effective_requests
 from berth_core.resources import PODS
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.planner.drainability import source_refusal
 from berth_descheduler.planner.explanations import Blockers
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, gang_of
-from berth_descheduler.planner.problem import Problem, Prover, Quality, RoomMade, WaitingPod, resting_refusal
-from berth_descheduler.planner.room_request import RoomOwners
+from berth_descheduler.planner.problem import Problem, Prover, Quality
+from berth_descheduler.planner.rooms import RoomMade, WaitingPod
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.solver.model import Columns, Ints
+from berth_descheduler.planner.solver.model import Ints, PackingModel
 from berth_descheduler.planner.solver.room_search import Want
 
 Unused = tuple[tuple[str, Fraction], ...]
@@ -30,10 +28,10 @@ Unused = tuple[tuple[str, Fraction], ...]
 class RoomReports:
     """Reports on the wants of one plan; made before the moves, asked after them."""
 
-    def __init__(self, problem: Problem, state: State, columns: Columns, wants: Sequence[Want]) -> None:
+    def __init__(self, problem: Problem, state: State, packing: PackingModel, wants: Sequence[Want]) -> None:
         self._problem = problem
         self._state = state
-        self._columns = columns
+        self._packing = packing
         self._wants = tuple(wants)
         self._before = [self._measure(want) for want in wants]
         self._blockers = Blockers(state)
@@ -82,7 +80,7 @@ class RoomReports:
     def _measure(self, want: Want) -> tuple[int, Unused]:
         """Return how many pods of a want alone fit now, and how much of what is free they cannot use."""
         needs = self._problem.cluster.requests[self._class_of(want)]
-        nodes = np.flatnonzero(self._columns.allowed(want.kind) & self._columns.takes)
+        nodes = np.flatnonzero(self._packing.allowed(want.kind) & self._packing.takes)
         free = np.array([self._state.free[node] for node in nodes], dtype=np.int64).reshape(len(nodes), len(needs))
         fits = self._fits(want, nodes, np.maximum(free, 0), np.array(needs, dtype=np.int64))
         unused = []
@@ -93,7 +91,7 @@ class RoomReports:
         return fits, tuple(sorted(unused))
 
     def _fits(self, want: Want, nodes: Ints, free: Ints, needs: Ints) -> int:
-        if self._columns.tied[want.kind]:
+        if self._packing.dependent[want.kind]:
             pod = want.pods[0]
             return int(any(self._state.refusal(pod, NodeIndex(int(node))) is None for node in nodes))
         asked = np.flatnonzero(needs)
@@ -143,13 +141,13 @@ class RoomReports:
         blockers = []
         for other in self._problem.cluster.pods_on[node]:
             amounts = self._problem.cluster.requests[self._problem.cluster.pods[other].class_index]
-            if self._columns.pod_kind[other] >= 0:
+            if self._packing.pod_kind[other] >= 0:
                 free = [have + more for have, more in zip(free, amounts, strict=True)]
             else:
                 blockers.append(other)
         lacking = [name for name, column in self._problem.cluster.column.items() if needs[column] > free[column]]
         if not lacking:
-            node_itself = resting_refusal(self._problem.cluster.nodes[node], self._problem.settings)
+            node_itself = source_refusal(self._problem, node)
             return node_itself or refusal
         return self._blocked(sorted(lacking), blockers)
 
@@ -176,82 +174,3 @@ def _is_shape(pod: Pod) -> bool:
 
 def _waiting(pod: Pod) -> WaitingPod:
     return WaitingPod(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
-
-
-# --- planned rooms ---------------------------------------------------------------------------------------------------
-# What a plan records of the room that it makes: for whom, on which nodes, and which places belong together.
-
-MOST_ROOMS: Final = 500
-"""So many rooms a plan may have; what has room beyond that is not kept for anybody."""
-
-_MOST_OWNERS: Final = 32
-"""So many owners a Reservation may have: the room of a larger gang is kept in parts."""
-
-_MOST_SLOTS: Final = 1000
-"""So many slots a Reservation may have."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoomTerms:
-    """What decides on the rooms of shapes."""
-
-    own_namespace: str
-    """Where the room of a shape without owners is held."""
-
-    owners: RoomOwners | None = None
-
-
-def planned_rooms(made: Sequence[RoomMade], terms: RoomTerms, emptied: Collection[str]) -> tuple[Room, ...]:
-    """Return the rooms of a plan, which takes pods off the `emptied` nodes.
-
-    Pods of one gang share a room. As many of a shape as the moves allow are not asked for in order to keep all of that
-    free: without owners nothing is kept, with owners what the moves made.
-    """
-    gangs: dict[tuple[str, str], list[RoomSlot]] = {}
-    rooms: list[Room] = []
-    for one in made:
-        if not one.pods:
-            rooms += _of_shape(one, terms, emptied)
-            continue
-        for waiting, node in zip(one.pods, one.nodes, strict=False):  # the first ones have the room
-            slot = RoomSlot(node=node, pod=waiting.name, pod_uid=waiting.uid)
-            if one.gang:
-                gangs.setdefault((waiting.namespace, one.gang), []).append(slot)
-            else:
-                key = f"{waiting.namespace}/{waiting.name}"
-                rooms.append(Room(name=key, namespace=waiting.namespace, slots=(slot,)))
-    for (namespace, gang), slots in gangs.items():
-        whole = Room(name=f"{namespace}/{gang}", namespace=namespace, gang=gang, slots=tuple(slots))
-        rooms += _in_parts(whole, _MOST_OWNERS)
-    return tuple(rooms[:MOST_ROOMS])
-
-
-def _of_shape(made: RoomMade, terms: RoomTerms, emptied: Collection[str]) -> Iterable[Room]:
-    nodes: Sequence[str] = made.nodes
-    if made.wanted is None:
-        nodes = [node for node in nodes if node in emptied] if terms.owners else ()
-    if not nodes:
-        return ()
-    whole = Room(
-        name=made.name,
-        namespace=terms.owners.namespace if terms.owners else terms.own_namespace,
-        requests=dict(made.requests),
-        selector=terms.owners.selector if terms.owners else "",
-        slots=tuple(RoomSlot(node=node) for node in nodes),
-    )
-    return _in_parts(whole, _MOST_SLOTS)
-
-
-def _in_parts(whole: Room, most: int) -> Iterator[Room]:
-    """Yield a room as it is, or in parts of at most so many slots each."""
-    parts = [whole.slots[start : start + most] for start in range(0, len(whole.slots), most)]
-    for number, slots in enumerate(parts, 1):
-        name = whole.name if len(parts) == 1 else f"{whole.name} ({number} of {len(parts)})"
-        yield Room(
-            name=name,
-            namespace=whole.namespace,
-            gang=whole.gang,
-            requests=whole.requests,
-            selector=whole.selector,
-            slots=slots,
-        )

@@ -18,8 +18,9 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.framework.runtime import Enabled
-from berth_descheduler.planner.explanations import Blockers, RefusingNodes
-from berth_descheduler.planner.problem import Problem, Proposal, resting_refusal
+from berth_descheduler.planner.drainability import source_refusal
+from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
+from berth_descheduler.planner.problem import Problem, Proposal
 from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State, Step
@@ -36,7 +37,7 @@ def name_pods(snapshot: Snapshot, settings: PlannerSettings) -> Named:
 
 def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:
     """Return the moves of the pods that are named, and the state after them."""
-    run = _Run(problem, named)
+    run = _SinglePodsRun(problem, named)
     return run.propose(), run.state
 
 
@@ -62,7 +63,7 @@ def _on_node(pod: Pod, node: str | None) -> Pod:
     return pod if node is None else with_fields(pod, spec=with_fields(pod.spec, node_name=node))
 
 
-class _Run:
+class _SinglePodsRun:
     """One choice of targets over a state that it changes."""
 
     def __init__(self, problem: Problem, named: Named) -> None:
@@ -88,7 +89,7 @@ class _Run:
 
     def _move(self, pod: PodIndex, candidate: Candidate) -> Refusal | None:
         """Move a pod to the fullest node that takes it, or return why none does."""
-        refusing = RefusingNodes(pod)
+        refusing = NodeRefusalSummary(pod)
         for target in self._fullest_first:
             if candidate.nodes is not None and self._problem.cluster.node_name(target) not in candidate.nodes:
                 refusing.count(target, _NOT_AMONG_THEM)
@@ -118,11 +119,11 @@ class _Run:
         settings, placed = self._problem.settings, self._problem.cluster.pods[pod]
         if (own := self._problem.pod_refusals.get(pod)) is not None:
             return own
-        of_node = self.state.placements.of_node(placed.node)
+        of_node = self.state.node_fit.of_node(placed.node)
         if of_node is not None and of_node.reason in {RefusalReason.NODE_NOT_SELECTED, RefusalReason.COOLING_DOWN}:
             return of_node
-        if (resting := resting_refusal(self._problem.cluster.nodes[placed.node], settings)) is not None:
-            return resting
+        if (untouchable := source_refusal(self._problem, placed.node)) is not None:
+            return untouchable
         if settings.max_moves is not None and self.state.mark() >= settings.max_moves:
             return Refusal(RefusalReason.MOVE_LIMIT, f"no more than {settings.max_moves} moves are allowed")
         return None

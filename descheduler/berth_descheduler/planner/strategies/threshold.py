@@ -26,10 +26,11 @@ from typing import Final
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.explanations import Blockers, RefusingNodes
-from berth_descheduler.planner.problem import Problem, Proposal, resting_refusal
+from berth_descheduler.planner.drainability import drain_refusal, holding_refusal, source_refusal
+from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
+from berth_descheduler.planner.problem import Problem, Proposal
 from berth_descheduler.planner.settings import WHOLE, Thresholds
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex, Presence
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex, PodPresence
 from berth_descheduler.planner.simulation.node_fit import node_refusal, protected_amounts
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex
 from berth_descheduler.planner.simulation.state import State
@@ -129,10 +130,10 @@ class Threshold:
 
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return the moves off the low nodes, least used first; with `wholeNodes` each node whole or not at all."""
-        return _Run(problem, state, self._rules).propose()
+        return _ThresholdRun(problem, state, self._rules).propose()
 
 
-class _Run:
+class _ThresholdRun:
     """One run of the strategy over a state that it changes."""
 
     def __init__(self, problem: Problem, state: State, rules: ThresholdRules) -> None:
@@ -187,7 +188,7 @@ class _Run:
             self._state.move(pod, target)
 
     def _source_refusal(self, source: NodeIndex, pods: tuple[PodIndex, ...]) -> Refusal | None:
-        refusal = self._why_untouched(source, pods) or self._problem.drain_refusal(source)
+        refusal = self._why_untouched(source, pods) or drain_refusal(self._problem, source)
         if refusal is not None:
             return refusal
         left = self._moves_left()
@@ -199,7 +200,7 @@ class _Run:
         """Return why no pod is taken off a low node at all."""
         if not pods:
             return Refusal(RefusalReason.ALREADY_EMPTY, "nothing on the node has to be moved")
-        return resting_refusal(self._problem.cluster.nodes[source], self._settings)
+        return source_refusal(self._problem, source)
 
     def _moves_left(self) -> int | None:
         most = self._settings.max_moves
@@ -216,7 +217,7 @@ class _Run:
         begun_at, reason = self._state.mark(), self._why_low(source)
         movable = [pod for pod in pods if pod not in self._problem.pod_refusals]
         refusals = [self._take(pod, reason) for pod in sorted(movable, key=self._size, reverse=True)]
-        holding = self._problem.holding_refusal(source)
+        holding = holding_refusal(self._problem, source)
         refusal = next((one for one in (holding, *refusals) if one is not None), None)
         if refusal is not None:
             moved = self._state.mark() - begun_at
@@ -272,7 +273,7 @@ class _Run:
         class_index = self._problem.cluster.pods[pod].class_index
         if class_index in self._why_kept and not self._state.depends_on_others(class_index):
             return self._why_kept[class_index]
-        refusing = RefusingNodes(pod)
+        refusing = NodeRefusalSummary(pod)
         for target in self._table.targets:
             refusing.count(target, self._state.refusal(pod, target) or _ABOVE_PROTECTION)
         if not refusing:
@@ -309,7 +310,7 @@ def _usage(problem: Problem, node: NodeIndex) -> _Usage:
     """Return the utilisation of a node: the requests of the pods that are on it, those still leaving among them."""
     cluster = problem.cluster
     pods = [cluster.pods[pod] for pod in cluster.pods_on[node]]
-    rows = [cluster.requests[one.class_index] for one in pods if one.presence is not Presence.EXPECTED]
+    rows = [cluster.requests[one.class_index] for one in pods if one.presence is not PodPresence.EXPECTED]
     used = [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(cluster.resources)
     capacity = cluster.capacity[node]
     return _Usage(tuple(Fraction(WHOLE * u, c) if c > 0 else None for u, c in zip(used, capacity, strict=True)))

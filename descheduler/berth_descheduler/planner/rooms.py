@@ -1,13 +1,12 @@
-"""Owns what `MakeRoom` is asked to make room for: shapes as people write them, and names of pending pods.
+"""Room for pods: what a policy asks for, what a plan made, and what the plan records of it."""
 
-It does not own whether that is possible.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from berth_core.errors import InputError
+from berth_core.migration_plans import Room, RoomSlot
 from berth_core.objects import LabelSelector
 from berth_core.resources import PODS, ResourceAmounts, read_whole_number
 from berth_core.selectors import parse_selector
@@ -17,6 +16,16 @@ _LARGEST_COUNT: Final = 1_000_000
 _SHAPE_EXPECTED: Final = "amounts such as cpu=16 or cpu=12,memory=48Gi,count=3"
 _OWNERS_EXPECTED: Final = "a mapping with namespace and selector, such as {namespace: ml, selector: app=train}"
 _POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
+
+
+MOST_ROOMS: Final = 500
+"""So many rooms a plan may have; what has room beyond that is not kept for anybody."""
+
+_MOST_OWNERS: Final = 32
+"""So many owners a Reservation may have: the room of a larger gang is kept in parts."""
+
+_MOST_SLOTS: Final = 1000
+"""So many slots a Reservation may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,49 @@ class RoomRequest:
         return {name: value for name, value in parts.items() if value}
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A pod that room was to be made for."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoomMade:
+    """What became of one thing that room was to be made for."""
+
+    name: str
+    """A shape as it was written, or namespace and name of a pod."""
+
+    wanted: int | None
+    """None: as many as the moves allow."""
+
+    fitted: int
+    """How many of it have room at the end, beside everything else that was asked for."""
+
+    fits_before: int
+    """How many of it alone would fit now, and after the plan."""
+    fits_after: int
+
+    nodes: tuple[str, ...]
+    """Where what has room has it, a name as often as it has."""
+
+    unused_before: tuple[tuple[str, Fraction], ...] = ()
+    """Per resource the share of what is free that it could not use: the fragmentation by this measure."""
+    unused_after: tuple[tuple[str, Fraction], ...] = ()
+
+    pods: tuple[WaitingPod, ...] = ()
+    """The pods that were meant, none for a shape; the first `fitted` of them have the room."""
+
+    gang: str = ""
+    """The name of the group that they belong to."""
+
+    requests: tuple[tuple[str, str], ...] = ()
+    """Of a shape: what each of its pods would ask for, quantities by resource."""
+
+
 def _read_count(text: object, raw: str | None) -> int | None:
     if raw is None:
         return None
@@ -156,3 +208,69 @@ def _listed(raw: Mapping[str, Any], key: str) -> Iterable[object]:
     if not isinstance(found, list | tuple):
         raise InputError(f"room.{key}", found, "a list")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class RoomTerms:
+    """What decides on the rooms of shapes."""
+
+    own_namespace: str
+    """Where the room of a shape without owners is held."""
+
+    owners: RoomOwners | None = None
+
+
+def planned_rooms(made: Sequence[RoomMade], terms: RoomTerms, emptied: Collection[str]) -> tuple[Room, ...]:
+    """Return the rooms of a plan, which takes pods off the `emptied` nodes.
+
+    Pods of one gang share a room. As many of a shape as the moves allow are not asked for in order to keep all of that
+    free: without owners nothing is kept, with owners what the moves made.
+    """
+    gangs: dict[tuple[str, str], list[RoomSlot]] = {}
+    rooms: list[Room] = []
+    for one in made:
+        if not one.pods:
+            rooms += _of_shape(one, terms, emptied)
+            continue
+        for waiting, node in zip(one.pods, one.nodes, strict=False):  # the first ones have the room
+            slot = RoomSlot(node=node, pod=waiting.name, pod_uid=waiting.uid)
+            if one.gang:
+                gangs.setdefault((waiting.namespace, one.gang), []).append(slot)
+            else:
+                key = f"{waiting.namespace}/{waiting.name}"
+                rooms.append(Room(name=key, namespace=waiting.namespace, slots=(slot,)))
+    for (namespace, gang), slots in gangs.items():
+        whole = Room(name=f"{namespace}/{gang}", namespace=namespace, gang=gang, slots=tuple(slots))
+        rooms += _in_parts(whole, _MOST_OWNERS)
+    return tuple(rooms[:MOST_ROOMS])
+
+
+def _of_shape(made: RoomMade, terms: RoomTerms, emptied: Collection[str]) -> Iterable[Room]:
+    nodes: Sequence[str] = made.nodes
+    if made.wanted is None:
+        nodes = [node for node in nodes if node in emptied] if terms.owners else ()
+    if not nodes:
+        return ()
+    whole = Room(
+        name=made.name,
+        namespace=terms.owners.namespace if terms.owners else terms.own_namespace,
+        requests=dict(made.requests),
+        selector=terms.owners.selector if terms.owners else "",
+        slots=tuple(RoomSlot(node=node) for node in nodes),
+    )
+    return _in_parts(whole, _MOST_SLOTS)
+
+
+def _in_parts(whole: Room, most: int) -> Iterator[Room]:
+    """Yield a room as it is, or in parts of at most so many slots each."""
+    parts = [whole.slots[start : start + most] for start in range(0, len(whole.slots), most)]
+    for number, slots in enumerate(parts, 1):
+        name = whole.name if len(parts) == 1 else f"{whole.name} ({number} of {len(parts)})"
+        yield Room(
+            name=name,
+            namespace=whole.namespace,
+            gang=whole.gang,
+            requests=whole.requests,
+            selector=whole.selector,
+            slots=slots,
+        )
