@@ -435,7 +435,7 @@ class Engine:
         if self._has_news_of_the_lost(seen, decision):
             self._queue.add(key)
             return
-        self._fair_sharing.note(seen.reservation, decision.status)
+        self._fair_sharing.observe(seen.reservation, decision.status)
         if self._frees_first(key, seen, decision):
             return
         waits = self._throttle.status_delay(key.name, seen.reservation.status, decision.status)

@@ -1,7 +1,4 @@
-"""Owns the operator's metrics: names, labels and help texts.
-
-It does not serve them: `berth_operator.health` does.
-"""
+"""The operator's metrics."""
 
 from typing import Final
 

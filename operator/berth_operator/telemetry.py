@@ -1,7 +1,4 @@
-"""Owns the names of the operator's log events and their keys; nothing logs under a name spelled elsewhere.
-
-It does not own when something is logged.
-"""
+"""The names of the operator's log events and their keys."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""Owns what may wait a moment: the steps of placeholders on their way, written as one, and proofs while much is to do.
+"""Which work may wait: progress of placeholders, probes while the operator is busy, and turns of hand-overs.
 
-It does not own what a status says. Whatever anybody acts on is written at once.
+What others act on is written at once.
 """
 
 import threading
@@ -14,33 +14,33 @@ from berth_core.reservations import Reservation, ReservationPhase, ReservationSt
 from berth_operator.reconcile.observation import has_started
 
 PATIENCE_SECONDS: Final = 0.5
-"""How long a status of a Reservation that is not Available yet may at least be behind."""
+"""How long the status of a Reservation that is not Available yet may lag at least."""
 
 LONGEST_PATIENCE_SECONDS: Final = 15.0
-"""The same while thousands are on their way: what is to be done comes before what is to be told."""
+"""The same while thousands are on their way: acting comes before reporting."""
 
 _PATIENCE_PER_LATENESS: Final = 10.0
 _PATIENCE_PER_USUAL_TIME: Final = 2.0
 _WEIGHT_OF_NEWS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.3
-"""So late the workers are behind: places are taken first, and proven when all are."""
+"""With workers this late, places are taken first and probed later."""
 _MANY_ON_THE_WAY: Final = 50
 _LONGEST_UNPROVEN_SECONDS: Final = 30.0
-_LOOK_SECONDS: Final = 1.0
-"""Between two looks at a Reservation whose placeholders have only to start: each of their steps is an event."""
+_START_SECONDS: Final = 1.0
+"""Between two reconciles of a Reservation whose placeholders only have to start: each step is an event."""
 
 _ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
 _QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})
 
 
 def may_wait(prior: ReservationStatus, status: ReservationStatus) -> bool:
-    """Tell whether nothing but the progress of placeholders is new, before as many are held as are wanted."""
+    """Return whether only the progress of placeholders is new, before enough are held."""
     phases = {state.phase for state in (prior.state, status.state) if state is not None}
     return phases <= _ON_THE_WAY and all(slot.state in _QUIET for slot in status.slots)
 
 
 def only_starts(reservation: Reservation, placeholders: Collection[Pod]) -> bool:
-    """Tell whether all that a Reservation without owner pods waits for is that more pods of its slots start."""
+    """Return whether a Reservation without owners only waits for placeholders to start."""
     if len(placeholders) != reservation.spec.replicas or not reservation.is_live:
         return False
     undisturbed = all(
@@ -51,19 +51,19 @@ def only_starts(reservation: Reservation, placeholders: Collection[Pod]) -> bool
 
 
 class Throttle:
-    """Remembers since when a status waits, by the uid of its Reservation; thread-safe."""
+    """Delays statuses, reconciles and probes, by uid of the Reservation; thread-safe."""
 
     def __init__(self, late_seconds: Callable[[], float]) -> None:
         self._late_seconds = late_seconds
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
         self._unproven_since: dict[str, float] = {}
-        self._looked_at: dict[str, float] = {}
+        self._reconciled_at: dict[str, float] = {}
         self._usual_seconds = 0.0
-        """How long those took lately that became Available while their status waited."""
+        """How long Reservations lately took to become Available while their status waited."""
 
     def status_delay(self, uid: str, prior: ReservationStatus, status: ReservationStatus) -> float:
-        """Return for how long a status may still wait; 0 where it is to be written now."""
+        """Return how long a status may still wait; 0 to write it now."""
         now = time.monotonic()
         with self._lock:
             if prior == status or not may_wait(prior, status):
@@ -75,24 +75,24 @@ class Throttle:
             return max(0.0, left)
 
     def reconcile_delay(self, uid: str, *, only_starts: bool) -> float:
-        """Return for how long a Reservation need not be looked at; 0 where it is to be now."""
+        """Return how long a reconcile may still wait; 0 to do it now."""
         now = time.monotonic()
         with self._lock:
             if not only_starts:
-                self._looked_at.pop(uid, None)
+                self._reconciled_at.pop(uid, None)
                 return 0.0
-            left = self._looked_at.get(uid, -_LOOK_SECONDS) + _LOOK_SECONDS - now
+            left = self._reconciled_at.get(uid, -_START_SECONDS) + _START_SECONDS - now
             if left <= 0:
-                self._looked_at[uid] = now
+                self._reconciled_at[uid] = now
             return max(0.0, left)
 
     def _learn(self, took_seconds: float, status: ReservationStatus) -> None:
-        """Remember how long it took until a Reservation whose status waited was Available."""
+        """Learn how long a Reservation took to become Available."""
         if took_seconds and status.state is not None and status.state.phase is ReservationPhase.AVAILABLE:
             self._usual_seconds += _WEIGHT_OF_NEWS * (took_seconds - self._usual_seconds)
 
     def _patience(self) -> float:
-        """Return for how long statuses may wait: the longer the slower the cluster, and the further behind we are."""
+        """Return how long statuses may wait: longer on a slow cluster or when late."""
         usual = _PATIENCE_PER_USUAL_TIME * self._usual_seconds
         return min(
             LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + _PATIENCE_PER_LATENESS * self._late_seconds()
@@ -100,12 +100,12 @@ class Throttle:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether so much is to be done that what nobody acts on comes later."""
+        """Return whether work that no one acts on must wait."""
         with self._lock:
             return len(self._since) > _MANY_ON_THE_WAY or self._late_seconds() > _BEHIND_SECONDS
 
     def may_probe(self, uid: str) -> bool:
-        """Tell whether the path of a Reservation may be proven now; none is put off for more than 30 seconds."""
+        """Return whether a Reservation may be probed now; none waits more than 30 seconds."""
         now, late = time.monotonic(), self._late_seconds() > _BEHIND_SECONDS
         with self._lock:
             if late or len(self._since) > _MANY_ON_THE_WAY:
@@ -119,31 +119,31 @@ class Throttle:
     def forget(self, uid: str) -> None:
         """Forget a Reservation that is gone."""
         with self._lock:
-            for times in (self._since, self._unproven_since, self._looked_at):
+            for times in (self._since, self._unproven_since, self._reconciled_at):
                 times.pop(uid, None)
 
 
-# --- handover shares -------------------------------------------------------------------------------------------------
-# When a hand-over may begin: fair shares of those under way, and pauses after those that came to nothing.
+# --- fair sharing ----------------------------------------------------------------------------------------------------
+# When a hand-over may begin: a fair share of those under way, and a pause after failed ones.
 #
-# A hand-over that no scheduler ends keeps its node guarded for its whole time. So that the pods of one namespace,
-# which may be such that no scheduler can place them, neither take all turns nor keep nodes guarded most of the time:
+# A hand-over that no scheduler completes keeps its node guarded for its whole time. The pods of one namespace, which
+# may be unschedulable, must neither take all turns nor keep nodes guarded most of the time:
 #
-# share   a namespace has at most as many hand-overs under way as are left for the others
-#     pause   after some that came to nothing its next one waits as long as they took, twice as long each time in a row
-#     node    and on a node where hand-overs came to nothing three times as long as they kept it guarded, one by one
+#     share   a namespace has at most as many hand-overs under way as it leaves for the others
+#     pause   after failed ones its next one waits as long as they took, twice as long each time in a row
+#     node    on a node where hand-overs failed it waits three times as long as they kept it guarded, one by one
 #
-# A namespace without such hand-overs lately waits for nothing but its share. What is remembered is the process's own:
-# forgotten, it costs one more hand-over that comes to nothing.
+# A namespace without recent failures waits only for its share. The memory is the process's own: losing it costs one
+# more failed hand-over.
 
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 _LONGEST_NODE_PAUSE_SECONDS: Final = 1200.0
 _NODE_PAUSE_PER_GUARD: Final = 3.0
 _REMEMBERED_SECONDS: Final = 900.0
-"""How long a namespace's past counts after the end of its last pause."""
+"""How long failures count after the end of the last pause."""
 _MOST_DOUBLINGS: Final = 10
 _ONE_BY_ONE_SECONDS: Final = 1.0
-"""How soon to look again at a node on which one of those hand-overs goes on."""
+"""The delay while a hand-over of such a namespace is under way on the node."""
 
 _SlotKey = tuple[str, str, int]
 """Uid of a Reservation, task and index."""
@@ -151,7 +151,7 @@ _SlotKey = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A hand-over under way; times are of the clock."""
+    """A hand-over under way."""
 
     namespace: str
     node: str
@@ -159,8 +159,8 @@ class _Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
-    """What hand-overs of a namespace that came to nothing have led to."""
+class _Failures:
+    """The failed hand-overs of a namespace."""
 
     in_a_row: int
     last_end: float
@@ -173,18 +173,18 @@ def has_share(namespace: str, under_way: Mapping[str, int], at_once: int) -> boo
 
 
 class FairSharing:
-    """Remembers how hand-overs ended; thread-safe."""
+    """Delays hand-overs by how earlier ones ended; thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._begun: dict[_SlotKey, _Begun] = {}
-        self._records: dict[str, _Record] = {}
+        self._failures: dict[str, _Failures] = {}
         self._nodes: dict[str, float] = {}
-        """Node to when it is free again for namespaces with a record."""
+        """Node to when namespaces with failures may use it again."""
 
-    def note(self, reservation: Reservation, status: ReservationStatus) -> None:
-        """Take in what became of the hand-overs of a Reservation."""
+    def observe(self, reservation: Reservation, status: ReservationStatus) -> None:
+        """Record the progress of a Reservation's hand-overs."""
         uid, namespace = reservation.metadata.uid, reservation.metadata.namespace
         with self._lock:
             for slot in status.slots:
@@ -192,47 +192,47 @@ class FairSharing:
                 if slot.state is SlotState.HANDING_OVER:
                     self._begun.setdefault(key, _Begun(namespace, slot.node, self._clock()))
                 elif key in self._begun:
-                    self._end(self._begun.pop(key), came_to_nothing=slot.state is not SlotState.TAKEN)
+                    self._end(self._begun.pop(key), failed=slot.state is not SlotState.TAKEN)
 
     def forget(self, uid: str) -> None:
-        """Take in that a Reservation is gone, and its hand-overs with it."""
+        """Count the hand-overs of a deleted Reservation as failed."""
         with self._lock:
             for key in [key for key in self._begun if key[0] == uid]:
-                self._end(self._begun.pop(key), came_to_nothing=True)
+                self._end(self._begun.pop(key), failed=True)
 
     def delay(self, namespace: str, node: str) -> float:
-        """Return in how many seconds a namespace may begin a hand-over on a node; 0 for now."""
+        """Return the seconds until a namespace may begin a hand-over on a node."""
         now = self._clock()
         with self._lock:
-            record = self._record(namespace, now)
+            record = self._failures_of(namespace, now)
             if record is None:
                 return 0.0
-            if any(one.node == node and self._record(one.namespace, now) for one in self._begun.values()):
+            if any(one.node == node and self._failures_of(one.namespace, now) for one in self._begun.values()):
                 return _ONE_BY_ONE_SECONDS
             return max(0.0, record.free_from - now, self._nodes.get(node, now) - now)
 
-    def _end(self, begun: _Begun, *, came_to_nothing: bool) -> None:
+    def _end(self, begun: _Begun, *, failed: bool) -> None:
         now = self._clock()
-        record = self._record(begun.namespace, now)
-        if not came_to_nothing:
+        record = self._failures_of(begun.namespace, now)
+        if not failed:
             if record is not None:
-                self._records[begun.namespace] = _Record(record.in_a_row - 1, record.last_end, record.free_from)
+                self._failures[begun.namespace] = _Failures(record.in_a_row - 1, record.last_end, record.free_from)
             return
         seconds = now - begun.since
         in_a_row = 1 if record is None else record.in_a_row
         if record is not None and begun.since >= record.last_end:
-            in_a_row += 1  # it began in spite of the ones before, and not beside them
+            in_a_row += 1  # it began after the ones before had failed, not beside them
         pause = min(seconds * 2 ** min(in_a_row - 1, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
         free_from = max(now + pause, record.free_from if record is not None else 0.0)
-        self._records[begun.namespace] = _Record(max(1, in_a_row), now, free_from)
+        self._failures[begun.namespace] = _Failures(max(1, in_a_row), now, free_from)
         node_pause = min(seconds * _NODE_PAUSE_PER_GUARD, _LONGEST_NODE_PAUSE_SECONDS)
         self._nodes = {name: until for name, until in self._nodes.items() if until > now}
         self._nodes[begun.node] = max(now + node_pause, self._nodes.get(begun.node, now))
 
-    def _record(self, namespace: str, now: float) -> _Record | None:
-        """Return what counts of a namespace's past, and forget what does not any more."""
-        record = self._records.get(namespace)
+    def _failures_of(self, namespace: str, now: float) -> _Failures | None:
+        """Return the failures that count still, and forget the others."""
+        record = self._failures.get(namespace)
         if record is not None and (record.in_a_row <= 0 or now >= record.free_from + _REMEMBERED_SECONDS):
-            del self._records[namespace]
+            del self._failures[namespace]
             return None
         return record

@@ -37,7 +37,7 @@ def fences(desk: Desk) -> FenceManager:
     return FenceManager(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
 
 
-def guard_keeper(desk: Desk, *taints: dict[str, str]) -> NodeGuard:
+def node_guard(desk: Desk, *taints: dict[str, str]) -> NodeGuard:
     body = {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {"taints": list(taints)}}
     desk.api.put(NODES, body)
     desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
@@ -49,7 +49,7 @@ THEIRS = {"key": "example.com/mine", "value": "x", "effect": "NoSchedule"}
 
 
 def test_a_node_is_guarded_until_the_last_deadline_and_keeps_the_taints_of_others(desk: Desk) -> None:
-    keeper = guard_keeper(desk, THEIRS)
+    keeper = node_guard(desk, THEIRS)
     desk.know(
         owner_pod("web-0", given=note(0)),
         owner_pod("web-1", given=note(1, deadline=DEADLINE + 9)),
@@ -71,7 +71,7 @@ OF_NOBODY: dict[str, tuple[Pod | None, SlotState]] = {
 
 @pytest.mark.parametrize(("owner", "state"), OF_NOBODY.values(), ids=OF_NOBODY.keys())
 def test_a_guard_is_taken_off_when(desk: Desk, owner: Pod | None, state: SlotState) -> None:
-    keeper = guard_keeper(desk, THEIRS, OURS)
+    keeper = node_guard(desk, THEIRS, OURS)
     desk.know(*([owner] if owner else []), of=place(slot(state)))
     keeper.reconcile("node-a", NOON)
     assert guarded(desk) == {"example.com/mine": "x"}
@@ -90,14 +90,14 @@ VALUES = {
 def test_a_guard_that_is_needed_stands_until_the_deadline_of_its_hand_over_where(
     desk: Desk, value: str, want: int
 ) -> None:
-    keeper = guard_keeper(desk, {**OURS, "value": value})
+    keeper = node_guard(desk, {**OURS, "value": value})
     desk.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
     keeper.reconcile("node-a", NOON)
     assert guarded(desk) == {HANDOVER_TAINT: str(want)}
 
 
 def test_a_pod_with_an_absurd_note_keeps_no_guard_from_others(desk: Desk) -> None:
-    keeper = guard_keeper(desk)
+    keeper = node_guard(desk)
     absurd = owner_pod("web-1", given=note(1, deadline=int("9" * 400)))
     desk.know(
         owner_pod("web-0", given=note(0)),
@@ -175,7 +175,7 @@ def sweep(desk: Desk) -> Resync:
 
 
 def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:
-    guard_keeper(desk, OURS)
+    node_guard(desk, OURS)
     desk.know(owner_pod(given=note(node="node-b")), placeholder())
     desk.api.put(RESERVATIONS, as_api(place(uid="fresh"), api_version=API_VERSION, kind=KIND))
     desk.queued.clear()

@@ -34,12 +34,12 @@ def know_node(desk: Desk, *, pod_slots: str = "110") -> None:
     desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
 
 
-def fence_keeper(desk: Desk) -> FenceManager:
+def fence_manager(desk: Desk) -> FenceManager:
     return FenceManager(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
 
 
-def guard_keeper(desk: Desk, fences: FenceManager | None = None) -> NodeGuard:
-    return NodeGuard(desk.api.as_client(), desk.cache, fences or fence_keeper(desk), HandoverSettings())
+def node_guard(desk: Desk, fences: FenceManager | None = None) -> NodeGuard:
+    return NodeGuard(desk.api.as_client(), desk.cache, fences or fence_manager(desk), HandoverSettings())
 
 
 def hand_over(desk: Desk, *, deadline: int = DEADLINE) -> None:
@@ -58,7 +58,7 @@ def writes(desk: Desk) -> list[str]:
 def test_a_fence_stands_before_the_guard_and_goes_after_it(desk: Desk) -> None:
     know_node(desk)
     hand_over(desk)
-    keeper = guard_keeper(desk)
+    keeper = node_guard(desk)
     keeper.reconcile("node-a", NOON)
     desk.cache.remove_owner(owner_pod(given=note()))
     keeper.reconcile("node-a", NOON)
@@ -72,7 +72,7 @@ def test_a_fence_stands_before_the_guard_and_goes_after_it(desk: Desk) -> None:
 
 def test_a_fence_takes_no_room_cannot_be_preempted_and_ends_by_itself(desk: Desk) -> None:
     know_node(desk)
-    fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
+    fence_manager(desk).create("node-a", DEADLINE, NOON)
     (fence,) = fences(desk)
     assert fence.spec.node_name == "node-a"
     assert fence.spec.priority_class_name == f"berth-placeholder-{FENCE_PRIORITY}"
@@ -97,7 +97,7 @@ KEPT_OFF: dict[str, tuple[dict[str, str], bool]] = {
 @pytest.mark.parametrize(("labels", "want"), KEPT_OFF.values(), ids=KEPT_OFF.keys())
 def test_a_fence_keeps_off(desk: Desk, labels: dict[str, str], *, want: bool) -> None:
     know_node(desk)
-    fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
+    fence_manager(desk).create("node-a", DEADLINE, NOON)
     affinity = fences(desk)[0].spec.affinity
     assert affinity is not None
     assert affinity.pod_anti_affinity is not None
@@ -110,23 +110,23 @@ def test_a_fence_keeps_off(desk: Desk, labels: dict[str, str], *, want: bool) ->
 
 def test_a_hand_over_that_is_extended_gets_the_next_fence_and_all_go_with_its_end(desk: Desk) -> None:
     know_node(desk)
-    fences_of_node = fence_keeper(desk)
-    fences_of_node.put_up("node-a", DEADLINE, NOON)
-    fences_of_node.put_up("node-a", DEADLINE + 1, NOON)
-    fences_of_node.put_up("node-a", DEADLINE + 120, NOON)
+    fences_of_node = fence_manager(desk)
+    fences_of_node.create("node-a", DEADLINE, NOON)
+    fences_of_node.create("node-a", DEADLINE + 1, NOON)
+    fences_of_node.create("node-a", DEADLINE + 120, NOON)
     assert {one.metadata.name for one in fences(desk)} == {FENCE, fence_name("node-a", DEADLINE // 120 + 1)}
-    fences_of_node.take_down("node-a")
+    fences_of_node.delete("node-a")
     assert fences(desk) == []
 
 
 def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(desk: Desk) -> None:
     know_node(desk)
-    fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
-    mine = fence_keeper(desk)
+    fence_manager(desk).create("node-a", DEADLINE, NOON)
+    mine = fence_manager(desk)
     client = desk.api.as_client()
     Resync(client, desk.cache, desk.scope, desk.priorities, mine, desk.queued.append).run()
     assert (KeyKind.NODE, "node-a") in {(key.kind, key.name) for key in desk.queued}
-    guard_keeper(desk, mine).reconcile("node-a", NOON)
+    node_guard(desk, mine).reconcile("node-a", NOON)
     assert fences(desk) == []
 
 
@@ -134,7 +134,7 @@ def test_a_fence_goes_with_its_node(desk: Desk) -> None:
     know_node(desk)
     hand_over(desk)
     del desk.api.objects["nodes", "", "node-a"]
-    guard_keeper(desk).reconcile("node-a", NOON)
+    node_guard(desk).reconcile("node-a", NOON)
     assert fences(desk) == []
 
 
@@ -146,7 +146,7 @@ def test_the_guard_stands_alone_where(desk: Desk, pod_slots: str) -> None:
     know_node(desk, pod_slots=pod_slots)
     hand_over(desk)
     desk.api.put(PODS, as_api(pod("neighbour", node="node-a")))
-    guard_keeper(desk).reconcile("node-a", NOON)
+    node_guard(desk).reconcile("node-a", NOON)
     assert fences(desk) == []
     assert desk.cache.guard_deadline("node-a") == str(DEADLINE)
 
@@ -164,7 +164,7 @@ def test_a_fence_that_cannot_be_made_is_tried_again_but_stops_no_hand_over_for_e
     know_node(desk)
     hand_over(desk)
     desk.api.faults[CREATE] = refused
-    keeper = guard_keeper(desk)
+    keeper = node_guard(desk)
     for _ in range(2):
         with pytest.raises(type(refused)):
             keeper.reconcile("node-a", NOON)
@@ -178,7 +178,7 @@ def test_a_priority_class_that_was_taken_away_is_made_again(desk: Desk) -> None:
     know_node(desk)
     hand_over(desk)
     desk.api.faults[CREATE] = error(ForbiddenError, "no PriorityClass with name berth-placeholder-1000000000 was found")
-    keeper = guard_keeper(desk)
+    keeper = node_guard(desk)
     with pytest.raises(ForbiddenError):
         keeper.reconcile("node-a", NOON)
     desk.api.objects = {key: one for key, one in desk.api.objects.items() if key[0] != "priorityclasses"}
@@ -201,5 +201,5 @@ def test_a_fence_that_is_given_requests_on_its_way_in_is_taken_away(
         return create(resource, body, **rest)
 
     monkeypatch.setattr(desk.api, "create", inject)
-    fence_keeper(desk).put_up("node-a", DEADLINE, NOON)
+    fence_manager(desk).create("node-a", DEADLINE, NOON)
     assert fences(desk) == []

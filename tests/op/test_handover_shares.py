@@ -35,9 +35,9 @@ def ended(uid: str, state: SlotState, *, namespace: str = "team-a", node: str = 
 
 def try_in_vain(shares: FairSharing, clock: Hand, uid: str, *, seconds: float, node: str = "node-a") -> None:
     begun, over = handing_over(uid, node=node), ended(uid, SlotState.LOST, node=node)
-    shares.note(begun, begun.status)
+    shares.observe(begun, begun.status)
     clock.seconds += seconds
-    shares.note(over, over.status)
+    shares.observe(over, over.status)
 
 
 def test_a_hand_over_that_came_to_nothing_makes_the_next_one_of_its_namespace_wait() -> None:
@@ -64,10 +64,10 @@ def test_those_that_ran_beside_one_another_count_once() -> None:
     clock = Hand()
     shares = FairSharing(clock)
     for uid in ("a", "b", "c"):
-        shares.note(handing_over(uid), handing_over(uid).status)
+        shares.observe(handing_over(uid), handing_over(uid).status)
     clock.seconds = 60
     for uid in ("a", "b", "c"):
-        shares.note(ended(uid, SlotState.LOST), ended(uid, SlotState.LOST).status)
+        shares.observe(ended(uid, SlotState.LOST), ended(uid, SlotState.LOST).status)
     assert shares.delay("team-a", "node-b") == 60
 
 
@@ -82,16 +82,16 @@ ENDS = {
 def test_a_hand_over_comes_to_nothing_when(state: SlotState) -> None:
     clock = Hand()
     shares = FairSharing(clock)
-    shares.note(handing_over("a"), handing_over("a").status)
+    shares.observe(handing_over("a"), handing_over("a").status)
     clock.seconds = 7
-    shares.note(ended("a", state), ended("a", state).status)
+    shares.observe(ended("a", state), ended("a", state).status)
     assert shares.delay("team-a", "node-b") == 7
 
 
 def test_a_reservation_that_is_deleted_in_the_middle_counts_as_one_that_came_to_nothing() -> None:
     clock = Hand()
     shares = FairSharing(clock)
-    shares.note(handing_over("a"), handing_over("a").status)
+    shares.observe(handing_over("a"), handing_over("a").status)
     clock.seconds = 7
     shares.forget("a")
     shares.forget("a")
@@ -101,14 +101,14 @@ def test_a_reservation_that_is_deleted_in_the_middle_counts_as_one_that_came_to_
 def test_what_ends_well_or_was_never_begun_costs_nothing_and_makes_up_for_what_did_not() -> None:
     clock = Hand()
     shares = FairSharing(clock)
-    shares.note(ended("other", SlotState.LOST), ended("other", SlotState.LOST).status)
+    shares.observe(ended("other", SlotState.LOST), ended("other", SlotState.LOST).status)
     for uid in ("a", "b"):
-        shares.note(handing_over(uid), handing_over(uid).status)
+        shares.observe(handing_over(uid), handing_over(uid).status)
     clock.seconds = 5
-    shares.note(ended("a", SlotState.TAKEN), ended("a", SlotState.TAKEN).status)
+    shares.observe(ended("a", SlotState.TAKEN), ended("a", SlotState.TAKEN).status)
     assert shares.delay("team-a", "node-a") == 0
     try_in_vain(shares, clock, "c", seconds=60)
-    shares.note(ended("b", SlotState.TAKEN), ended("b", SlotState.TAKEN).status)
+    shares.observe(ended("b", SlotState.TAKEN), ended("b", SlotState.TAKEN).status)
     assert shares.delay("team-a", "node-a") == 0
 
 
@@ -133,12 +133,12 @@ def test_a_namespace_that_never_ends_one_well_keeps_a_node_guarded_less_than_hal
         for uid, until in list(under_way.items()):
             if clock.seconds >= until:
                 del under_way[uid]
-                shares.note(ended(uid, SlotState.LOST), ended(uid, SlotState.LOST).status)
+                shares.observe(ended(uid, SlotState.LOST), ended(uid, SlotState.LOST).status)
         if len(under_way) < beside and not shares.delay("team-a", "node-a"):
             serial += 1
             uid = f"r-{serial}"
             under_way[uid] = clock.seconds + lengths[int(serial) % len(lengths)]
-            shares.note(handing_over(uid), handing_over(uid).status)
+            shares.observe(handing_over(uid), handing_over(uid).status)
         guarded += STEP if under_way else 0
         clock.seconds += STEP
     assert guarded / (8 * HOUR) < 0.5

@@ -217,7 +217,7 @@ def test_a_proof_is_asked_for_again_soon_while_a_reservation_lacks_it(bench: Ben
 
 def test_a_replica_that_lost_the_lease_knows_nothing_of_the_path(bench: Bench) -> None:
     bench.prover.probe_path()
-    bench.prover.forget()
+    bench.prover.reset()
     assert not bench.prover.proven
     assert bench.cache.path() is None
 

@@ -20,7 +20,7 @@ from berth_kube.resources import PODS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import OwnerIndex
 from berth_operator.cache.slot_matching import SlotFinder
-from berth_operator.executor.pending_owners import PendingOwners, share_out
+from berth_operator.executor.pending_owners import PendingOwners, distribute
 from berth_operator.reconcile.actions import Release
 from berth_operator.reconcile.observation import Observation
 from berth_operator.workqueue import WAITING_KEY, Key, KeyKind
@@ -103,7 +103,7 @@ SHARINGS = {
 
 @pytest.mark.parametrize("case", SHARINGS.values(), ids=SHARINGS.keys())
 def test_who_gets_a_slot_of_those_that_wait(case: Sharing) -> None:
-    found, again = share_out(list(case.reservations), tuple(case.pods))
+    found, again = distribute(list(case.reservations), tuple(case.pods))
     told = {uid.removeprefix("uid-default-"): [one.metadata.name for one in pods] for uid, pods in found.items()}
     assert told == case.want
     assert {uid.removeprefix("uid-default-") for uid in again} == case.want_again

@@ -1,7 +1,4 @@
-"""Owns what the operator has heard of the rules of the cluster: classes, quotas, limit ranges, what nodes offer.
-
-It does not apply them to a Reservation: `acting.allowances` does.
-"""
+"""The rules of the cluster: priority classes, quotas, limit ranges, and what nodes offer."""
 
 import threading
 from collections.abc import Iterable
@@ -19,24 +16,20 @@ from berth_operator.reconcile.observation import NodeCondition
 
 
 class NodeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a node's status says that pods may use, and how it is."""
+    """A node's allocatable resources and conditions."""
 
     allocatable: Quantities = {}
     conditions: tuple[NodeCondition, ...] = ()
 
 
 class CapacityNode(Protocol):
-    """A node, as far as this module looks at it."""
+    """A node with what it offers."""
 
     @property
-    def metadata(self) -> ObjectMeta:
-        """Return its metadata."""
-        ...
+    def metadata(self) -> ObjectMeta: ...
 
     @property
-    def status(self) -> NodeCapacity:
-        """Return what it offers."""
-        ...
+    def status(self) -> NodeCapacity: ...
 
 
 class _Named(Protocol):
@@ -48,14 +41,14 @@ N = TypeVar("N", bound=_Named)
 
 
 class Store(Generic[N]):
-    """What a watch has told of a collection, by namespace and name; thread-safe."""
+    """A watched collection by namespace and name; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_namespace: dict[str, dict[str, N]] = {}
 
     def take(self, item: WatchItem[N]) -> None:
-        """Take in what the watch yields."""
+        """Apply an item of the watch."""
         match item:
             case Listed(items):
                 self._replace(items)
@@ -74,7 +67,7 @@ class Store(Generic[N]):
             self._by_namespace = fresh
 
     def put(self, item: N) -> None:
-        """Take in one object as the API server answered it."""
+        """Store one object as the API server returned it."""
         with self._lock:
             self._by_namespace.setdefault(item.metadata.namespace, {})[item.metadata.name] = item
 
@@ -92,13 +85,13 @@ class Store(Generic[N]):
             return self._by_namespace.get(namespace, {}).get(name)
 
     def all_in(self, namespace: str = "") -> tuple[N, ...]:
-        """Return the objects of a namespace, by default those that have none."""
+        """Return the objects of a namespace, by default the cluster-scoped ones."""
         with self._lock:
             return tuple(self._by_namespace.get(namespace, {}).values())
 
 
 class NodeTotals:
-    """What all nodes offer together; a change costs as much as one node, whatever their number."""
+    """What all nodes offer together; a change costs as much as one node."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -106,7 +99,7 @@ class NodeTotals:
         self._total = ResourceAmounts.empty()
 
     def put(self, node: CapacityNode) -> None:
-        """Take in a node."""
+        """Add or update a node."""
         with self._lock:
             self._set(node.metadata.name, node.status.allocatable)
 
@@ -116,7 +109,7 @@ class NodeTotals:
             self._set(name, {})
 
     def replace(self, nodes: Iterable[CapacityNode]) -> None:
-        """Take in a complete list of nodes."""
+        """Replace all nodes by a complete list."""
         with self._lock:
             self._raw, self._total = {}, ResourceAmounts.empty()
             for node in nodes:
@@ -140,7 +133,7 @@ class NodeTotals:
 
 
 class ClusterRules:
-    """The rules that Reservations are held against."""
+    """The rules that Reservations are checked against."""
 
     def __init__(self) -> None:
         self.classes: Store[PriorityClass] = Store()
@@ -149,7 +142,7 @@ class ClusterRules:
         self.nodes = NodeTotals()
 
     def default_class(self) -> PriorityClass | None:
-        """Return the class of pods that name none, of several the lowest; None where the cluster has no such class."""
+        """Return the global default class, the lowest of several."""
         defaults = (item for item in self.classes.all_in() if item.global_default)
         return min(defaults, key=lambda item: item.value, default=None)
 

@@ -1,7 +1,4 @@
-"""Owns which Reservation a pod is sent to that needs a slot: the oldest with one that nobody waits for.
-
-It does not give the slot: `decisions.reconcile` does.
-"""
+"""Which Reservation a pod that needs a slot is sent to: the oldest with one that no other pod waits for."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,7 +11,7 @@ from berth_operator.reconcile.observation import choose_task
 
 
 def _was_for_its_name(slot: Slot, pod: Pod) -> bool:
-    """Tell whether a slot is on its way to a pod that this one, as of a StatefulSet, has come after."""
+    """Return whether a slot is on its way to an earlier pod of the same name."""
     if slot.state is not SlotState.HANDING_OVER or slot.owner is None:
         return False
     earlier, meta = slot.owner, pod.metadata
@@ -30,15 +27,15 @@ def _no_promises(_uid: str) -> Iterable[Pod]:
 
 
 class SlotFinder:
-    """Finds free slots in what the operator has heard."""
+    """Finds free slots in the cache."""
 
     def __init__(self, cache: Cache, promised: Callable[[str], Iterable[Pod]] = _no_promises) -> None:
-        """`promised` gives the pods that were sent to a Reservation, by its uid, and were not heard of yet."""
+        """`promised` returns the pods that were sent to a Reservation and are not in the cache yet."""
         self._cache = cache
         self._promised = promised
 
     def find(self, pod: Pod, *, besides: str = "", is_over: Callable[[], bool] = lambda: False) -> Reservation | None:
-        """Return the oldest live Reservation, but not that of a uid, with a slot left over that the pod may take.
+        """Return the oldest live Reservation with a spare slot for the pod, besides one.
 
         None as well where the search `is_over` before its end. All candidates are of the pod's own namespace.
         """
@@ -50,15 +47,16 @@ class SlotFinder:
         return None
 
     def unsure(self, pod: Pod, *, is_over: Callable[[], bool]) -> list[Reservation]:
-        """Return the live Reservations that may hold a slot for the pod by now, the oldest first.
+        """Return the live Reservations that may hold a slot for the pod by now.
 
-        Only who writes a status knows it as soon as others do; a replica that does not lead hears of it a moment later.
+        The oldest comes first. Only the writer of a status knows it at once; a replica that does not lead hears of it
+        a moment later.
         """
         found = self._cache.candidates(pod)
         return [one for one in found if not is_over() and self._may_hold_by_now(one, pod)]
 
     def _may_hold_by_now(self, reservation: Reservation, pod: Pod) -> bool:
-        """Tell whether the status is another replica's, and has a slot for the pod that is not given away for good."""
+        """Return whether another replica's status has a slot that the pod may still get."""
         if self._cache.is_own(reservation.metadata.uid):
             return False
         slots = self._cache.published_status(reservation).slots
@@ -68,9 +66,10 @@ class SlotFinder:
         return bool(changing) and choose_task(reservation, pod, changing) is not None
 
     def has_slot_for(self, reservation: Reservation, pod: Pod, *, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Tell whether a slot that the pod may take is held, and left over by those that were gated before it.
+        """Return whether a slot for the pod is held that no earlier gated pod needs.
 
-        So is one on its way to an earlier pod of the same name: that one is gone, as no two pods have one name at once.
+        A slot on its way to an earlier pod of the same name counts: that pod is gone, because no two pods have one
+        name at once.
         """
         slots = self._cache.published_status(reservation).slots
         free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
@@ -86,7 +85,7 @@ class SlotFinder:
         return not waiting or choose_task(reservation, pod, free) is not None
 
     def _waiting(self, reservation: Reservation, slots: Iterable[Slot]) -> list[Pod]:
-        """Return the pods that were sent to a Reservation and have no slot yet, heard of or only promised."""
+        """Return the pods that were sent to a Reservation and have no slot yet."""
         uid = reservation.metadata.uid
         promised = list(self._promised(uid))
         served = {slot.owner.uid for slot in slots if slot.owner is not None}

@@ -1,7 +1,4 @@
-"""Owns telling what happened as events, beside the work and in order, so that nobody waits for it.
-
-It does not own what is told of a Reservation: `decisions.statuses` does.
-"""
+"""Events, written in order by a thread of their own, so that no work waits for them."""
 
 import queue
 import threading
@@ -30,16 +27,16 @@ from berth_operator.reconcile.observation import why_not_fitting
 from berth_operator.reconcile.status import TEMPLATE_DIFFERS
 
 _KEPT: Final = 10_000
-_LOOK_SECONDS: Final = 0.5
+_WAIT_SECONDS: Final = 0.5
 _BUSY_PAUSE_SECONDS: Final = 0.2
-_LAST_WORDS_SECONDS: Final = 2.0
+_DRAIN_SECONDS: Final = 2.0
 
 _LOG = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """One event to be written."""
+    """One event to write."""
 
     regarding: ObjectReference
     type: EventType
@@ -48,9 +45,9 @@ class RecordedEvent:
 
 
 class EventRecorder:
-    """Writes one event after the other; where thousands wait already, the next one is left out. Thread-safe.
+    """Writes events one by one; thread-safe.
 
-    While much is to be done it writes few a second.
+    It drops events while thousands wait, and writes few per second while the operator is busy.
     """
 
     def __init__(self, client: KubeClient, is_busy: Callable[[], bool] = lambda: False) -> None:
@@ -59,23 +56,23 @@ class EventRecorder:
         self._waiting: queue.Queue[RecordedEvent] = queue.Queue(_KEPT)
 
     def record(self, event: RecordedEvent) -> None:
-        """Have an event written soon."""
+        """Queue an event."""
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
             _LOG.warning(telemetry.EVENT_LEFT_OUT, **{telemetry.KEY_REASON: event.reason})
 
     def run(self, stop: threading.Event) -> None:
-        """Write events until stopped, and then for two seconds what is left."""
+        """Write events until stopped, then the rest for two seconds."""
         while not stop.is_set():
-            if self.write_next(wait_seconds=_LOOK_SECONDS) and self._is_busy():
+            if self.write_next(wait_seconds=_WAIT_SECONDS) and self._is_busy():
                 stop.wait(_BUSY_PAUSE_SECONDS)
-        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        deadline = time.monotonic() + _DRAIN_SECONDS
         while time.monotonic() < deadline and self.write_next():
             pass
 
     def write_next(self, *, wait_seconds: float = 0.0) -> bool:
-        """Write the next event and tell whether there was one; waits for one if told so."""
+        """Write the next event; return whether there was one."""
         try:
             one = self._waiting.get(block=wait_seconds > 0, timeout=wait_seconds or None)
         except queue.Empty:
@@ -92,36 +89,36 @@ class EventRecorder:
 
 
 # --- template refusals -----------------------------------------------------------------------------------------------
-# Events on pods that an owner entry names and a template refuses, so that people see why a place stays free.
+# Events on pods that match an owner but no template, so that users see why a place stays free.
 #
-# The webhook says which pods it has let go; they have no uid yet, and mostly no name, so they are looked for once they
-# are stored. The seeker says which ones wait. Each is told once for each Reservation, and a namespace no more than a
-# few times a minute: whoever may create pods cannot have events written at will.
+# The webhook reports which pods it let go; they have no uid yet, and mostly no name, so they are searched for once
+# they are stored. `pending_owners` reports which ones wait. Each pod gets one event per Reservation, and a namespace
+# a few per minute: a user who may create pods cannot have events written at will.
 
 _WAITS_SECONDS: Final = (2.0, 10.0)
-"""When the pods of an owner are looked for after one was let go: it may take a moment until they are stored."""
+"""When to search for the pods of an owner after one was let go; it is stored a moment later."""
 _TICK_SECONDS: Final = 0.5
 _MOST_OWNERS: Final = 200
-"""Owners whose pods are looked for at once; pods of more get no event."""
+"""Owners with a search under way; pods of more get no event."""
 _MOST_COMPARED: Final = 1000
-"""Pairs of pod and Reservation that one look compares."""
-_MOST_TOLD: Final = 10_000
-_TOLD_A_MINUTE: Final = 10
-"""Events of a namespace."""
+"""Pairs of pod and Reservation that one search compares."""
+_MOST_RECORDED: Final = 10_000
+_MOST_A_MINUTE: Final = 10
+"""Events in a namespace."""
 _MINUTE_SECONDS: Final = 60.0
 _YOUNG: Final = timedelta(minutes=2)
 _MOST_LABELS: Final = 3
 
 
 class _Owner(NamedTuple):
-    """The pods that are looked for: a namespace and a selector of labels, "" for all."""
+    """The pods to search for: a namespace and a label selector, "" for all."""
 
     namespace: str
     selector: str
 
 
 class TemplateRefusals:
-    """Records on pods why they do not get a place that is held for their owner; thread-safe."""
+    """Records on pods why they do not get a place held for their owner; thread-safe."""
 
     def __init__(self, client: KubeClient, cache: Cache, recorder: EventRecorder, clock: Clock) -> None:
         self._client = client
@@ -130,13 +127,13 @@ class TemplateRefusals:
         self._clock = clock
         self._lock = threading.Lock()
         self._due: dict[_Owner, list[float]] = {}
-        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Uids of pods and Reservations, the oldest first."""
-        self._told_at: dict[str, deque[float]] = {}
+        self._recorded_at: dict[str, deque[float]] = {}
         """When events were written in each namespace, within the last minute."""
 
     def hear(self, pod: Pod) -> None:
-        """Take note of a pod that the webhook let go although a Reservation may be for it; costs next to nothing."""
+        """Schedule a search for a pod that the webhook let go; costs next to nothing."""
         labels = sorted(pod.metadata.labels.items())[:_MOST_LABELS]
         owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
         with self._lock:
@@ -145,12 +142,12 @@ class TemplateRefusals:
                 self._due[owner] = [now + wait_seconds for wait_seconds in _WAITS_SECONDS]
 
     def run(self, stop: threading.Event) -> None:
-        """Look for the pods that were heard of until stopped."""
+        """Search for scheduled pods until stopped."""
         while not stop.wait(_TICK_SECONDS):
             self.look()
 
     def look(self) -> None:
-        """Look for the pods of one owner that is due."""
+        """Search for the pods of one owner that is due."""
         owner = self._next_due()
         if owner is None:
             return
@@ -164,10 +161,12 @@ class TemplateRefusals:
             )
 
     def consider(self, pods: Iterable[Pod]) -> None:
-        """Record an event on each pod that a Reservation with a free place names and its template refuses."""
-        pairs = ((reservation, pod) for pod in pods if _may_be_told(pod) for reservation in self._cache.candidates(pod))
+        """Record an event on each pod that a held place is for and its template refuses."""
+        pairs = (
+            (reservation, pod) for pod in pods if _is_concerned(pod) for reservation in self._cache.candidates(pod)
+        )
         for reservation, pod in islice(pairs, _MOST_COMPARED):
-            with suppress(InputError):  # an odd quantity or time: there is nothing sure to say
+            with suppress(InputError):  # an unreadable quantity or time: nothing certain to report
                 self._compare(reservation, pod)
 
     def _next_due(self) -> _Owner | None:
@@ -183,36 +182,36 @@ class TemplateRefusals:
     def _compare(self, reservation: Reservation, pod: Pod) -> None:
         made = parse_timestamp(reservation.metadata.creation_timestamp or "")
         if not pod.spec.node_name or _was_created_after(pod, made):
-            told = (pod.metadata.uid, reservation.metadata.uid)
+            pair = (pod.metadata.uid, reservation.metadata.uid)
             with self._lock:
-                known = told in self._told
+                known = pair in self._recorded
             why = "" if known else self._why_refused(reservation, pod)
-            if why and self._may_tell(pod.metadata.namespace):
-                self._tell(reservation, pod, why)
+            if why and self._has_budget(pod.metadata.namespace):
+                self._record(reservation, pod, why)
 
     def _why_refused(self, reservation: Reservation, pod: Pod) -> str:
         slots = self._cache.published_status(reservation).slots
         held = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
         return why_not_fitting(reservation, pod, held)
 
-    def _may_tell(self, namespace: str) -> bool:
-        """Count an event of a namespace, or return False where it has had its share of the last minute."""
+    def _has_budget(self, namespace: str) -> bool:
+        """Count an event of a namespace; return False where its minute is used up."""
         now = self._clock.monotonic()
         with self._lock:
-            for known in [one for one, times in self._told_at.items() if now - times[-1] >= _MINUTE_SECONDS]:
-                del self._told_at[known]
-            times = self._told_at.setdefault(namespace, deque(maxlen=_TOLD_A_MINUTE))
-            if len(times) == _TOLD_A_MINUTE and now - times[0] < _MINUTE_SECONDS:
+            for known in [one for one, times in self._recorded_at.items() if now - times[-1] >= _MINUTE_SECONDS]:
+                del self._recorded_at[known]
+            times = self._recorded_at.setdefault(namespace, deque(maxlen=_MOST_A_MINUTE))
+            if len(times) == _MOST_A_MINUTE and now - times[0] < _MINUTE_SECONDS:
                 return False
             times.append(now)
             return True
 
-    def _tell(self, reservation: Reservation, pod: Pod, why: str) -> None:
+    def _record(self, reservation: Reservation, pod: Pod, why: str) -> None:
         meta = pod.metadata
         with self._lock:
-            self._told[meta.uid, reservation.metadata.uid] = None
-            while len(self._told) > _MOST_TOLD:
-                self._told.popitem(last=False)
+            self._recorded[meta.uid, reservation.metadata.uid] = None
+            while len(self._recorded) > _MOST_RECORDED:
+                self._recorded.popitem(last=False)
         regarding = ObjectReference(
             api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
@@ -220,7 +219,7 @@ class TemplateRefusals:
         self._recorder.record(RecordedEvent(regarding, "Warning", TEMPLATE_DIFFERS, message))
 
 
-def _may_be_told(pod: Pod) -> bool:
+def _is_concerned(pod: Pod) -> bool:
     meta = pod.metadata
     return not (pod.is_terminating or pod.is_terminal or meta.unreadable or RESERVATION_LABEL in meta.labels)
 

@@ -1,6 +1,6 @@
-"""Owns carrying out actions: each is one or two calls to the API server, whose answers go into the cache at once.
+"""Carries out actions: each is one or two calls to the API server, whose answers go into the cache at once.
 
-It decides nothing; what fails is raised, and the Reservation is looked at again.
+A failed call is raised, and the Reservation is reconciled again.
 """
 
 from collections.abc import Callable, Sequence
@@ -69,14 +69,14 @@ from berth_operator.settings import OperatorSettings
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server takes no longer activeDeadlineSeconds: 68 years."""
 _TRIES: Final = 8
-"""How often a patch is built anew after another writer came in between; then the hand-over is looked at again."""
+"""How often a patch is rebuilt after another write; then the hand-over is reconciled again."""
 _QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
 
 _LOG = structlog.get_logger(__name__)
 
 
 class LeaseLostError(RetryableError):
-    """This replica may not act any more."""
+    """This replica may no longer act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Crew:
 
 
 class ActionExecutor:
-    """Carries out the actions on one Reservation at a time."""
+    """Carries out the actions of one Reservation at a time."""
 
     def __init__(self, crew: Crew, settings: OperatorSettings, clock: Clock, leads: Callable[[], bool]) -> None:
         """`leads` tells whether this replica may act."""
@@ -108,7 +108,7 @@ class ActionExecutor:
         self._leads = leads
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
-        """Replace the status where it differs, or is not ours any more, and tell a change of phase as an event."""
+        """Write the status where it differs or was forged, and record a change of phase."""
         uid, epoch = reservation.metadata.uid, self._cache.epoch
         is_forged = self._cache.is_forged(uid)
         if status == reservation.status and not is_forged:
@@ -143,8 +143,8 @@ class ActionExecutor:
         """Log and record a change of phase."""
         if status.state is None:
             return
-        told = describe_transition(reservation.status.state, status.state)
-        if told is None:
+        change = describe_transition(reservation.status.state, status.state)
+        if change is None:
             return
         metrics.PHASE_CHANGES.labels(phase=status.state.phase.value, reason=status.state.reason).inc()
         _LOG.info(
@@ -156,29 +156,29 @@ class ActionExecutor:
                 telemetry.KEY_MESSAGE: status.state.message,
             },
         )
-        self._record(reservation, *told)
+        self._record(reservation, *change)
 
     def _record(self, reservation: Reservation, type_: EventType, reason: str, message: str) -> None:
-        """Have an event about a Reservation written."""
         self._recorder.record(RecordedEvent(_reference(reservation), type_, reason, message))
 
     def execute(self, reservation: Reservation, actions: Sequence[Action]) -> None:
-        """Carry out actions in order; what the API server refuses is raised at the end and only stops its pod's others.
+        """Carry out actions in order; a refused one skips the others of its pod.
 
-        Raises at once where it does not answer, and LeaseLostError where another replica may act by now.
+        Raises the first refusal at the end, at once where the API server does not answer, and LeaseLostError where
+        another replica may act by now.
         """
         refused: PermanentError | None = None
-        left_alone: set[str] = set()
+        skipped: set[str] = set()
         for action in actions:
             pod_uid = _pod_uid(action)
-            if pod_uid and pod_uid in left_alone:
+            if pod_uid and pod_uid in skipped:
                 continue
             self._require_lease()
             try:
                 self._execute_one(reservation, action)
             except PermanentError as error:
                 refused = refused or error
-                left_alone.add(pod_uid)
+                skipped.add(pod_uid)
                 continue
             label = label_of(type(action))
             metrics.ACTIONS.labels(action=label).inc()
@@ -213,7 +213,7 @@ class ActionExecutor:
             case Probe():
                 self._probe.probe(reservation)
             case DeleteReservation():
-                self._collect(reservation)
+                self._delete(reservation)
             case _:
                 assert_never(action)
 
@@ -228,7 +228,7 @@ class ActionExecutor:
             case CreatePlaceholder(task, index):
                 self._create_placeholder(reservation, task, index)
             case RenewPlaceholder(task, placeholder, assignment):
-                self._succeed(reservation, task, placeholder, assignment)
+                self._renew(reservation, task, placeholder, assignment)
             case ShortenPlaceholder(placeholder, seconds):
                 self._patch_pod(placeholder, lambda as_is: pod_patches.build_shortening(as_is, seconds))
             case DeletePlaceholder(placeholder, at_once, for_owner):
@@ -237,11 +237,11 @@ class ActionExecutor:
                 assert_never(action)
 
     def _validate(self, reservation: Reservation) -> None:
-        """Have a new Reservation judged, by the API server and by what its namespace may hold."""
+        """Validate a new Reservation by the API server and by its namespace's quota."""
         uid = reservation.metadata.uid
         self._cache.put_verdict(uid, self._validator.judge(reservation))
         if self._cache.reservation(uid) is None:
-            self._validator.forget(uid)  # that it is gone was heard before it was counted in
+            self._validator.forget(uid)  # it was deleted before it was counted
 
     def _create_placeholder(
         self,
@@ -250,7 +250,7 @@ class ActionExecutor:
         index: int,
         change: Callable[[manifests.Body], manifests.Body] = lambda body: body,
     ) -> None:
-        """Create the pod that holds one slot, its body changed; one that is there already is taken as it is."""
+        """Create the placeholder of one slot, or take the one that exists."""
         priority = manifests.placeholder_priority(self._priorities.of(task.template.spec))
         body = manifests.build_placeholder(
             reservation,
@@ -283,10 +283,8 @@ class ActionExecutor:
             return
         self._cache.put_placeholder(pod)
 
-    def _succeed(
-        self, reservation: Reservation, task: ReservationTask, placeholder: Pod, assignment: Assignment
-    ) -> None:
-        """Create the placeholder that is to take the place of another."""
+    def _renew(self, reservation: Reservation, task: ReservationTask, placeholder: Pod, assignment: Assignment) -> None:
+        """Create the placeholder that takes the place of another."""
         self._create_placeholder(
             reservation,
             task,
@@ -295,7 +293,7 @@ class ActionExecutor:
         )
 
     def _deadline_seconds(self, reservation: Reservation) -> int | None:
-        """Return after how many seconds the kubelet ends a placeholder made now."""
+        """Return after how many seconds the kubelet ends a placeholder created now."""
         expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
         if expiry is None:
             return None
@@ -303,9 +301,9 @@ class ActionExecutor:
         return min(int(left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
 
     def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False, for_owner: bool = False) -> None:
-        """Delete a placeholder, and no other pod of its name; `at_once` without waiting for a kubelet.
+        """Delete a placeholder, and no other pod of its name.
 
-        Unless it makes way `for_owner`, the time for which it ran is counted as wasted.
+        `at_once` does not wait for a kubelet. Unless it makes way `for_owner`, its running time counts as wasted.
         """
         try:
             self._client.delete(
@@ -341,9 +339,10 @@ class ActionExecutor:
         self._cache.put_pod(patched)
 
     def release(self, pod: Pod, *, elsewhere: bool = False) -> None:
-        """Let a pod be scheduled as ever: a nomination of ours goes first, as the note tells that it is ours.
+        """Let a pod be scheduled as usual.
 
-        `elsewhere`: one that is gated is sent to another Reservation instead, if one has a slot for it.
+        Our nomination goes first, because the note shows that it is ours. `elsewhere`: send a gated pod to another
+        Reservation instead, if one has a slot for it.
         """
         other = self._slots.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
         if other is not None:
@@ -356,10 +355,10 @@ class ActionExecutor:
         self._patch_pod(pod, pod_patches.build_release)
 
     def _patch_pod(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> None:
-        """Patch a pod in a hand-over as it is by now; one that is gone is forgotten.
+        """Patch a pod in a hand-over; forget it where it is gone.
 
-        Where another writer came in between, the patch is built anew for the pod as it is then. If that is at another
-        step of its hand-over, it is left as it is, and what to do is decided anew.
+        After another write the patch is rebuilt for the pod as it is then. A pod that is at another step of its
+        hand-over by then stays as it is, and is reconciled again.
         """
         try:
             patched = self._patched(pod, build)
@@ -393,11 +392,11 @@ class ActionExecutor:
     # --- the rest
 
     def _survey(self, reservation: Reservation, node: str) -> None:
-        """Ask which pods are on a node."""
+        """List the pods on a node."""
         listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod)
         self._cache.put_pods_of_node(node, listed.items, asked_by=reservation.metadata.uid)
 
-    def _collect(self, reservation: Reservation) -> None:
+    def _delete(self, reservation: Reservation) -> None:
         try:
             self._client.delete(
                 RESERVATIONS,
@@ -416,14 +415,15 @@ class ActionExecutor:
 
 
 def find_pod(client: KubeClient, pod: Pod) -> Pod | None:
-    """Return a pod as it is by now, None where it is gone; the account may list pods, and not get them one by one."""
+    """Return a pod as it is now, None where it is gone."""
+    # The account may list pods, but not get one by name.
     name, namespace = pod.metadata.name, pod.metadata.namespace
     listed = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)
     return next((one for one in listed.items if one.metadata.uid == pod.metadata.uid), None)
 
 
 def _pod_uid(action: Action) -> str:
-    """Return the uid of the pod that an action is about, "" where it is about none."""
+    """Return the uid of an action's pod, "" for none."""
     match action:
         case AssignSlot(pod) | ExtendHandover(pod) | Nominate(pod) | Ungate(pod) | CompleteHandover(pod) | Release(pod):
             return pod.metadata.uid

@@ -1,7 +1,4 @@
-"""Owns the pass that compares everything with the API from scratch: what was missed is caught here.
-
-It does not decide about a Reservation: it queues what has to be looked at.
-"""
+"""The periodic pass that compares everything with the API, and the collection of orphans."""
 
 import time
 import zlib
@@ -28,29 +25,29 @@ from berth_operator.reconcile.observation import holds_our_gate
 from berth_operator.workqueue import STRAYS_KEY, Key, KeyKind
 
 _ONE_BY_ONE: Final = 20
-"""Up to so many Reservations that are news are read each by itself."""
+"""Up to this many changed Reservations are read one by one."""
 
 _TURNS: Final = 4
-"""So many sweeps look at every Reservation once."""
+"""This many passes reconcile every Reservation once."""
 
 _LOG = structlog.get_logger(__name__)
 
 
-class _Sketch(msgspec.Struct, frozen=True):
-    """Of a Reservation only what tells whether it is news."""
+class _Header(msgspec.Struct, frozen=True):
+    """The part of a Reservation that shows whether it has changed."""
 
     metadata: ObjectMeta
 
 
 def list_reservations(client: KubeClient, cache: Cache) -> None:
-    """Take in all Reservations as they are now, also those that cannot be read; reads in full only what is news."""
-    listing = client.list(RESERVATIONS, type=_Sketch)
-    news = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
-    if len(news) > _ONE_BY_ONE:
+    """Refresh all Reservations in the cache; reads in full only changed ones."""
+    listing = client.list(RESERVATIONS, type=_Header)
+    changed = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
+    if len(changed) > _ONE_BY_ONE:
         whole = client.list(RESERVATIONS)
         cache.replace_reservations([read_reservation(body) for body in whole.items], whole.resource_version)
         return
-    for meta in news:
+    for meta in changed:
         try:
             body = client.get(RESERVATIONS, meta.name, namespace=meta.namespace)
         except NotFoundError:
@@ -64,7 +61,7 @@ def _is_known(cache: Cache, meta: ObjectMeta) -> bool:
 
 
 class Resync:
-    """Checks the invariants: nothing of ours is left where nothing needs it."""
+    """Catches what was missed: nothing of ours remains where nothing needs it."""
 
     def __init__(
         self,
@@ -84,10 +81,10 @@ class Resync:
         self._turn = 0
 
     def run(self, *, everything: bool = True) -> None:
-        """Do one pass: Reservations, pods without one, guards and fences, the webhook's registration, priority classes.
+        """Queue Reservations, orphans, guards and fences, and refresh the registration.
 
-        Of the Reservations whose versions are known a quarter is looked at, each time another one, unless `everything`
-        is to be: who has just begun to lead knows of nothing that was done. Those that lack something come first.
+        Each pass takes another quarter of the Reservations, or `everything` for a replica that has just begun to lead.
+        Reservations that lack pods come first.
         """
         started = time.monotonic()
         list_reservations(self._client, self._cache)
@@ -107,29 +104,29 @@ class Resync:
 
 
 # --- orphans ---------------------------------------------------------------------------------------------------------
-# Releasing what belongs to no Reservation: placeholders and labelled pods of one that is gone, stray gates.
+# Placeholders and labelled pods of a Reservation that is gone, and stray gates.
 
 
 class _Gates(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a pod's spec that keeps it back."""
+    """The scheduling gates of a pod."""
 
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class _GatedPod(msgspec.Struct, frozen=True):
-    """Of a pod only what tells whether our gate is on it: many may be pending, and hardly one has it."""
+    """The part of a pod that shows our gate: many may be pending, and few have it."""
 
     metadata: ObjectMeta
     spec: _Gates = _Gates()
 
     @property
     def is_ours(self) -> bool:
-        """Tell whether our gate is on it."""
+        """Return whether it has our gate."""
         return any(gate.name == HANDOVER_GATE for gate in self.spec.scheduling_gates)
 
 
 class OrphanCollector:
-    """Lets go of pods whose Reservation is gone, after asking the API server whether it really is."""
+    """Releases pods whose Reservation is gone, after asking the API server."""
 
     def __init__(self, client: KubeClient, cache: Cache, executor: ActionExecutor) -> None:
         self._client = client
@@ -137,9 +134,9 @@ class OrphanCollector:
         self._executor = executor
 
     def release(self, uid: str) -> None:
-        """Release what names a Reservation that is unknown; raises the first error after trying them all.
+        """Release what names an unknown Reservation; raises the first error at the end.
 
-        Placeholders go at once, as they hold a place for nobody: on a node that is gone no kubelet would end them.
+        Placeholders go at once: on a node that is gone no kubelet would end them.
         """
         placeholders, owners = self._cache.pods_of(uid)
         if not placeholders and not owners:
@@ -155,14 +152,14 @@ class OrphanCollector:
             _LOG.info(telemetry.ORPHAN_RELEASED, **{telemetry.KEY_UID: uid, telemetry.KEY_COUNT: count})
 
     def release_stray_gates(self) -> None:
-        """Take our gate off pods that carry it without the label, which no Reservation will ever look at."""
+        """Remove our gate from pods without the label: no Reservation reconciles them."""
         waiting = self._client.list(
             PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
         ).items
         self._try_all(self._executor.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
 
     def _read(self, found: _GatedPod) -> Sequence[Pod]:
-        """Return a pod in full if it is still without the label and not on its way out; nothing otherwise."""
+        """Return a pod in full if it still has our gate and no label."""
         listed = self._client.list(
             PODS,
             namespace=found.metadata.namespace,
@@ -173,7 +170,7 @@ class OrphanCollector:
         return [pod for pod in same if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
 
     def _try_all(self, act: Callable[[Pod], None], pods: list[Pod]) -> None:
-        """Act on every pod; one that is refused does not keep the others back."""
+        """Act on every pod; a refused one does not stop the others."""
         first: PermanentError | None = None
         for pod in pods:
             try:
@@ -184,7 +181,7 @@ class OrphanCollector:
             raise first
 
     def _exists(self, uid: str, placeholders: tuple[Pod, ...], owners: tuple[Pod, ...]) -> bool:
-        """Tell whether the API server has a Reservation of this uid in the namespaces that it could be in."""
+        """Return whether a Reservation of this uid exists in the possible namespaces."""
         named = {pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "") for pod in placeholders}
         for key in named - {""}:
             namespace, _, name = key.partition("/")

@@ -1,6 +1,6 @@
-"""The guards: our taint and our fence are on a node exactly while a slot on it changes hands.
+"""Guards and fences: our taint and our fence pod are on a node exactly while a slot on it changes hands.
 
-That a hand-over goes on is read from the note on the owner pod.
+The note on the owner pod shows that a hand-over is in progress.
 """
 
 import threading
@@ -31,32 +31,31 @@ from berth_operator.reconcile.manifests import FENCE_PRIORITY, build_fence
 from berth_operator.settings import HandoverSettings, PlaceholderSettings
 
 # --- fences ----------------------------------------------------------------------------------------------------------
-# The fences: pods that keep others off a guarded node, also those that tolerate its taint.
+# A fence is a pod that keeps others off a guarded node, also those that tolerate its taint.
 #
-# A fence has no requests; its anti-affinity is what schedulers honour. It stands before the guard and goes after it,
-# so that a node with our taint is fenced off, too. Each covers the hand-overs that end within a period of time and
-# ends by itself soon after it, so that none is left for long when no operator runs; an extended hand-over gets the
-# next one.
+# It requests nothing; schedulers honour its anti-affinity. It is created before the guard and deleted after it, so
+# that each node with our taint has a fence. Each covers the hand-overs that end within a period and ends by itself
+# soon after it, so that none remains for long when no operator runs; an extended hand-over gets the next one.
 
 _PERIOD_SECONDS: Final = 120
 _MARGIN_SECONDS: Final = 60
-"""How long a fence outlives its period: the next one has settled by then."""
+"""How long a fence outlives its period; the next one has settled by then."""
 _SPARE_SLOTS: Final = 2
-"""A node with fewer pod slots left gets no fence: one is for it, one for a pod that comes meanwhile."""
+"""A node with fewer free pod slots gets no fence: one is for it, one for another pod."""
 _TRIES: Final = 3
-"""After this many failures in a row a node is guarded without a fence: a second guard may not stop a hand-over."""
+"""After this many failures in a row the node gets its guard only: a fence may not stop a hand-over."""
 
 _LOG = structlog.get_logger(__name__)
 
 
 class _Occupant(msgspec.Struct, frozen=True):
-    """The part of a pod that shows whether it uses one of its node's slots."""
+    """The part of a pod that shows whether it uses a pod slot."""
 
     status: PodStatus = PodStatus()
 
 
 class FenceManager:
-    """Puts fences up and takes them down; thread-safe, for one node at a time."""
+    """Creates and deletes fences; thread-safe, for one node at a time."""
 
     def __init__(
         self, client: KubeClient, cache: Cache, priorities: PriorityClasses, settings: PlaceholderSettings
@@ -66,13 +65,13 @@ class FenceManager:
         self._priorities = priorities
         self._settings = settings
         self._lock = threading.Lock()
-        self._standing: dict[str, set[str]] = {}
+        self._fences: dict[str, set[str]] = {}
         """Names of the fences by node."""
         self._failures: Counter[str] = Counter()
-        """By node: how often in a row none could be made."""
+        """By node: how often in a row the creation failed."""
 
-    def put_up(self, node: str, deadline: int, now: datetime) -> None:
-        """Fence a node off for hand-overs that end by a deadline (unix seconds), if it can be done without harm."""
+    def create(self, node: str, deadline: int, now: datetime) -> None:
+        """Create a node's fence for hand-overs until a deadline in unix seconds."""
         if not self._names(node) and not self._has_room(node):
             _note_omission(node, "it has no pod slot to spare")
             return
@@ -83,56 +82,56 @@ class FenceManager:
             self._priorities.ensure(FENCE_PRIORITY)
             made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
-            self._keep(node, body["metadata"]["name"])
+            self._add(node, body["metadata"]["name"])
         except BerthError as error:
-            self._bear(node, error)
+            self._tolerate(node, error)
         else:
-            self._keep(node, made.metadata.name)
+            self._add(node, made.metadata.name)
             if any(effective_requests(made.spec).to_quantities().values()):
-                self.take_down(node)
+                self.delete(node)
                 _note_omission(node, "a pod without requests is given some in this namespace")
 
-    def take_down(self, node: str) -> None:
-        """Delete the fences of a node, without waiting for a kubelet."""
+    def delete(self, node: str) -> None:
+        """Delete the fences of a node without waiting for a kubelet."""
         for name in self._names(node):
             with suppress(NotFoundError):
                 self._client.delete(PODS, name, namespace=self._settings.namespace, grace_seconds=0)
             with self._lock:
-                self._standing[node].discard(name)
-                if not self._standing[node]:
-                    del self._standing[node]
+                self._fences[node].discard(name)
+                if not self._fences[node]:
+                    del self._fences[node]
 
     def find(self) -> frozenset[str]:
-        """Return the nodes that have a fence, also one that an earlier operator put up."""
+        """Return the nodes that have a fence, also of an earlier operator."""
         listed = self._client.list(PODS, namespace=self._settings.namespace, label_selector=FENCE_LABEL, type=Pod)
         for pod in listed.items:
             if FENCE_LABEL in pod.metadata.labels:
-                self._keep(pod.spec.node_name, pod.metadata.name)
+                self._add(pod.spec.node_name, pod.metadata.name)
         with self._lock:
-            return frozenset(self._standing)
+            return frozenset(self._fences)
 
     def _names(self, node: str) -> tuple[str, ...]:
         with self._lock:
-            return tuple(sorted(self._standing.get(node, ())))
+            return tuple(sorted(self._fences.get(node, ())))
 
-    def _keep(self, node: str, name: str) -> None:
+    def _add(self, node: str, name: str) -> None:
         with self._lock:
             self._failures.pop(node, None)
-            self._standing.setdefault(node, set()).add(name)
+            self._fences.setdefault(node, set()).add(name)
 
     def _has_room(self, node: str) -> bool:
-        """Return whether a node has pod slots to spare for a fence."""
+        """Return whether a node has a pod slot to spare."""
         listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
         used = sum(one.status.phase not in {"Succeeded", "Failed"} for one in listed.items)
         return used + _SPARE_SLOTS <= self._cache.pod_slots(node)
 
-    def _bear(self, node: str, error: BerthError) -> None:
-        """Go on without a fence where none can be made; raises the error until it has been tried often enough."""
+    def _tolerate(self, node: str, error: BerthError) -> None:
+        """Raise the error of a failed creation, or after enough tries go on without."""
         self._priorities.forget(FENCE_PRIORITY)  # it may be our own class that is gone
         with self._lock:
             self._failures[node] += 1
-            may_pass = self._failures[node] < _TRIES
-        if may_pass:
+            may_recover = self._failures[node] < _TRIES
+        if may_recover:
             raise error
         _note_omission(node, str(error))
 
@@ -142,7 +141,7 @@ def _note_omission(node: str, why: str) -> None:
 
 
 class NodeGuard:
-    """Brings one node's guard in line with the hand-overs on it."""
+    """Reconciles a node's guard and fence with the hand-overs on it."""
 
     def __init__(self, client: KubeClient, cache: Cache, fences: FenceManager, settings: HandoverSettings) -> None:
         self._client = client
@@ -151,9 +150,9 @@ class NodeGuard:
         self._settings = settings
 
     def reconcile(self, node: str, now: datetime) -> None:
-        """Guard the node until the last deadline of its hand-overs, or take off a guard that nothing needs.
+        """Guard the node until the last deadline of its hand-overs, or remove the guard.
 
-        A deadline that has passed is no reason to take it off: it is put off as long as the hand-over goes on.
+        A passed deadline does not remove it: it is extended as long as the hand-over goes on.
         """
         deadline = max((given.deadline for given in self._cache.guard_users(node)), default=None)
         current = self._cache.guard_deadline(node)
@@ -161,15 +160,16 @@ class NodeGuard:
             if deadline is None:
                 if current is not None:
                     self._unguard(node)
-                self._fences.take_down(node)
+                self._fences.delete(node)
             elif not self._is_long_enough(current, deadline):
-                self._fences.put_up(node, max(deadline, int(now.timestamp())), now)
+                self._fences.create(node, max(deadline, int(now.timestamp())), now)
                 self._guard(node, deadline)
         except NotFoundError:
-            self._fences.take_down(node)  # a node that is gone needs no guard
+            self._fences.delete(node)  # a node that is gone needs no guard
 
     def _is_long_enough(self, current: str | None, deadline: int) -> bool:
-        """Return whether a guard stands until a deadline, and by no clock that was set back since for much longer."""
+        """Return whether a guard lasts until a deadline, and not much longer."""
+        # Much longer: the clock was set back since.
         stands_until = read_whole_number(current or "", most=LATEST_UNIX_SECONDS)
         return stands_until is not None and 0 <= stands_until - deadline <= self._settings.timeout_seconds
 

@@ -1,7 +1,4 @@
-"""Owns finding pods that were waiting for a place before their Reservation had one, and so could not be gated.
-
-It does not give them a slot: `decisions.reconcile` does, as it does for gated pods.
-"""
+"""Finds pods that were waiting for a place before their Reservation had one, and so were not gated."""
 
 import threading
 import time
@@ -21,13 +18,13 @@ from berth_operator.reconcile.observation import choose_task, is_unschedulable
 from berth_operator.workqueue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0
-"""Between two looks, however many Reservations ask for one."""
+"""Between two searches, however many Reservations ask for one."""
 _MOST_NAMESPACES: Final = 5
 _WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 
 
 class PendingOwners:
-    """Looks once through all pods that have no node, for all Reservations that asked; thread-safe."""
+    """Searches all pods without a node, once for all Reservations that asked; thread-safe."""
 
     def __init__(
         self,
@@ -36,33 +33,33 @@ class PendingOwners:
         enqueue: Callable[[Key, float], None],
         consider: Callable[[Iterable[Pod]], None] = lambda _: None,
     ) -> None:
-        """`consider` hears of the pods that wait and get no place."""
+        """`consider` gets the waiting pods that no slot was found for."""
         self._client = client
         self._consider = consider
         self._cache = cache
         self._enqueue = enqueue
         self._lock = threading.Lock()
         self._asking: set[str] = set()
-        self._looked_at = 0.0
+        self._searched_at = 0.0
 
     def request(self, uid: str) -> None:
-        """Have a Reservation's waiting pods looked for soon."""
+        """Request a search for a Reservation."""
         with self._lock:
             self._asking.add(uid)
-            pause = self._looked_at + _PAUSE_SECONDS - time.monotonic()
+            pause = self._searched_at + _PAUSE_SECONDS - time.monotonic()
         self._enqueue(WAITING_KEY, max(0.0, pause))
 
     def request_all(self) -> None:
-        """Have waiting pods looked for, for every Reservation that has a slot to give."""
+        """Request a search for every Reservation with a held slot."""
         for reservation in self._cache.reservations():
             if reservation.is_live and any(slot.state is SlotState.HELD for slot in reservation.status.slots):
                 self.request(reservation.metadata.uid)
 
     def search(self) -> None:
-        """Look for the pods of every Reservation that asked; those whose pods no scheduler has judged yet ask again."""
+        """Search for all that asked; request another search for pods without a scheduler's verdict."""
         with self._lock:
             asking, self._asking = self._asking, set()
-            self._looked_at = time.monotonic()
+            self._searched_at = time.monotonic()
         known = [r for r in map(self._cache.reservation, asking) if r is not None and r.is_live]
         if not known:
             return
@@ -72,16 +69,16 @@ class PendingOwners:
             with self._lock:
                 self._asking |= asking
             raise
-        found, unjudged = share_out(known, waiting)
+        found, untried = distribute(known, waiting)
         for reservation in known:
             self._cache.put_waiting(reservation.metadata.uid, found.get(reservation.metadata.uid, ()))
-        for uid in unjudged:
+        for uid in untried:
             self.request(uid)
         served = {pod.metadata.uid for pods in found.values() for pod in pods}
         self._consider(pod for pod in waiting if pod.metadata.uid not in served)
 
     def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
-        """Return the pods without a node of some namespaces; of all at once where one by one would be too many."""
+        """Return the pods without a node in some namespaces, in one list if they are many."""
         places = sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
         unsent = f"!{RESERVATION_LABEL}"
         listings = (
@@ -91,17 +88,18 @@ class PendingOwners:
         return tuple(pod for listing in listings for pod in listing.items)
 
 
-def share_out(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], set[str]]:
-    """Return by uid which Reservation gets which waiting pods, the oldest first, and which are to look again.
+def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], set[str]]:
+    """Return by uid which Reservation gets which pods, and which must search again.
 
-    A pod waits if the scheduler has found no place for it; one that it has not looked at may still find one.
+    The oldest pods come first. A pod waits if the scheduler has found no place for it; an untried one may still get
+    one.
     """
     if not pods:
         return {}, set()
     index = OwnerIndex(reservations)
     free: dict[str, Counter[str]] = {}
     found: dict[str, list[Pod]] = {}
-    unjudged: set[str] = set()
+    untried: set[str] = set()
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
             continue
@@ -113,9 +111,9 @@ def share_out(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[d
             if task is None:
                 continue
             if not is_unschedulable(pod):
-                unjudged.add(uid)
+                untried.add(uid)
                 continue
             free[uid][task.name] -= 1
             found.setdefault(uid, []).append(pod)
             break
-    return found, unjudged
+    return found, untried

@@ -1,7 +1,4 @@
-"""Owns the priorities of placeholders: what a template's class is worth, and our own classes, made and collected.
-
-It does not own when a placeholder is made, nor what it looks like (`manifests`).
-"""
+"""The priority of placeholders: what a template's class is worth, and our own classes."""
 
 import structlog
 
@@ -18,14 +15,14 @@ _LOG = structlog.get_logger(__name__)
 
 
 class PriorityClasses:
-    """Looks classes up in what a watch has told; asks the API server only about what is not there."""
+    """Looks up watched classes, and asks the API server only for missing ones."""
 
     def __init__(self, client: KubeClient, rules: ClusterRules) -> None:
         self._client = client
         self._rules = rules
 
     def of(self, spec: PodSpec) -> int:
-        """Return the priority that a pod of a spec would have; raises NotFoundError for an unknown class."""
+        """Return the priority of a pod of a spec; raises NotFoundError for an unknown class."""
         name = spec.priority_class_name
         if not name:
             default = self._rules.default_class()
@@ -37,7 +34,7 @@ class PriorityClasses:
         return known.value
 
     def ensure(self, value: int) -> None:
-        """Create the placeholders' class of a value where it is missing."""
+        """Create the placeholders' class of a value if it is missing."""
         name = priority_class_name(value)
         if self._rules.classes.get(name) is not None:
             return
@@ -49,11 +46,11 @@ class PriorityClasses:
         self._rules.classes.put(made)
 
     def forget(self, value: int) -> None:
-        """Take back that the class of a value exists; the next placeholder makes it again."""
+        """Forget that the class of a value exists; the next placeholder creates it again."""
         self._rules.classes.forget(priority_class_name(value))
 
     def collect(self) -> None:
-        """Delete all of the placeholders' classes, for a time when no Reservation is live."""
+        """Delete the placeholders' classes; only while no Reservation is live."""
         for name in self._rules.managed_classes():
             try:
                 self._client.delete(PRIORITY_CLASSES, name)

@@ -1,12 +1,10 @@
-"""Owns the proof that the hand-over path works: a dry-run pod that comes back gated, asked for again and again.
+"""Probes the hand-over path: a dry-run pod must come back gated, again and again.
 
-It does not own what is written of it (`decisions.conditions`) nor the answer (`webhook.admission`).
-
-Each Reservation is proven once, for its path has parts of its own: its namespace in the webhook's registration, and
-that whoever answers has heard of it. As replicas hear of Reservations in order, a probe for one speaks for all that are
-no newer and whose namespaces were registered. What all share, that the API server reaches the webhook and trusts it, is
-proven every two seconds by the probe of the newest that is not proven yet, else of each in turn. A probe that fails is
-repeated with the registration mended; failing again it stands for all, until probes come back gated again.
+Each Reservation is probed once, because its path has parts of its own: its namespace in the webhook's registration, and
+that the answering replica has heard of it. Replicas hear of Reservations in order, so a probe for one speaks for all
+that are no newer and whose namespaces were registered. What all share, that the API server reaches the webhook and
+trusts it, is probed every two seconds for the newest unproven Reservation, else for each in turn. A failed probe is
+repeated with the registration repaired; a second failure stands for all, until probes come back gated again.
 """
 
 import bisect
@@ -31,14 +29,14 @@ from berth_operator.reconcile import manifests
 from berth_operator.reconcile.observation import ProbeResult, holds_our_gate
 from berth_operator.settings import PlaceholderSettings
 
-_PROVE_SECONDS: Final = 2.0
+_PROBE_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 0.3
-"""Until the next probe while the last one failed, or while one that came back gated is the first again."""
+"""Until the next probe after a failed one, or after the first gated one."""
 _UNPROVEN_SECONDS: Final = 0.5
-"""Until the next probe while Reservations are not proven yet: it speaks for all of them at once."""
-_HEARD_SECONDS: Final = 0.1
+"""Until the next probe while Reservations are unproven: it speaks for all of them."""
+_PROPAGATION_SECONDS: Final = 0.1
 _TRIES: Final = 2
-"""So many probes in a row decide that the path is broken, or works again."""
+"""How many probes in a row decide that the path is broken or works again."""
 
 GATED: Final = "a dry-run pod came back gated"
 NOT_GATED: Final = "a dry-run pod came back without the gate; is the webhook up?"
@@ -47,7 +45,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class HandoverProbe:
-    """Proves the path of one Reservation when told, and that of all again and again; thread-safe."""
+    """Probes the path of one Reservation on request, and that of all periodically; thread-safe."""
 
     def __init__(
         self, client: KubeClient, cache: Cache, scope: WebhookRegistration, settings: PlaceholderSettings
@@ -65,15 +63,15 @@ class HandoverProbe:
 
     @property
     def proven(self) -> bool:
-        """Tell whether the last probe of this process came back gated."""
+        """Return whether the last probe of this process came back gated."""
         return self._gated_last
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Have a listener told when `proven` changes."""
+        """Call a listener when `proven` changes."""
         self._on_change = listener
 
     def probe(self, reservation: Reservation) -> None:
-        """Probe for a Reservation and keep how it ended; raises what the API server says instead of an answer."""
+        """Probe for a Reservation and record the result; raises the API server's error."""
         try:
             self._scope.ensure(reservation.metadata.namespace)
             gated = self._dry_run(reservation) or self._dry_run_later(reservation)
@@ -85,96 +83,94 @@ class HandoverProbe:
             self.probe_soon()
 
     def probe_soon(self) -> None:
-        """Have the path proven anew soon."""
+        """Wake `run` for another probe."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Have `run` end soon."""
+        """End `run` soon."""
         self._stop.set()
         self._wake.set()
 
     def run(self, leads: Callable[[], bool]) -> None:
-        """Prove the path again and again while this replica leads, until stopped."""
+        """Probe the path periodically while this replica leads, until stopped."""
         while not self._stop.is_set():
             if not leads():
-                self.forget()
+                self.reset()
                 self._stop.wait(_DOUBT_SECONDS)
                 continue
             self.probe_path()
             self._wake.wait(self._pause_seconds())
             self._wake.clear()
 
-    def forget(self) -> None:
-        """Know nothing of the path, as a replica that does not lead."""
+    def reset(self) -> None:
+        """Forget the results, as a replica that does not lead."""
         self._last_uid, self._in_a_row = "", 0
-        self._tell(gated=False)
+        self._set_gated(gated=False)
         self._cache.put_path(None)
 
     def probe_path(self) -> None:
-        """Probe for the next Reservation in turn, and decide for all where so many probes in a row say the same."""
+        """Probe for the next Reservation; equal results in a row decide for all."""
         reservation = self._newest_unproven() or self._next()
         if reservation is None:
             return
         try:
             gated, text = self._dry_run(reservation), ""
         except RetryableError:
-            return  # it is not known; what an API server that does not answer holds cannot be changed anyway
+            return  # unknown; while the API server does not answer, nothing in it can change anyway
         except BerthError as error:
             gated, text = False, str(error)
         self._in_a_row = self._in_a_row + 1 if gated is self._gated_last else 1
-        self._tell(gated=gated)
+        self._set_gated(gated=gated)
         if not gated:
-            self._mend()
+            self._repair_registration()
         known = self._cache.path()
         if known is None and gated:
-            self._decide(ProbeResult(gated=True, message=GATED, of_path=True))
+            self._publish(ProbeResult(gated=True, message=GATED, of_path=True))
         elif self._in_a_row >= _TRIES and (known is None or known.gated is not gated):
-            self._decide(ProbeResult(gated=gated, message=GATED if gated else text or NOT_GATED, of_path=True))
+            self._publish(ProbeResult(gated=gated, message=GATED if gated else text or NOT_GATED, of_path=True))
 
     def _pause_seconds(self) -> float:
-        """Return for how long nothing is to be proven: shorter while there are Reservations that are not yet."""
+        """Return the pause before the next probe, shorter while Reservations are unproven."""
         if not self._is_settled():
             return _DOUBT_SECONDS
-        return _UNPROVEN_SECONDS if self._newest_unproven() is not None else _PROVE_SECONDS
+        return _UNPROVEN_SECONDS if self._newest_unproven() is not None else _PROBE_SECONDS
 
     def _is_settled(self) -> bool:
-        """Tell whether the last probes agree with what is known of the path."""
+        """Return whether the last probe agrees with what is known of the path."""
         known = self._cache.path()
         return self._gated_last and known is not None and known.gated
 
-    def _decide(self, result: ProbeResult) -> None:
+    def _publish(self, result: ProbeResult) -> None:
         self._cache.put_path(result)
         metrics.PATH_PROVEN.set(int(result.gated))
-        tell = _LOG.info if result.gated else _LOG.warning
-        tell(
-            telemetry.PATH_PROVEN if result.gated else telemetry.PATH_BROKEN, **{telemetry.KEY_MESSAGE: result.message}
-        )
+        log = _LOG.info if result.gated else _LOG.warning
+        log(telemetry.PATH_PROVEN if result.gated else telemetry.PATH_BROKEN, **{telemetry.KEY_MESSAGE: result.message})
 
-    def _tell(self, *, gated: bool) -> None:
+    def _set_gated(self, *, gated: bool) -> None:
         changed, self._gated_last = gated is not self._gated_last, gated
         if changed:
             self._on_change()
 
-    def _mend(self) -> None:
-        """Put the registration right, which somebody may have changed or deleted."""
+    def _repair_registration(self) -> None:
+        # Another writer may have changed or deleted it.
         try:
             self._scope.refresh()
         except BerthError as error:
             _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "register", telemetry.KEY_ERROR: str(error)})
 
     def _newest_unproven(self) -> Reservation | None:
-        """Return the Reservation whose probe speaks for most of those that are not proven, None where all are.
+        """Return the Reservation whose probe speaks for most unproven ones.
 
-        Those whose namespace is not registered yet wait until it is.
+        Those in namespaces that are not registered yet wait until they are.
         """
         registered = self._scope.registered
         waiting = (one for one in self._cache.unproven() if one.metadata.namespace in registered)
         return max(waiting, key=lambda one: version_of(one.metadata), default=None)
 
     def _next(self) -> Reservation | None:
-        """Return the next live Reservation in turn, of those with a slot to hand over if any has; None without one.
+        """Return the next live Reservation in turn, preferring those with a held slot.
 
-        Those that have none yet are to find the proof fresh when they have.
+        One without a held slot must find a fresh result when it gets one.
         """
         live = {r.metadata.uid: r for r in self._cache.reservations() if r.is_live}
         if not live:
@@ -184,12 +180,12 @@ class HandoverProbe:
         return live[self._last_uid]
 
     def _dry_run_later(self, reservation: Reservation) -> bool:
-        """Probe once more when another replica has had the time to hear of the Reservation."""
-        self._stop.wait(_HEARD_SECONDS)
+        """Probe once more after another replica had time to hear of the Reservation."""
+        self._stop.wait(_PROPAGATION_SECONDS)
         return self._dry_run(reservation)
 
     def _dry_run(self, reservation: Reservation) -> bool:
-        """Tell whether a dry-run pod comes back gated for a Reservation."""
+        """Return whether a dry-run pod comes back gated for a Reservation."""
         registered = self._scope.registered
         body = manifests.build_probe(reservation, self._settings)
         pod = self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, type=Pod)

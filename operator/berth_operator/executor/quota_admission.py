@@ -1,6 +1,6 @@
-"""Owns who may reserve how much: each new Reservation is held against limits and quotas, with all that others hold.
+"""Who may reserve how much: each new Reservation is checked against limits and quotas, with what others hold.
 
-It does not own the rules themselves (`limits`, `quotas`), nor what a refusal does to the Reservation (`performer`).
+The rules themselves are in `berth_operator.quota`.
 """
 
 import re
@@ -53,7 +53,7 @@ class _Entry:
 
     namespace: str
     counts: tuple[int, ...]
-    """The open slots of each task; as the spec is immutable, the rest follows from them."""
+    """The open slots of each task; the spec is immutable, so the rest follows."""
     holding: Holding
     usage: Mapping[PodTraits, Mapping[str, int]]
 
@@ -67,10 +67,10 @@ class _Sums:
 
 
 class QuotaAdmission:
-    """A thread-safe account by namespace; of Reservations that are judged at once, each counts for the next.
+    """What admitted Reservations hold by namespace; thread-safe.
 
-    Once admitted, a Reservation stays so: a limit that is lowered later takes no place away, as quotas take no pods
-    away. After a restart those that hold anything are known from their status.
+    Each admitted Reservation counts for the next. It stays admitted: like a quota, a limit that is lowered later takes
+    nothing away. After a restart the statuses show which Reservations hold anything.
     """
 
     def __init__(self, settings: LimitSettings, rules: ClusterRules) -> None:
@@ -83,7 +83,7 @@ class QuotaAdmission:
         """What all admitted Reservations hold."""
 
     def note(self, reservation: Reservation) -> None:
-        """Take in a version of a Reservation: what it holds may be less by now, or nothing any more."""
+        """Count a version of a Reservation, which may hold less by now."""
         uid = reservation.metadata.uid
         with self._lock:
             known = self._entries.get(uid)
@@ -100,7 +100,7 @@ class QuotaAdmission:
             self._put(uid, None)
 
     def admit(self, reservation: Reservation) -> str:
-        """Count a Reservation in and return "", or return why its namespace may not hold so much."""
+        """Count a Reservation and return "", or return which limit forbids it."""
         entry = self._measure(reservation)
         with self._lock:
             if reservation.metadata.uid in self._entries:
@@ -145,7 +145,7 @@ class QuotaAdmission:
         return ""
 
     def _why_guarded(self, name: str) -> str | None:
-        """Return what to add to a guarded class's name, None where it is not guarded."""
+        """Return the explanation of a guarded class, None where it is not guarded."""
         known, highest = self._rules.classes.get(name), self._settings.highest_priority
         if known is not None and known.value > highest:
             return f", whose value {known.value} is above {highest}"
@@ -166,7 +166,7 @@ class QuotaAdmission:
         return traits_of(spec, default.metadata.name if default else "")
 
     def _measure(self, reservation: Reservation) -> _Entry:
-        """Return what a Reservation holds or will hold; raises InputError for quantities that cannot be read."""
+        """Return what a Reservation holds or will hold; raises InputError for bad quantities."""
         specs = _open_specs(reservation)
         usage: dict[PodTraits, dict[str, int]] = {}
         for spec, count in specs:
@@ -199,7 +199,7 @@ class QuotaAdmission:
 
 
 def _open_specs(reservation: Reservation) -> Specs:
-    """Return the tasks' pod specs, each with how many of its slots are open."""
+    """Return the tasks' pod specs with their numbers of open slots."""
     counted = open_slots(reservation)
     return tuple((task.template.spec, counted[task.name]) for task in reservation.spec.tasks)
 
@@ -209,7 +209,7 @@ def _counts(specs: Specs) -> tuple[int, ...]:
 
 
 def _holds_anything(reservation: Reservation) -> bool:
-    """Tell whether a status shows that places were taken already, by whichever process."""
+    """Return whether a status shows that some process has begun to hold places."""
     return any(slot.placeholder or slot.state is not SlotState.PENDING for slot in reservation.status.slots)
 
 
@@ -222,20 +222,20 @@ def _total(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 # --- validation ------------------------------------------------------------------------------------------------------
-# The verdict on a new Reservation: whether its pods would be taken, and whether it may hold so much.
+# The verdict on a new Reservation: whether the API server would take its pods, and whether it may hold so much.
 
 _REMEMBERED: Final = 10_000
 _UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
 _ASKED_SECONDS: Final = 30.0
-"""How long an answer of a namespace's admission counts for others of the same templates."""
+"""How long the answer of a namespace's admission counts for equal templates."""
 _OF_AMOUNTS: Final = ("exceeded quota", "failed quota", "insufficient quota", " usage per ", "limit to request ratio")
-"""In the words of quotas and limit ranges, which are judged with what other Reservations hold."""
+"""Messages of quotas and limit ranges, which are checked with what other Reservations hold."""
 _NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking up service account")
-"""In refusals that say nothing of the template: a right is missing, or the namespace's default account as yet."""
+"""Refusals that are not about the template: a missing right, or no default account yet."""
 
 
 class Validator:
-    """Puts templates to the API server as dry runs, equal ones once, then to the namespace's allowance."""
+    """Validates templates by dry runs, equal ones once, then by the namespace's quota."""
 
     def __init__(
         self,
@@ -253,12 +253,12 @@ class Validator:
         self._clock = clock
         self._control_plane_nodes = control_plane_nodes
         self._lock = threading.Lock()
-        self._taken: dict[tuple[str, ...], float] = {}
-        """What was taken of which templates, oldest first, and when (monotonic seconds)."""
+        self._accepted: dict[tuple[str, ...], float] = {}
+        """Which templates were accepted, oldest first, and when (monotonic seconds)."""
 
     def judge(self, reservation: Reservation) -> Verdict | None:
-        """Return why a Reservation cannot be carried out, None where it can; it is counted in then."""
-        certain = self._why_unknown_class(reservation) or self._why_out_of_bounds(reservation)
+        """Return why a Reservation cannot be carried out; otherwise count it."""
+        certain = self._why_unknown_class(reservation) or self._why_beyond_limits(reservation)
         told = certain or self._why_refused(reservation)
         if told is None or told.reason is not ReservationReason.INVALID:
             told = refuse_requests(reservation) or told
@@ -270,7 +270,7 @@ class Validator:
         return forbidden or told
 
     def forget(self, uid: str) -> None:
-        """Count a Reservation out again that is gone."""
+        """Stop counting a Reservation."""
         self._allowances.forget(uid)
 
     def _why_unknown_class(self, reservation: Reservation) -> Verdict | None:
@@ -282,8 +282,8 @@ class Validator:
                 return _invalid(task, f'no PriorityClass is named "{name}"')
         return None
 
-    def _why_out_of_bounds(self, reservation: Reservation) -> Verdict | None:
-        """Return which of the operator's own bounds on nodes and tolerations a template is beyond."""
+    def _why_beyond_limits(self, reservation: Reservation) -> Verdict | None:
+        """Return which of the operator's limits on nodes and tolerations a template breaks."""
         limits = self._settings.limits
         reserved = frozenset() if limits.control_plane_nodes else self._control_plane_nodes()
         for task in reservation.spec.tasks:
@@ -300,14 +300,14 @@ class Validator:
     # --- what the API server says
 
     def _why_refused(self, reservation: Reservation) -> Verdict | None:
-        """Return the API server's refusal of a pod of one of the templates, here or in the Reservation's namespace."""
+        """Return the API server's refusal of a template, in either namespace."""
         digest, namespace = templates_digest(reservation), reservation.metadata.namespace
         as_pod = (digest,)
         in_namespace = (digest, namespace, reservation.spec.scheduler_name)
         questions: list[tuple[tuple[str, ...], Callable[..., Verdict | None]]] = []
-        if not self._was_taken(as_pod):
+        if not self._was_accepted(as_pod):
             questions.append((as_pod, self._why_malformed))
-        if self._settings.limits.dry_runs and not self._was_taken(in_namespace, _ASKED_SECONDS):
+        if self._settings.limits.dry_runs and not self._was_accepted(in_namespace, _ASKED_SECONDS):
             questions.append((in_namespace, self._why_not_admitted))
         if not questions:
             return None
@@ -321,24 +321,24 @@ class Validator:
                 self._remember(key)
         return None
 
-    def _was_taken(self, key: tuple[str, ...], within_seconds: float | None = None) -> bool:
+    def _was_accepted(self, key: tuple[str, ...], within_seconds: float | None = None) -> bool:
         with self._lock:
-            at = self._taken.get(key)
+            at = self._accepted.get(key)
         if at is None:
             return False
         return within_seconds is None or self._clock.monotonic() - at < within_seconds
 
     def _remember(self, key: tuple[str, ...]) -> None:
         with self._lock:
-            self._taken.pop(key, None)
-            self._taken[key] = self._clock.monotonic()
-            while len(self._taken) > _REMEMBERED:
-                del self._taken[next(iter(self._taken))]
+            self._accepted.pop(key, None)
+            self._accepted[key] = self._clock.monotonic()
+            while len(self._accepted) > _REMEMBERED:
+                del self._accepted[next(iter(self._accepted))]
 
     def _why_malformed(
         self, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]
     ) -> Verdict | None:
-        """Return why a template is no pod, None where it is one."""
+        """Return why a template is not a valid pod."""
         settings = self._settings.placeholders
         body = manifests.build_validation_pod(reservation.metadata.uid, task.name, raw_template, settings)
         try:
@@ -347,13 +347,13 @@ class Validator:
             words = _in_its_words(error, body)
             return _invalid(task, _explain_unknown_fields(words) or words)
         except ForbiddenError:
-            return None  # our own namespace is stricter than the owner's, which is not the template's fault
+            return None  # our own namespace may be stricter than the owner's
         return None
 
     def _why_not_admitted(
         self, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]
     ) -> Verdict | None:
-        """Return what admission in the Reservation's namespace has against a task's pods, None where nothing."""
+        """Return why admission in the Reservation's namespace refuses a task's pods."""
         namespace = reservation.metadata.namespace
         body = manifests.build_admission_pod(reservation, task, raw_template)
         try:
@@ -369,7 +369,7 @@ class Validator:
         return _why_changed(task, namespace, body, pod)
 
     def _why_forbidden(self, reservation: Reservation) -> Verdict | None:
-        """Count the Reservation in, or return which limit or quota of its namespace forbids it."""
+        """Count the Reservation, or return which limit or quota forbids it."""
         try:
             refusal = self._allowances.admit(reservation)
         except InputError as error:
@@ -378,7 +378,7 @@ class Validator:
 
 
 def _explain_unknown_fields(told: str) -> str:
-    """Return what is wrong with a template of unknown fields, "" where the API server said something else."""
+    """Return the unknown fields of a template, "" for another error."""
     fields = _UNKNOWN_FIELD.findall(told)
     if not fields:
         return ""
@@ -401,7 +401,7 @@ def _in_its_words(error: KubeError, body: manifests.Body) -> str:
 
 
 def _why_changed(task: ReservationTask, namespace: str, body: manifests.Body, pod: Pod) -> Verdict | None:
-    """Return what admission makes of a pod's choice of nodes, which a placeholder would not have; None for nothing."""
+    """Return how admission changes a pod's choice of nodes; a placeholder would lack that."""
     asked = dict(task.template.spec.node_selector)
     if pod.spec.node_selector != asked:
         text = f"admission in namespace {namespace} makes the nodeSelector {dict(pod.spec.node_selector)} of {asked}"

@@ -1,7 +1,4 @@
-"""Owns the webhook's registration: which namespaces it covers, by which address it is reached, whether it exists.
-
-It does not answer the calls: `webhook.server` does.
-"""
+"""The webhook's registration: the namespaces that it covers, its address, and whether it exists."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -20,7 +17,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class WebhookRegistration:
-    """Keeps the registration as wide as the live Reservations need it, and absent when there are none."""
+    """Keeps the registration as wide as the live Reservations need, and absent without any."""
 
     def __init__(
         self,
@@ -41,19 +38,19 @@ class WebhookRegistration:
         self._stale = True
 
     def ensure(self, namespace: str) -> None:
-        """Make sure that a namespace with a live Reservation is covered."""
+        """Register a namespace with a live Reservation."""
         with self._lock:
             if self._written is None or namespace not in _covered(self._written):
                 self._write(self._live_namespaces() | {namespace})
 
     @property
     def registered(self) -> frozenset[str]:
-        """Return the namespaces that are covered, as far as is known."""
+        """Return the namespaces that are known to be covered."""
         with self._lock:
             return frozenset(_covered(self._written)) if self._written is not None else frozenset()
 
     def reconcile(self) -> bool:
-        """Bring the registration in line with the live Reservations; tell whether it had to be changed."""
+        """Reconcile the registration with the live Reservations; return whether it changed."""
         with self._lock:
             before, namespaces = self._written, self._live_namespaces()
             if namespaces:
@@ -63,7 +60,7 @@ class WebhookRegistration:
             return self._written != before
 
     def refresh(self) -> None:
-        """Compare with what the API server holds, whatever was written before."""
+        """Write the registration again, whatever was written before."""
         with self._lock:
             self._stale = True
         self.reconcile()

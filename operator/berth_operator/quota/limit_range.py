@@ -1,6 +1,5 @@
-"""Owns what a namespace's LimitRanges would say to a task's pods, were they created there.
+"""What a namespace's LimitRanges would say to a task's pods.
 
-It does not read them from the cluster, nor decide what a refusal does to a Reservation (`acting.allowances`).
 The rules are those of the API server's admission plugin LimitRanger (`plugin/pkg/admission/limitranger`).
 """
 
@@ -47,9 +46,9 @@ class LimitRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_out_of_range(ranges: Iterable[LimitRange], spec: PodSpec) -> str:
-    """Return why LimitRanges would refuse a pod of a spec, in the API server's words; "" where they would not.
+    """Return why LimitRanges would refuse a pod, in the API server's words.
 
-    Raises InputError for quantities of the spec that cannot be read.
+    Raises InputError for unreadable quantities of the spec.
     """
     known = sorted(ranges, key=lambda one: one.metadata.name)
     for one in known:
@@ -79,7 +78,7 @@ def _with_defaults(spec: PodSpec, limit_range: LimitRange) -> PodSpec:
 
 
 def _fill_in(container: Container, item: LimitRangeItem) -> Container:
-    """Return a container with what it does not say; a limit of its own is its request before a default is."""
+    """Return a container with defaults; its own limit is its request before a default is."""
     own = container.resources
     resources = ResourceRequirements(
         requests={**item.default_request, **own.limits, **own.requests},
@@ -105,7 +104,7 @@ def _refusals(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
 
 
 def _breaches(item: LimitRangeItem, named: ResourceRequirements) -> Iterator[str]:
-    """Yield which limits what is named does not keep."""
+    """Yield the limits that requests and limits break."""
     for resource, text in sorted(item.min.items()):
         yield from _below(item.type, resource, text, named)
     for resource, text in sorted(item.max.items()):
@@ -152,7 +151,7 @@ def _nano(text: _Amount) -> int:
 
 
 def _bound(text: _Amount) -> int:
-    """Return a quantity of a LimitRange; 0 where it cannot be read, which no API server stores."""
+    """Return a LimitRange's quantity; 0 for an unreadable one, which no API server stores."""
     try:
         return _nano(text)
     except InputError:

@@ -1,7 +1,4 @@
-"""Owns the limits of reserving: how much Reservations may hold, alone and together, where and at which priority.
-
-It does not own the quotas that a namespace has for its pods (`bounds.quotas`), nor the counting (`allowances`).
-"""
+"""How much Reservations may hold, alone and together, where and at which priority."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -128,7 +125,7 @@ def parse_namespace_tolerations(option: str, texts: Iterable[str]) -> dict[str, 
 
 
 def why_not_tolerable(tolerations: Iterable[Toleration], keys: frozenset[str]) -> str:
-    """Return which toleration is of none of some taints, "" where each is."""
+    """Return which toleration is for none of these taints, "" where each is."""
     for one in tolerations:
         if (one.key or _EVERY_KEY) not in keys and _EVERY_KEY not in keys:
             what = f"the taint {one.key}" if one.key else "every taint"
@@ -174,7 +171,7 @@ class Holding:
 
 
 def open_slots(reservation: Reservation) -> dict[str, int]:
-    """Return by task how many slots are held or still to be held; those that an owner has begun to take are not."""
+    """Return by task how many slots are held or pending, without those that owners take."""
     closed: dict[str, int] = {}
     for slot in reservation.status.slots:
         closed[slot.task] = closed.get(slot.task, 0) + _is_closed(slot)
@@ -186,7 +183,7 @@ def _is_closed(slot: Slot) -> bool:
 
 
 def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
-    """Return what slots hold together; each spec with how many slots of it are open."""
+    """Return what open slots hold together; each spec with its number of slots."""
     total = Holding()
     for spec, count in specs:
         pods = ResourceAmounts({PODS: count})
@@ -195,9 +192,9 @@ def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
 
 
 def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Holding, cluster: ResourceAmounts) -> str:
-    """Return which limit would be passed, its value and what is left of it; "" where none would be.
+    """Return which limit would be exceeded, its value and what is left of it.
 
-    `whose` names the Reservations that it is for.
+    `whose` names the Reservations it applies to.
     """
     subject = f"{whose} may hold"
     if limit.slots is not None and held.slots + asked.slots > limit.slots:
@@ -217,7 +214,7 @@ def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Hold
 
 
 def _bounds(name: str, limit: NamespaceLimit, cluster: ResourceAmounts) -> list[tuple[int, str]]:
-    """Return the amounts of a resource that may not be passed, each with words on where it comes from."""
+    """Return the limits on a resource, each with a text on its origin."""
     bounds = [(limit.amounts[name], "")] if name in limit.amounts else []
     if limit.share_percent is not None and cluster.get(name):
         share = int(cluster.get(name) * limit.share_percent / _WHOLE_PERCENT)

@@ -1,6 +1,5 @@
-"""Owns what a namespace's ResourceQuotas would say to a task's pods, were they created there.
+"""What a namespace's ResourceQuotas would say to a task's pods.
 
-It does not read the quotas from the cluster, nor count what other Reservations hold (`acting.allowances`).
 The rules are those of the API server's quota evaluator of pods (`pkg/quota/v1/evaluator/core/pods.go`).
 """
 
@@ -16,7 +15,7 @@ from berth_core.pod_requests import effective_requests
 from berth_core.resources import parse_quantity
 
 Usage = Mapping[str, int]
-"""Name of a resource as quotas name it to an amount: cpu in thousandths, everything else in its unit."""
+"""Quota's name of a resource to an amount: cpu in thousandths, others in their unit."""
 
 _PODS: Final = ("pods", "count/pods")
 _SHORT_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -39,7 +38,7 @@ class ScopeSelector(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a quota bounds, and for which pods."""
+    """What a quota limits, and for which pods."""
 
     hard: dict[str, str] = {}
     scopes: tuple[str, ...] = ()
@@ -47,7 +46,7 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a quota bounds now, and how much of it is used."""
+    """What a quota limits now, and how much of it is used."""
 
     hard: dict[str, str] = {}
     used: dict[str, str] = {}
@@ -86,7 +85,7 @@ class PodTraits:
 
 
 def traits_of(spec: PodSpec, default_class: str) -> PodTraits:
-    """Return what scopes look at of a pod of this spec."""
+    """Return the traits of a pod of this spec."""
     return PodTraits(
         priority_class=spec.priority_class_name or default_class,
         ends_by_itself=spec.active_deadline_seconds is not None,
@@ -150,12 +149,12 @@ def with_limits_as_requests(spec: PodSpec) -> PodSpec:
 
 
 def counts(quota: ResourceQuota, traits: PodTraits) -> bool:
-    """Tell whether a quota counts pods with these traits."""
+    """Return whether a quota counts pods with these traits."""
     return all(_holds(requirement, traits) for requirement in quota.requirements)
 
 
 def _holds(requirement: ScopeRequirement, traits: PodTraits) -> bool:
-    """Tell whether pods with these traits meet a condition; none meets one that is not known here."""
+    """Return whether pods with these traits meet a condition; none meets an unknown one."""
     met = {
         "Terminating": traits.ends_by_itself,
         "NotTerminating": not traits.ends_by_itself,
@@ -180,13 +179,13 @@ def _has_class(requirement: ScopeRequirement, name: str) -> bool:
 
 
 def names_class(quota: ResourceQuota, traits: PodTraits) -> bool:
-    """Tell whether a quota counts such pods and is scoped to priority classes."""
+    """Return whether a quota counts such pods and is scoped to priority classes."""
     scoped = any(requirement.scope_name == "PriorityClass" for requirement in quota.requirements)
     return scoped and counts(quota, traits)
 
 
 def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) -> str:
-    """Return why a quota would refuse pods of a spec, in the API server's words; "" where it would not.
+    """Return why a quota would refuse pods of a spec, in the API server's words.
 
     `asked` is what the Reservation's pods that the quota counts need together, `held` what other Reservations hold.
     """
@@ -207,7 +206,7 @@ def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) 
 
 
 def _specifies(spec: PodSpec, name: str) -> bool:
-    """Tell whether every container, or the pod as a whole, says how much it needs of a resource."""
+    """Return whether every container, or the pod, requests a resource."""
     side, _, resource = name.rpartition(".")
     if spec.resources is not None and _says(spec.resources, side, resource):
         return True
@@ -219,7 +218,7 @@ def _says(part: ResourceRequirements, side: str, resource: str) -> bool:
 
 
 def _amount(name: str, raw: str) -> int:
-    """Return a quantity of a quota; 0 where it cannot be read, which no API server stores."""
+    """Return a quota's quantity; 0 for an unreadable one, which no API server stores."""
     try:
         quantity = parse_quantity(str(raw))
     except InputError:

@@ -1,7 +1,7 @@
-"""Owns what a status claims of the past and its placeholders deny: that slots were taken or lost, that all is over.
+"""What a status claims about the past and running placeholders deny: that slots were taken or lost, that all is over.
 
-While this process leads it believes only what it wrote itself (`picture.own_statuses`); this is for what it
-finds when it begins. What has left no trace is believed: a slot without a placeholder, an end when not all was held.
+While this process leads it trusts only what it wrote itself (`cache.reservations`); this is for what it finds when it
+begins. A claim that leaves no trace is accepted: a slot without a placeholder, an end when not all was held.
 """
 
 from collections.abc import Callable
@@ -21,21 +21,21 @@ from berth_operator.settings import HandoverSettings
 _PAST: Final = frozenset({SlotState.TAKEN, SlotState.LOST})
 
 _BEFORE_ITS_PLACEHOLDER: Final = ReservationReason.HANDOVER_TIMEOUT
-"""The one way to lose a slot whose placeholder may run on: nothing denies it."""
+"""The one loss after which the placeholder may still run: nothing denies it."""
 
 
 def without_forged_claims(
     seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
 ) -> Observation:
-    """Return what is seen with a status that claims nothing of the past that running placeholders deny.
+    """Return the observation without claims that running placeholders deny.
 
-    A placeholder is deleted before its slot is taken or lost, and with the last one its Reservation is over. As the
-    pods and the status are heard of separately, `is_there` is asked whether a placeholder runs on by now.
+    A placeholder is deleted before its slot is taken or lost, and with the last one its Reservation is over. Pods and
+    status arrive separately, so `is_there` checks whether a placeholder still runs.
     """
     if seen.reservation.phase is ReservationPhase.FAILED:
         return _without_end(seen, now, handover, is_there)
-    told = (slot for slot in seen.reservation.status.slots if slot.state in _PAST)
-    doubted = [slot for slot in told if slot.reason != _BEFORE_ITS_PLACEHOLDER]
+    past = (slot for slot in seen.reservation.status.slots if slot.state in _PAST)
+    doubted = [slot for slot in past if slot.reason != _BEFORE_ITS_PLACEHOLDER]
     if not doubted:
         return seen
     running = {(v.slot.task, v.slot.index): _running(v) for v in view_slots(_forget_all(seen), handover)}
@@ -47,7 +47,7 @@ def without_forged_claims(
 def _without_end(
     seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
 ) -> Observation:
-    """Return what is seen without a failure that has left everything as it was: all is held, and nothing forbids it."""
+    """Return the observation without a failure though all is held and nothing forbids it."""
     reservation = seen.reservation
     state = reservation.status.state
     has_reason = reservation.metadata.deletion_timestamp or seen.verdict or refuse(reservation)
@@ -63,17 +63,17 @@ def _without_end(
 
 
 def _running(view: SlotView) -> Pod | None:
-    """Return the placeholder that runs for a slot, also on a node that lets nobody in; None where none does."""
+    """Return the placeholder that runs for a slot, also on a closed node."""
     return view.placeholder if view.slot.state is SlotState.HELD or is_closed(view) else None
 
 
 def _forget_all(seen: Observation) -> Observation:
-    """Return what is seen as if nothing had been told before."""
+    """Return the observation without any status."""
     return replace(seen, reservation=msgspec.structs.replace(seen.reservation, status=ReservationStatus()))
 
 
 def _forget(seen: Observation, denied: list[Slot]) -> Observation:
-    """Return what is seen without what was told of some slots, and without an end that followed from them."""
+    """Return the observation without the status of some slots, nor an end that followed."""
     status = seen.reservation.status
     left = tuple(slot for slot in status.slots if slot not in denied)
     state = None if seen.reservation.phase.terminal else status.state

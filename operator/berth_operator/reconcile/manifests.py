@@ -1,7 +1,4 @@
-"""Owns what the objects look like that the operator creates; every function is pure.
-
-It does not own their names (`berth_core.names`) nor send them (`acting.performer`).
-"""
+"""The objects that the operator creates, built by pure functions; `berth_core.names` names them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -41,7 +38,7 @@ Body = dict[str, Any]
 _NOBODY_UID: Final = 65535
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
-"""So that no pod of a user's priority can preempt a fence."""
+"""No pod of a user's priority can preempt a fence."""
 _NOT_OF_A_PLACEHOLDER: Final = frozenset(
     {
         *("serviceAccountName", "serviceAccount", "imagePullSecrets", "volumes", "ephemeralContainers", "hostAliases"),
@@ -68,7 +65,7 @@ def _restricted_container_security() -> Body:
 
 
 def scheduler_of(reservation: Reservation, spec: PodSpec) -> str:
-    """Return the scheduler that places a task's pods: the template's, else the Reservation's, else the default."""
+    """Return the template's scheduler, else the Reservation's, else the default."""
     return spec.scheduler_name or reservation.spec.scheduler_name or "default-scheduler"
 
 
@@ -82,11 +79,11 @@ def build_placeholder(
     settings: PlaceholderSettings,
     barred_nodes: Iterable[str] | None = (),
 ) -> Body:
-    """Return the pod that holds one slot: the template's requests and constraints, nothing of its work.
+    """Return the pod that holds one slot, with the template's requests and constraints only.
 
-    `deadline_seconds` is after how long the kubelet ends it by itself, None for never. It carries none of the
+    The kubelet ends it after `deadline_seconds`, None for never. It carries none of the
     owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It goes to no node that is labelled
-    as one of the control plane, nor to `barred_nodes`; None lets it go to all of them.
+    as one of the control plane, nor to `barred_nodes`; with None it may go to any of them.
     """
     meta = reservation.metadata
     body: Body = {
@@ -118,7 +115,7 @@ def build_placeholder(
 
 
 def build_successor(body: Body, reservation: Reservation, assignment: Assignment, predecessor_uid: str) -> Body:
-    """Return a placeholder's body as that of one that is to succeed another: gated, and let through by the guard."""
+    """Return a placeholder's body as its successor's: gated, and tolerating the guard."""
     name = placeholder_name(
         reservation.metadata.name, reservation.metadata.uid, assignment.task, assignment.index, predecessor_uid
     )
@@ -133,7 +130,7 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
 
 
 def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
-    """Return the pod that keeps others off a node, whatever taints they tolerate: schedulers honour its anti-affinity.
+    """Return the pod whose anti-affinity keeps others off a node, whatever they tolerate.
 
     Pods in a hand-over and pods of DaemonSets are let in; those that are on the node already stay. Of the placeholders
     only one that takes the place of another is in a hand-over. It is bound from the start, so that no scheduler has to
@@ -216,17 +213,17 @@ def _placeholder_spec(
 
 
 def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
-    """Return the template's required node terms, which are ORed; () where it requires nothing."""
+    """Return the template's required node terms, which are ORed."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     return required.node_selector_terms if required else ()
 
 
 def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
-    """Return the template's required node terms, each tied to each allowed node (terms are ORed).
+    """Return the template's required node terms, each tied to each allowed node.
 
-    An empty term allows no node; tied to one it would allow that, so it is left out. `acceptance.refuse` bounds the
-    product.
+    Terms are ORed. An empty term allows no node; tied to a node it would allow it, so it is left out.
+    `validation.refuse` bounds the product.
     """
     terms = [msgspec.to_builtins(term) for term in required_terms(spec)]
     pins = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in node_names]
@@ -245,9 +242,9 @@ def constraint_bytes(task: ReservationTask) -> int:
 
 
 def _barring(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
-    """Return node terms that allow neither nodes labelled as the control plane's nor some others by name."""
+    """Return node terms that exclude labelled control-plane nodes and some by name."""
     if terms and not any(terms):
-        return terms  # empty ones allow no node at all
+        return terms  # empty terms allow no node at all
     labelled = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE_KEYS]
     named = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in sorted(nodes)]
     bases: list[Body] = [term for term in terms if term] or [{}]
@@ -260,7 +257,7 @@ def _barring(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
 
 
 def build_priority_class(value: int) -> Body:
-    """Return the placeholders' PriorityClass of one value; it never preempts."""
+    """Return the placeholders' PriorityClass of a value; it never preempts."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -273,12 +270,12 @@ def build_priority_class(value: int) -> Body:
 
 
 def placeholder_priority(owner_priority: int) -> int:
-    """Return the placeholder's priority for an owner's: the same, as far as a user's class may go."""
+    """Return the owner's priority, but no more than a user's class may have."""
     return min(owner_priority, _HIGHEST_USER_PRIORITY)
 
 
 def build_probe(reservation: Reservation, settings: PlaceholderSettings) -> Body:
-    """Return the pod whose dry-run creation proves the hand-over path of a Reservation."""
+    """Return the dry-run pod that probes the hand-over path of a Reservation."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -305,9 +302,9 @@ def build_probe(reservation: Reservation, settings: PlaceholderSettings) -> Body
 def build_validation_pod(
     reservation_uid: str, task_name: str, raw_template: Mapping[str, Any], settings: PlaceholderSettings
 ) -> Body:
-    """Return a pod of a task's raw template to be created as a dry run in the operator's own namespace.
+    """Return a dry-run pod of a task's raw template, in the operator's own namespace.
 
-    What would only be refused because of that namespace (service account, priority class) is left out.
+    It leaves out what only that namespace would refuse (service account, priority class).
     """
     spec = dict(raw_template.get("spec") or {})
     for foreign in ("serviceAccountName", "serviceAccount", "priorityClassName", "priority", "preemptionPolicy"):
@@ -331,9 +328,9 @@ def build_validation_pod(
 
 
 def build_admission_pod(reservation: Reservation, task: ReservationTask, raw_template: Mapping[str, Any]) -> Body:
-    """Return the pod whose dry-run creation in the Reservation's namespace asks what admission there says to it.
+    """Return the dry-run pod that asks admission in the Reservation's namespace.
 
-    It is the task's pod, without what a placeholder does not have and admission may mind: account, volumes, the node's
+    It is the task's pod, without what a placeholder lacks and admission may refuse: account, volumes, the node's
     network and processes, privileges. It has a placeholder's restricted security instead.
     """
     raw = raw_template.get("spec") or {}
@@ -365,22 +362,21 @@ def _not_ours(keyed: Mapping[str, Any]) -> Body:
 
 
 def _restricted_container(raw: Mapping[str, Any]) -> Body:
-    """Return a container without volumes and the node's ports, and with a placeholder's security."""
+    """Return a container without volumes and host ports, with a placeholder's security."""
     kept = {key: value for key, value in raw.items() if key not in {"volumeMounts", "volumeDevices", "ports"}}
     return kept | {"securityContext": _restricted_container_security()}
 
 
 def handover_toleration() -> Body:
-    """Return the toleration of the guard, which only pods in a hand-over are given."""
+    """Return the toleration of the guard, which only pods in a hand-over get."""
     return {"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}
 
 
 def room_tolerations(reservation: Reservation, nodes: Iterable[str]) -> list[Body]:
-    """Return the tolerations of the taints by which the Reservation's own plan, if it has one, keeps others off nodes.
+    """Return the tolerations of the taints by which the Reservation's plan reserves nodes.
 
-    They let through nobody who could not let himself through: a pod may tolerate what its author likes, and the taints
-    are put on by who may taint nodes. Each stands for one node of this one plan: the plan's pods must not take one
-    another's room.
+    They grant nothing new: the author of a pod may write any toleration, and only those who may taint nodes set the
+    taints. Each is for one node of this plan, because the plan's pods must not take one another's room.
     """
     plan = reservation.plan
     values = [room_taint_value(plan, node) for node in nodes] if plan else []
@@ -395,10 +391,10 @@ def handover_gate() -> Body:
 def build_webhook_configuration(
     *, client_config: Mapping[str, Any], namespaces: Iterable[str], own_namespace: str, timeout_seconds: int
 ) -> Body:
-    """Return the webhook's registration, scoped to the namespaces that have a live Reservation.
+    """Return the webhook's registration for the namespaces with a live Reservation.
 
-    The second entry sees nothing but probes, in the operator's own namespace; the first sees none of these, nor
-    placeholders: a Reservation may be in that namespace, too, and a probe that both answer would have two gates.
+    The second entry sees only probes, in the operator's own namespace; the first sees neither probes nor
+    placeholders: a Reservation may be in that namespace, too, and a probe that both answer would get two gates.
     """
     common: Body = {
         "admissionReviewVersions": ["v1"],

@@ -1,6 +1,7 @@
-"""Owns what the operator sees of one Reservation at one instant, as a value for pure decisions.
+"""What is seen of one Reservation at one instant, as a value for pure decisions.
 
-It does not collect it: `picture.cache` does.
+`cache.cache` collects it. The parts: the note on a pod that says which slot it was given, who may take which slot,
+whom a node lets in, and what the pods on a node say about its room.
 """
 
 import math
@@ -30,9 +31,6 @@ from berth_core.selectors import tolerates, untolerated_taint
 
 # --- assignments -----------------------------------------------------------------------------------------------------
 # The note on an owner pod that says which slot it was given, on which node and until when.
-#
-# It does not decide who gets a slot (`decisions.reconcile`), whether a note may be trusted (`decisions.fitting`), nor
-# what its deadline means (`decisions.handover_time`).
 
 _PARTS: Final = 4
 
@@ -52,7 +50,7 @@ class Assignment:
 
     @classmethod
     def from_pod(cls, pod: Pod) -> "Assignment | None":
-        """Read a pod's assignment; None where there is none or where it is not one of ours."""
+        """Read a pod's note; None where there is none of ours."""
         parts = pod.metadata.annotations.get(SLOT_ANNOTATION, "").split("/")
         if len(parts) != _PARTS:
             return None
@@ -64,19 +62,17 @@ class Assignment:
 
 # --- fitting ---------------------------------------------------------------------------------------------------------
 # Who may take which slot: namespace, owner and template, and of several tasks the tightest.
-#
-# It does not give slots away: `decisions.reconcile` does.
 
 
 def may_own(reservation: Reservation, pod: Pod) -> bool:
-    """Tell whether a pod is in the Reservation's namespace and one of its owners."""
+    """Return whether a pod is in the Reservation's namespace and of one of its owners."""
     return pod.metadata.namespace == reservation.metadata.namespace and any(
         owner_matches(owner, pod) for owner in reservation.spec.owners
     )
 
 
 def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> ReservationTask | None:
-    """Return the task with the smallest requests whose slot the pod may take; None where there is none.
+    """Return the task with the smallest requests whose slot the pod may take.
 
     `free` counts the free slots by task name. Taking the smallest leaves the larger slots to larger pods.
     """
@@ -87,9 +83,10 @@ def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> 
 
 
 def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[str]) -> str:
-    """Return what keeps a pod of an owner from every task in `held`, of the closest one; "" where nothing does.
+    """Return why an owner's pod fits no task in `held`, by the closest one.
 
-    Also "" where the Reservation is not for the pod, or holds nothing. Raises `InputError` for a bad quantity.
+    "" where it fits one, or where the Reservation is not for the pod or holds nothing. Raises `InputError` for a bad
+    quantity.
     """
     if not held or not may_own(reservation, pod):
         return ""
@@ -108,9 +105,9 @@ def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:
 
 
 def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[str, int], Slot]) -> Assignment | None:
-    """Return the slot that a pod's note names, None where the operator cannot have written the note.
+    """Return the slot that a pod's note names, None for a forged note.
 
-    Whoever may create pods may write any note: it counts only on a pod that could be given that slot, and only for
+    Anyone who may create pods may write any note: it counts only on a pod that could be given that slot, and only for
     the node that the status names (`slots`, from `slots_by_key`).
     """
     given = Assignment.from_pod(pod)
@@ -124,7 +121,7 @@ def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[
 
 
 def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:
-    """Return whether a pod may take a slot of a task; one whose requests cannot be read may take none."""
+    """Return whether a pod may take a slot of a task; unreadable requests fit none."""
     try:
         return template_matches(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
     except InputError:
@@ -137,14 +134,14 @@ def _size(task: ReservationTask) -> tuple[int, int, str]:
 
 
 # --- node access -----------------------------------------------------------------------------------------------------
-# Whether a node would let a pod in: whether it is ready, not cordoned, and has no taint that the pod minds.
+# Whether a node would let a pod in: it is ready, not cordoned, and has no taint that the pod does not tolerate.
 
 _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""The scheduler takes a cordoned node as one with this taint, whether or not it has come on already."""
+"""The scheduler takes a cordoned node as one with this taint, also before it is set."""
 
 
 class NodeCondition(msgspec.Struct, frozen=True):
-    """The part of a node's condition that says how it is."""
+    """The type and status of a node's condition."""
 
     type: str = ""
     status: str = ""
@@ -152,7 +149,7 @@ class NodeCondition(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
-    """What decides whom a node lets in, without our own guard, which those are let through that it is for."""
+    """What decides whom a node lets in, without our own guard."""
 
     is_ready: bool = True
     is_cordoned: bool = False
@@ -160,7 +157,7 @@ class NodeAccess:
 
     @classmethod
     def of(cls, spec: NodeSpec, signs: Iterable[NodeCondition]) -> "NodeAccess":
-        """Return what a node's spec and conditions say; one that says nothing of itself yet is not taken for closed."""
+        """Return what a node's spec and conditions say; a node without conditions counts as open."""
         return cls(
             is_ready=all(sign.status == "True" for sign in signs if sign.type == "Ready"),
             is_cordoned=spec.unschedulable,
@@ -168,7 +165,7 @@ class NodeAccess:
         )
 
     def why_closed(self, tolerations: tuple[Toleration, ...]) -> str:
-        """Return why a pod with some tolerations would not get in or not start, "" where it would."""
+        """Return why a pod with these tolerations would not get in or start."""
         if not self.is_ready:
             return "is not ready"
         if self.is_cordoned and not tolerates(tolerations, _CORDON):
@@ -181,8 +178,6 @@ class NodeAccess:
 
 # --- surveys ---------------------------------------------------------------------------------------------------------
 # What the pods on one node say about its room: what is free, what is about to be, and who came last.
-#
-# It does not collect them (`acting.performer`) nor keep them (`picture.cache`).
 
 SlotKey = tuple[str, str, str]
 """Uid of a Reservation, task and index of the slot that a placeholder holds."""
@@ -210,11 +205,11 @@ class Survey:
     age_seconds: float = 0.0
 
     def will_have_room(self, spec: PodSpec) -> bool:
-        """Tell whether a pod does not fit now, and will once those that are terminating are gone."""
+        """Return whether a pod fits only once the terminating pods are gone."""
         return not self._has_room(spec, self.occupants) and self._has_room(spec, self._staying())
 
     def takers(self, owner: Pod) -> tuple[Occupant, ...]:
-        """Return who is in the way of an owner on its node, the latest first; empty where the owner has room."""
+        """Return which pods are in an owner's way, the latest first."""
         others = tuple(one for one in self._staying() if one.uid != owner.metadata.uid)
         if self._has_room(owner.spec, others):
             return ()
@@ -234,7 +229,7 @@ class Survey:
 
 
 def build_survey(allocatable: Quantities, pods: Iterable[Pod]) -> Survey:
-    """Return what the pods of a node say; those that have ended hold nothing any more."""
+    """Return a survey of a node's pods; those that have ended hold nothing."""
     occupants = tuple(_occupant(pod) for pod in pods if not pod.is_terminal)
     return Survey(ResourceAmounts.from_quantities(allocatable), occupants)
 
@@ -255,7 +250,7 @@ def _occupant(pod: Pod) -> Occupant:
 
 
 def _requests(spec: PodSpec) -> ResourceAmounts:
-    """Return what a pod takes of a node, its slot among the node's pods included."""
+    """Return what a pod takes of a node, with one of its pod slots."""
     return effective_requests(spec).plus(ResourceAmounts({"pods": 1}))
 
 
@@ -269,7 +264,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """How the last dry-run proof of the hand-over path ended."""
+    """How the last dry-run probe of the hand-over path ended."""
 
     gated: bool
     message: str
@@ -277,14 +272,14 @@ class ProbeResult:
     """How long ago it was made."""
 
     failures: int = 0
-    """How many proofs in a row have failed, this one included."""
+    """How many probes in a row have failed, this one included."""
 
     of_path: bool = False
-    """Whether it is about the path that all Reservations share, and not about this one alone."""
+    """Whether it is about the path that all Reservations share."""
 
     @property
     def is_final(self) -> bool:
-        """Tell whether the Reservation is not to be probed for by itself again."""
+        """Return whether the Reservation needs no further probe of its own."""
         return self.gated or self.of_path
 
 
@@ -293,7 +288,7 @@ class Guard:
     """Our taint on a node."""
 
     deadline: int
-    """Its value, unix seconds; 0 where it is no number."""
+    """The taint's value in unix seconds; 0 where it is no number."""
 
     age_seconds: float
     """For how long this process has seen it, in attended seconds."""
@@ -308,7 +303,7 @@ class Observation:
     """Placeholder pods by (task, index)."""
 
     successors: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
-    """Placeholder pods by (task, index) that are to take the place of the one before."""
+    """Placeholder pods by (task, index) that take the place of the one before."""
 
     owners: tuple[Pod, ...] = ()
     """Pods that carry the Reservation's label, oldest first."""
@@ -317,16 +312,16 @@ class Observation:
     """Names of the nodes that its slots are on and that do not exist."""
 
     accesses: Mapping[str, NodeAccess] = field(default_factory=dict)
-    """Node name to whom it lets in, for those of its slots' nodes that do not let in everybody."""
+    """Node name to whom it lets in, for nodes of its slots that do not let in every pod."""
 
     guards: Mapping[str, Guard] = field(default_factory=dict)
     """Node name to our guard there, for the nodes of its hand-overs."""
 
     running_ages: Mapping[str, float] = field(default_factory=dict)
-    """Uid of an owner pod or successor to the seconds that this process has seen it started for."""
+    """Uid of an owner pod or successor to the seconds since this process saw it started."""
 
     stage_ages: Mapping[str, float] = field(default_factory=dict)
-    """Uid of an owner pod or successor with a slot to the attended seconds that it is at its stage of the hand-over."""
+    """Uid of an owner pod or successor with a slot to its attended seconds at this stage of the hand-over."""
 
     verdict: Verdict | None = None
     """Set when validation or creation was refused for good."""
@@ -335,26 +330,26 @@ class Observation:
     """Whether the templates were put to the API server."""
 
     probe: ProbeResult | None = None
-    """None where this process has neither probed nor taken over what an earlier one proved."""
+    """None where neither this process nor an earlier one has a result."""
 
     surveys: Mapping[str, Survey] = field(default_factory=dict)
-    """Node name to what its pods say, where they were asked lately."""
+    """Node name to its survey, where a recent one exists."""
 
     waiting: tuple[Pod, ...] = ()
-    """Pods without a place that could take a slot and were not gated, as they were created before it was held."""
+    """Ungated pods without a place that could take a slot: they are older than it."""
 
     searched: bool = False
     """Whether such pods were searched for lately."""
 
     def why_closed(self, placeholder: Pod) -> str:
-        """Return why the node of a placeholder would not let in its owner, who tolerates as much, "" where it would."""
+        """Return why a placeholder's node would refuse its owner, who tolerates as much."""
         access = self.accesses.get(placeholder.spec.node_name)
         return access.why_closed(placeholder.spec.tolerations) if access is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """One slot as observed, with the pods that make it so."""
+    """One slot as observed, with its pods."""
 
     slot: Slot
     task: ReservationTask
@@ -365,16 +360,16 @@ class SlotView:
     """Set where the loss of this slot ends the whole Reservation."""
     successor: Pod | None = None
     renewal: Assignment | None = None
-    """Set while the successor is handed the place of the placeholder, which is held by the guard meanwhile."""
+    """Set while the placeholder hands its place to the successor; the guard keeps it meanwhile."""
 
 
 def holds_our_gate(pod: Pod) -> bool:
-    """Tell whether our scheduling gate is on the pod."""
+    """Return whether the pod has our scheduling gate."""
     return any(gate.name == HANDOVER_GATE for gate in pod.spec.scheduling_gates)
 
 
 def has_started(pod: Pod) -> bool:
-    """Tell whether the pod's containers run or have run on a node; one that the kubelet turned away has not."""
+    """Return whether the pod's containers run or have run; one that the kubelet refused has not."""
     if not pod.spec.node_name:
         return False
     return pod.status.phase in {"Running", "Succeeded"} or (
@@ -383,17 +378,17 @@ def has_started(pod: Pod) -> bool:
 
 
 def is_on_its_way(pod: Pod) -> bool:
-    """Tell whether the pod runs, or still can."""
+    """Return whether the pod runs, or still can."""
     return not pod.is_terminating and (has_started(pod) or not pod.is_terminal)
 
 
 def holds_other_gates(pod: Pod) -> bool:
-    """Tell whether somebody else's scheduling gate is on the pod."""
+    """Return whether the pod has another scheduling gate than ours."""
     return any(gate.name != HANDOVER_GATE for gate in pod.spec.scheduling_gates)
 
 
 def is_at_same_step(known: Pod, found: Pod) -> bool:
-    """Return whether a pod that others may have changed is at the step of its hand-over that it was known at."""
+    """Return whether a changed pod is still at the known step of its hand-over."""
     return _step(known) == _step(found)
 
 
@@ -404,7 +399,7 @@ def _step(pod: Pod) -> tuple[object, ...]:
 
 
 def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assignment]]:
-    """Return by (task, index) the living pod that was given the slot; of several, which never should be, the oldest."""
+    """Return by (task, index) the living pod that has the slot, the oldest of several."""
     slots = slots_by_key(seen.reservation)
     found: dict[tuple[str, int], tuple[Pod, Assignment]] = {}
     for pod in seen.owners:
@@ -419,7 +414,7 @@ def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assig
 # its node by a nomination.
 
 _GATED_REASON: Final = "SchedulingGated"
-"""What the condition PodScheduled says of a pod that was created with a gate, until a scheduler has tried it."""
+"""PodScheduled's reason on a pod created with a gate, until a scheduler has tried it."""
 _UNSCHEDULABLE_REASON: Final = "Unschedulable"
 _PREEMPTED_REASON: Final = "PreemptionByScheduler"
 

@@ -1,9 +1,7 @@
-"""Owns the JSON patches by which owner pods are changed during a hand-over; each tests that it meets the right pod.
+"""The JSON patches that change owner pods during a hand-over; each tests that it meets the right pod.
 
-It does not send them: `acting.performer` does.
-
-Others write to the same pods. A map or list of theirs is only added to, or an entry of ours taken out; where there was
-none, so that it has to be made, the pod must be as it was read. A test that fails means: read again, build again.
+Others write to the same pods. A patch only adds to a map or list, or removes an entry of ours; where it must create
+the map or list, the pod must be as it was read. A test that fails means: read again, build again.
 """
 
 from collections.abc import Mapping
@@ -34,10 +32,10 @@ def _is_as_read(pod: Pod) -> Operations:
 
 
 def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
-    """Return the patch that notes a slot on a pod and lets it tolerate the guard, and the taint of its plan there.
+    """Return the patch that notes a slot on a pod and adds the tolerations it needs there.
 
-    A pod that was not gated for the Reservation gets its label, too, and must be as it was found: it may be bound by
-    now, or be given another slot.
+    A pod that was not gated for the Reservation also gets its label, and must be as it was found: it may be bound by
+    now, or have another slot.
     """
     meta, reservation_uid = pod.metadata, reservation.metadata.uid
     is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
@@ -57,7 +55,7 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
 
 
 def build_extension(pod: Pod, assignment: Assignment) -> Operations:
-    """Return the patch that notes a later deadline on a pod that has the slot already."""
+    """Return the patch that notes a later deadline."""
     path = _pointer("metadata", "annotations", SLOT_ANNOTATION)
     known = {"op": "test", "path": path, "value": pod.metadata.annotations.get(SLOT_ANNOTATION, "")}
     return [*_is_pod(pod), known, {"op": "add", "path": path, "value": assignment.to_annotation()}]
@@ -71,19 +69,19 @@ def build_move(pod: Pod, reservation_uid: str) -> Operations:
 
 
 def _adding(field: str, there: Mapping[str, str], key: str, value: str) -> Operations:
-    """Return the operation that puts an entry into a map of the metadata; an empty one is made with it."""
+    """Return the operation that adds an entry to a map of the metadata, or creates it."""
     if there:
         return [{"op": "add", "path": _pointer("metadata", field, key), "value": value}]
     return [{"op": "add", "path": _pointer("metadata", field), "value": {key: value}}]
 
 
 def build_shortening(placeholder: Pod, seconds: int) -> Operations:
-    """Return the patch that brings the end of a placeholder forward."""
+    """Return the patch that ends a placeholder earlier."""
     return [*_is_pod(placeholder), {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": seconds}]
 
 
 def build_ungating(pod: Pod) -> Operations:
-    """Return the patch that takes our gate, and only ours, off a pod; empty where it has none."""
+    """Return the patch that removes our gate only; empty without one."""
     for index, gate in enumerate(pod.spec.scheduling_gates):
         if gate.name == HANDOVER_GATE:
             path = _pointer("spec", "schedulingGates", str(index))
@@ -93,7 +91,7 @@ def build_ungating(pod: Pod) -> Operations:
 
 
 def build_unlabelling(pod: Pod) -> Operations:
-    """Return the patch that takes our label and note off a pod; empty where it has neither.
+    """Return the patch that removes our label and note; empty without them.
 
     A placeholder keeps the label.
     """
@@ -106,7 +104,7 @@ def build_unlabelling(pod: Pod) -> Operations:
 
 
 def build_release(pod: Pod) -> Operations:
-    """Return the patch that takes gate, label and note off a pod in one step."""
+    """Return the patch that removes gate, label and note in one step."""
     unlabelling = build_unlabelling(pod)
     ungating = build_ungating(pod)
     return [*ungating, *(unlabelling[1:] if ungating else unlabelling)]

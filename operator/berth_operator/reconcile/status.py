@@ -1,7 +1,4 @@
-"""Owns the computation of a Reservation's status from its slots: phase, reason, counts, conditions, amounts.
-
-It does not write the status: `acting.performer` does.
-"""
+"""A Reservation's status, computed from its slots: phase, reason, counts, conditions, amounts."""
 
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -34,7 +31,7 @@ from berth_operator.reconcile.slots import is_closed, is_refused, node_to_come
 from berth_operator.reconcile.validation import refuse
 
 # --- condition reasons -----------------------------------------------------------------------------------------------
-# The reasons that the conditions of a Reservation, and events on pods, give where it is not that of its phase.
+# Reasons of conditions and events that are not the reason of the phase.
 
 
 class ConditionReason(StrEnum):
@@ -61,39 +58,37 @@ TEMPLATE_DIFFERS: Final = "TemplateDiffers"
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------
-# The standard conditions of a Reservation, each with its reason, sentence and time of transition.
-
-_Told = tuple[str, str]
+_Why = tuple[str, str]
 """Reason and message."""
 
 
 def compute_conditions(
     seen: Observation, state: ReservationState, *, is_available: bool, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return the conditions in a fixed order; times of transition are kept where the status is as before."""
-    told = (state.reason, state.message)
-    found: tuple[tuple[ConditionType, bool, _Told], ...] = (
-        (ConditionType.AVAILABLE, is_available, told),
+    """Return the conditions in a fixed order; an unchanged status keeps its time."""
+    why = (state.reason, state.message)
+    found: tuple[tuple[ConditionType, bool, _Why], ...] = (
+        (ConditionType.AVAILABLE, is_available, why),
         (ConditionType.HANDOVER_READY, *_proof(seen, state)),
-        (ConditionType.SUCCEEDED, state.phase is ReservationPhase.SUCCEEDED, told),
-        (ConditionType.FAILED, state.phase is ReservationPhase.FAILED, told),
+        (ConditionType.SUCCEEDED, state.phase is ReservationPhase.SUCCEEDED, why),
+        (ConditionType.FAILED, state.phase is ReservationPhase.FAILED, why),
         (ConditionType.BOUNDED, *_bounds(seen.reservation, state.phase)),
     )
     return tuple(
-        _condition(seen.reservation, type_, is_true=is_true, told=words, now=now) for type_, is_true, words in found
+        _condition(seen.reservation, type_, is_true=is_true, why=why, now=now) for type_, is_true, why in found
     )
 
 
 def warn_of_endless_hold(reservation: Reservation) -> str:
-    """Return what to tell about a Reservation that lacks both `ttl` and `expires`, "" where it has one, or was told."""
+    """Return the warning for a Reservation without `ttl` and `expires`, once."""
     prior = _prior(reservation, ConditionType.BOUNDED)
-    told_before = prior is not None and prior.reason == ConditionReason.NEVER_EXPIRES
+    warned_before = prior is not None and prior.reason == ConditionReason.NEVER_EXPIRES
     is_forgotten = reservation.spec.ttl is None and reservation.spec.expires is None
-    return _bounds(reservation, reservation.phase)[1][1] if is_forgotten and not told_before else ""
+    return _bounds(reservation, reservation.phase)[1][1] if is_forgotten and not warned_before else ""
 
 
-def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Told]:
-    """Return whether the path is proven: this process's proof, else what an earlier one wrote."""
+def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Why]:
+    """Return whether the path is proven, by this process or an earlier one."""
     if state.phase.terminal:
         return False, (ConditionReason.OVER, "the Reservation is over; no pod is gated for it any more")
     if state.reason == ReservationReason.NODE_CLOSED:
@@ -109,7 +104,7 @@ def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Told]:
     return False, (ConditionReason.NOT_PROBED, "the hand-over path is proven once a slot is held")
 
 
-def _bounds(reservation: Reservation, phase: ReservationPhase) -> tuple[bool, _Told]:
+def _bounds(reservation: Reservation, phase: ReservationPhase) -> tuple[bool, _Why]:
     """Return whether the Reservation ends by itself, and when."""
     spec, created = reservation.spec, reservation.metadata.creation_timestamp
     if phase.terminal:
@@ -131,17 +126,15 @@ def _prior(reservation: Reservation, type_: ConditionType) -> Condition | None:
     return next((c for c in reservation.status.conditions if c.type == type_), None)
 
 
-def _condition(
-    reservation: Reservation, type_: ConditionType, *, is_true: bool, told: _Told, now: datetime
-) -> Condition:
+def _condition(reservation: Reservation, type_: ConditionType, *, is_true: bool, why: _Why, now: datetime) -> Condition:
     prior = _prior(reservation, type_)
     status = "True" if is_true else "False"
     same = prior is not None and prior.status == status
     return Condition(
         type=type_.value,
         status=status,
-        reason=told[0],
-        message=told[1],
+        reason=why[0],
+        message=why[1],
         last_transition_time=prior.last_transition_time if prior and same else format_timestamp(now),
         observed_generation=reservation.metadata.generation,
     )
@@ -154,7 +147,7 @@ _ON_OFFER = frozenset({SlotState.HELD, SlotState.HANDING_OVER})
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A phase with its reason and sentence, before it has a time."""
+    """A phase with its reason and message, before it has a time."""
 
     phase: ReservationPhase
     reason: str
@@ -164,9 +157,9 @@ class _State:
 def compute_status(
     seen: Observation, views: tuple[SlotView, ...], now: datetime, *, patience_seconds: float = 0
 ) -> ReservationStatus:
-    """Return the whole status; times of transition are kept where nothing changed.
+    """Return the whole status; unchanged parts keep their times.
 
-    `patience_seconds` is for how long no scheduler may find a place before the Reservation fails; 0: for ever.
+    `patience_seconds` is how long the schedulers may find no place before the Reservation fails; 0: for ever.
     """
     reservation = seen.reservation
     current = _terminal_state(reservation) or _lose_patience(_live_state(seen, views, now), seen, now, patience_seconds)
@@ -196,7 +189,7 @@ def compute_status(
 
 
 def _terminal_state(reservation: Reservation) -> _State | None:
-    """Return the state that never changes again, None while the Reservation lives."""
+    """Return the final state, None while the Reservation lives."""
     state = reservation.status.state
     if state is None or not state.phase.terminal:
         return None
@@ -204,7 +197,7 @@ def _terminal_state(reservation: Reservation) -> _State | None:
 
 
 def _is_available(seen: Observation, state: ReservationState, counts: Counter[SlotState]) -> bool:
-    """Tell whether as many slots as wanted are held or taken; what is over holds nothing any more."""
+    """Return whether as many slots as wanted are held or taken."""
     occupied = (
         sum(counts[one] for one in SlotState if one.is_occupied)
         if not state.phase.terminal
@@ -214,14 +207,14 @@ def _is_available(seen: Observation, state: ReservationState, counts: Counter[Sl
 
 
 def patience_left(state: ReservationState | None, now: datetime, patience_seconds: float) -> float | None:
-    """Return for how many seconds more a state may wait for a place, None where it does not wait or may for ever."""
+    """Return how many seconds a state may still wait for a place, None for no limit."""
     if not patience_seconds or state is None or state.reason != ReservationReason.UNSCHEDULABLE_YET:
         return None
     return patience_seconds - (now - parse_timestamp(state.last_transition_time)).total_seconds()
 
 
 def _lose_patience(state: _State, seen: Observation, now: datetime, patience_seconds: float) -> _State:
-    """Return a state as it is, or its failure where no scheduler has found a place for too long."""
+    """Return the state, or a failure where no scheduler found a place in time."""
     prior = seen.reservation.status.state
     if prior is None or prior.reason != state.reason:
         return state
@@ -233,7 +226,7 @@ def _lose_patience(state: _State, seen: Observation, now: datetime, patience_sec
 
 
 def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -> _State:
-    """Return the state of a Reservation that was not over when it was last looked at."""
+    """Return the state of a Reservation that was not over before."""
     verdict = seen.verdict or refuse(seen.reservation)
     if verdict is not None:
         return _State(ReservationPhase.FAILED, verdict.reason, verdict.message)
@@ -251,7 +244,7 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
 
 
 def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
-    """Return the state of a Reservation that is neither complete, nor expired, nor hit by a loss."""
+    """Return the state of a Reservation that is neither complete, expired nor failed."""
     occupied = sum(view.slot.state.is_occupied for view in views)
     lost = [view.slot for view in views if view.slot.state is SlotState.LOST]
     on_the_way = [view.slot for view in views if view.slot.state is SlotState.HANDING_OVER]
@@ -267,7 +260,7 @@ def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
 
 
 def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
-    """Return why fewer slots than wanted are held, with the scheduler's words where it has spoken."""
+    """Return why fewer slots than wanted are held, with the scheduler's message."""
     waiting = [view for view in views if view.slot.state is SlotState.PENDING]
     begun = _slots_text(views)
     if any(view.placeholder is None for view in waiting):
@@ -293,7 +286,7 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
 
 
 def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _State:
-    """Return whether the places that the scheduler did not find are only to be waited for."""
+    """Return the state of refused placeholders: Waiting where room will come."""
     coming = [node_to_come(seen, view) for view in refused]
     if not all(coming):
         hopeless = refused[coming.index("")]
@@ -306,7 +299,7 @@ def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _S
 
 
 def _what_is_awaited(seen: Observation, node: str) -> str:
-    """Return what gives a slot its room on a chosen node."""
+    """Return what makes room for a slot on a node."""
     if seen.reservation.awaits_room:
         return f"plan {seen.reservation.plan} has moved pods away"
     first, *others = seen.surveys[node].going()
@@ -314,7 +307,7 @@ def _what_is_awaited(seen: Observation, node: str) -> str:
 
 
 def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:
-    """Give a state its time: that of the last change of phase or reason."""
+    """Return the state with the time of its last change of phase or reason."""
     prior = reservation.status.state
     unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason)
     return ReservationState(
@@ -326,7 +319,7 @@ def _stamp(state: _State, reservation: Reservation, now: datetime) -> Reservatio
 
 
 def _final_slot(slot: Slot, phase: ReservationPhase) -> Slot:
-    """Return a slot as it stands under a phase: what only a placeholder held is released when all is over."""
+    """Return a slot, as Released where the Reservation ended and no owner has it."""
     if phase.terminal and slot.state in {SlotState.PENDING, SlotState.HELD}:
         return Slot(task=slot.task, index=slot.index, state=SlotState.RELEASED)
     return slot
@@ -340,7 +333,7 @@ def _count_by_task(slots: Iterable[Slot]) -> dict[str, TaskStatus]:
 
 
 def _amounts(views: Iterable[SlotView], slots: Iterable[Slot], states: Container[SlotState]) -> ResourceAmounts:
-    """Return the requests of the slots that are in one of the states."""
+    """Return the total requests of the slots in some states."""
     counts: dict[str, int] = {}
     specs: dict[str, PodSpec] = {}
     for view, slot in zip(views, slots, strict=True):
@@ -351,13 +344,13 @@ def _amounts(views: Iterable[SlotView], slots: Iterable[Slot], states: Container
 
 
 def _nodes_text(slots: Iterable[Slot]) -> str:
-    """Return the node of the slots, how many there are where they are on several, "" where they are on none."""
+    """Return the node of the slots, or how many there are."""
     nodes = {slot.node for slot in slots if slot.node}
     return f"{len(nodes)} nodes" if len(nodes) > 1 else next(iter(nodes), "")
 
 
 def _reasons_text(reasons: Iterable[str]) -> str:
-    """Return the first of several reasons, and how many others there are."""
+    """Return the first of several reasons and the number of others."""
     first, *others = dict.fromkeys(reasons)
     return f"{first} (and {len(others)} more)" if others else first
 
@@ -367,7 +360,7 @@ def _slot_name(slot: Slot) -> str:
 
 
 def _slots_text(views: tuple[SlotView, ...]) -> str:
-    """Return how many slots are held, and how many changed hands, are about to, or are lost."""
+    """Return how many slots are held, changing hands, taken and lost."""
     counts = Counter(view.slot.state for view in views)
     others = ((SlotState.HANDING_OVER, "being handed over"), (SlotState.TAKEN, "taken"), (SlotState.LOST, "lost"))
     more = [f", {counts[state]} {words}" for state, words in others if counts[state]]
@@ -375,7 +368,7 @@ def _slots_text(views: tuple[SlotView, ...]) -> str:
 
 
 def _end_text(views: tuple[SlotView, ...]) -> str:
-    """Return how many slots were taken when all ended, and what becomes of the others."""
+    """Return how many slots were taken at the end."""
     counts = Counter(view.slot.state for view in views)
     on_the_way = counts[SlotState.HANDING_OVER]
     more = f" and {on_the_way} being handed over" if on_the_way else ""
@@ -401,21 +394,21 @@ def _taken_text(views: tuple[SlotView, ...]) -> str:
 
 
 def has_just_expired(reservation: Reservation, status: ReservationStatus) -> bool:
-    """Tell whether a status is the first to say that the time of a Reservation is up."""
+    """Return whether a status is the first to report the expiry."""
     state = status.state
     return not reservation.phase.terminal and state is not None and state.reason == ReservationReason.EXPIRED
 
 
 def newly_lost(prior: ReservationStatus, status: ReservationStatus) -> list[Slot]:
-    """Return the slots that a status is the first to call lost."""
+    """Return the slots that a status is the first to report lost."""
     known = {(slot.task, slot.index) for slot in prior.slots if slot.state is SlotState.LOST}
     return [slot for slot in status.slots if slot.state is SlotState.LOST and (slot.task, slot.index) not in known]
 
 
 def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:
-    """Return (type, reason, message) of the event for a change of phase, None where the phase is as before.
+    """Return (type, reason, message) of the event for a change of phase.
 
-    A Reservation that nobody has looked at yet is Pending: that it stays so for now is no event.
+    A new Reservation is Pending, so a first Pending is no event.
     """
     if (prior.phase if prior is not None else ReservationPhase.PENDING) is state.phase:
         return None

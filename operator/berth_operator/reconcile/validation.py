@@ -1,6 +1,6 @@
-"""Owns what a Reservation must be beyond what the API server's schema can say.
+"""What a Reservation must be beyond what the API server's schema can say.
 
-It does not own whether the API server would take its pods: `acting.validation` asks.
+`executor.quota_admission` asks the API server whether it would take the pods.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ _MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
 
 
 def refuse(reservation: Reservation) -> Verdict | None:
-    """Return why a Reservation can never be carried out as it is written, None where it can."""
+    """Return why a Reservation can never be carried out as written."""
     if not reservation.spec.owners:
         text = "spec.owners is empty: without an owner nobody could ever take its place"
         return Verdict(ReservationReason.INVALID, text)
@@ -33,9 +33,9 @@ def refuse(reservation: Reservation) -> Verdict | None:
 
 
 def refuse_size(reservation: Reservation) -> Verdict | None:
-    """Return which task's placeholders would be too large, found out before one is built.
+    """Return which task's placeholders would be too large.
 
-    Each node term of a template is tied to each node by its name, as the API server allows one name in a term only.
+    Each node term of a template is tied to each node's name, because the API server allows one name per term.
     """
     for number, task in enumerate(reservation.spec.tasks):
         text = _why_too_large(f"spec.tasks[{number}]", task)
@@ -66,7 +66,7 @@ def _why_too_large(path: str, task: ReservationTask) -> str:
 
 
 def refuse_requests(reservation: Reservation) -> Verdict | None:
-    """Return which task requests nothing without saying so, or says so and requests something."""
+    """Return which task's requests contradict its `requestsNothing`."""
     for number, task in enumerate(reservation.spec.tasks):
         text = _why_requests_are_odd(f"spec.tasks[{number}]", task)
         if text:

@@ -1,6 +1,6 @@
-"""Owns the answer to an admission review: gate the pod for a Reservation, or let it be.
+"""The answer to an admission review: gate the pod for a Reservation, or let it through.
 
-It does not own the server (`webhook.server`) nor who gets which slot (`decisions.reconcile`).
+The first half limits what a caller may cost; the second finds the slot.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from berth_operator.reconcile.manifests import handover_gate
 from berth_operator.reconcile.observation import holds_our_gate
 
 # --- webhook limits --------------------------------------------------------------------------------------------------
-# How much the webhook takes: connections, bodies, how slow a caller may be, how long searches may take.
+# Limits on connections, bodies, slow callers and the time of searches.
 
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 
@@ -50,7 +50,7 @@ LINGERING_SECONDS: Final = 2.0
 
 
 class BodyRefusedError(Exception):
-    """A body that is not read to its end; `status` is the answer's."""
+    """A body that is refused, with the status of the answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -59,7 +59,7 @@ class BodyRefusedError(Exception):
 
 
 class BodyReader:
-    """Reads bodies, no more of them at once than fit the memory set aside for them."""
+    """Reads bodies, as many at once as fit the memory set aside for them."""
 
     def __init__(self) -> None:
         self._reading_bytes = 0
@@ -84,22 +84,22 @@ class BodyReader:
 
 
 class SearchBudget:
-    """Gives each namespace its own processor time for searches, so that none uses up another's.
+    """Gives each namespace its own processor time for searches.
 
     A namespace may search for a fifth of a second at once and for a tenth of the time in the long run; one review for a
     twentieth of a second, which is enough for a thousand ordinary templates. On a busy machine that lasts several times
-    as long, and everybody's reviews wait meanwhile. Not thread-safe.
+    as long, and all reviews wait meanwhile. Not thread-safe.
     """
 
     def __init__(self, busy: Callable[[], float] = time.thread_time, now: Callable[[], float] = time.monotonic) -> None:
-        """`busy` are the seconds that this thread has computed, so that a busy machine costs no namespace anything."""
+        """`busy` returns this thread's processor seconds: a busy machine costs no namespace anything."""
         self._busy = busy
         self._now = now
         self._spent: dict[str, tuple[float, float]] = {}
         """Namespace to the seconds that count against it, and when that was."""
 
     def begin(self, namespace: str) -> Callable[[], bool]:
-        """Return what says whether a search that begins now is over."""
+        """Return a function that tells whether a search that begins now is over."""
         ends = self._busy() + min(_REVIEW_SECONDS, _BURST_SECONDS - self._counted(namespace))
         return lambda: self._busy() >= ends
 
@@ -108,7 +108,7 @@ class SearchBudget:
         self._spent[namespace] = (self._counted(namespace) + seconds, self._now())
 
     def busy_seconds(self) -> float:
-        """Return the seconds that this thread has computed."""
+        """Return this thread's processor seconds."""
         return self._busy()
 
     def _counted(self, namespace: str) -> float:
@@ -121,7 +121,7 @@ class SearchBudget:
 
 
 class _Refusal(asyncio.Protocol):
-    """Ends a connection that is one too many."""
+    """Aborts a connection beyond the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream
@@ -129,7 +129,7 @@ class _Refusal(asyncio.Protocol):
 
 
 class ConnectionLimit:
-    """Makes the protocol of each new connection; ends those that are too many or never ask anything."""
+    """Creates the protocol of each connection; ends surplus and silent ones."""
 
     def __init__(self, server: web.Server) -> None:
         self._server = server
@@ -167,13 +167,13 @@ class ConnectionLimit:
 
 
 _PROMISE_SECONDS: Final = 3.0
-"""How long a pod that was gated but not heard of yet counts against the free slots."""
+"""How long a gated pod counts against the free slots before the cache has it."""
 _MOST_READ: Final = 16
 """Of the Reservations that one answer is unsure of; the oldest come first, as they do for slots."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of a review that is looked at; the pod is decoded later, for an odd one is answered as well."""
+    """The used part of a review; the pod is decoded later, because an odd one is answered, too."""
 
     uid: str
     namespace: str = ""
@@ -192,14 +192,14 @@ class AdmissionReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered; `reservation` is the uid of the Reservation that the pod was gated for, "" for none."""
+    """The answer, with the uid of the Reservation that the pod was gated for."""
 
     body: dict[str, Any]
     reservation: str = ""
     pod: str = ""
-    """Namespace and name of the pod that was gated or not looked at, for the log."""
+    """Namespace and name of the pod, for the log."""
     is_out_of_time: bool = False
-    """Whether the search was ended before every Reservation was compared, so that the pod is let be."""
+    """Whether the search ended before every Reservation was compared."""
     unsure: tuple[Reservation, ...] = ()
     """What has to be read anew before the pod is let be."""
 
@@ -213,7 +213,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """A pod that was gated at a time (monotonic seconds) and has not been heard of since."""
+    """A pod that was gated at a time (monotonic seconds) and is not in the cache yet."""
 
     since: float
     pod: Pod
@@ -224,7 +224,7 @@ _POD_DECODER: Final = msgspec.json.Decoder(Pod)
 
 
 def read_review(raw: bytes) -> AdmissionReview:
-    """Decode a review; raises InputError where the body is anything else."""
+    """Decode a review; raises InputError for anything else."""
     try:
         review = _DECODER.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -235,7 +235,7 @@ def read_review(raw: bytes) -> AdmissionReview:
 
 
 class Admission:
-    """Answers reviews from what the operator has heard; thread-safe."""
+    """Answers reviews from the cache; thread-safe."""
 
     def __init__(
         self,
@@ -245,9 +245,9 @@ class Admission:
         let_go: Callable[[Pod], None] = lambda _: None,
         read_anew: Callable[[Reservation], None] | None = None,
     ) -> None:
-        """`let_go` hears of pods that no place was found for, though a Reservation of theirs may hold one.
+        """`let_go` gets the pods without a slot, though a Reservation may hold one for them.
 
-        `read_anew` takes in a Reservation as the API server holds it now; without it what was heard is the last word.
+        `read_anew` refreshes a Reservation from the API server; without it the cache decides.
         """
         self._cache = cache
         self._let_go = let_go
@@ -255,16 +255,16 @@ class Admission:
         self._lock = threading.Lock()
         self._promises: dict[str, list[_Promise]] = {}
         self._promised = 0
-        """How many promises were made; a search counts only if none was made meanwhile."""
+        """Number of promises so far; a search counts only if none was made meanwhile."""
         self._pruned = -math.inf
         self._slots = SlotFinder(cache, self._promised_pods)
         self._search_time = search_time or SearchBudget()
         cache.on_new_owner(self._keep_promise)
 
     def answer(self, review: AdmissionReview, *, is_last: bool = False) -> Answer:
-        """Return the answer: allowed always, patched where the pod is to wait for its slot.
+        """Return the answer: always allowed, patched where the pod must wait for its slot.
 
-        One that is `unsure` is asked for once more as the last, after `look_again`.
+        An `unsure` answer is followed by `look_again` and one more call with `is_last`.
         """
         request = review.request
         pod = _read_pod(request)
@@ -279,18 +279,18 @@ class Admission:
         return self._gate_if_owner(request, pod, is_last=is_last or self._read_anew is None)
 
     def look_again(self, answer: Answer) -> None:
-        """Read anew what an answer is unsure of, which may take a while; raises what the API server says instead."""
+        """Refresh the Reservations of an unsure answer; raises the API server's error."""
         for reservation in answer.unsure[:_MOST_READ]:
             if self._read_anew is not None:
                 self._read_anew(reservation)
 
     def _knows(self, uid: str, version: str) -> bool:
-        """Tell whether this replica has heard of a Reservation in that version, and it is live."""
+        """Return whether the cache has this version of a Reservation, and it is live."""
         reservation = self._cache.reservation(uid)
         return reservation is not None and reservation.is_live and self._cache.knows_reservation(uid, version)
 
     def _gate_if_owner(self, request: AdmissionRequest, pod: Pod, *, is_last: bool) -> Answer:
-        """Search without a lock, in the time of the pod's own namespace, and promise what was found."""
+        """Search within the time of the pod's namespace, and promise what was found."""
         begun, is_over = self._search_time.busy_seconds(), self._search_time.begin(pod.metadata.namespace)
         try:
             while True:
@@ -312,12 +312,12 @@ class Admission:
         return _gate(request.uid, pod, reservation.metadata.uid)
 
     def _promised_pods(self, uid: str) -> list[Pod]:
-        """Return the pods that were gated for a Reservation and have not been heard of since."""
+        """Return the pods that were gated for a Reservation and are not in the cache yet."""
         with self._lock:
             return [promise.pod for promise in self._fresh_promises(uid)]
 
     def _promise(self, uid: str, pod: Pod) -> None:
-        """Remember that a pod was gated; now and then forget the promises of Reservations that nobody asks for."""
+        """Remember that a pod was gated, and prune old promises now and then."""
         self._promised += 1
         now = time.monotonic()
         if now - self._pruned > _PROMISE_SECONDS:
@@ -335,7 +335,7 @@ class Admission:
         return fresh
 
     def _keep_promise(self, pod: Pod) -> None:
-        """Count a gated pod no longer as a promise once it was heard of."""
+        """Drop the promise of a pod that the cache has now."""
         with self._lock:
             promises = self._promises.get(pod.metadata.labels[RESERVATION_LABEL], [])
             kept = next((p for p in promises if _names(p.pod) == _names(pod)), None)
@@ -344,12 +344,12 @@ class Admission:
 
 
 def _names(pod: Pod) -> tuple[str, str]:
-    """Return by what a pod can be recognised before it has a uid."""
+    """Return what identifies a pod before it has a uid."""
     return pod.metadata.generate_name, "" if pod.metadata.generate_name else pod.metadata.name
 
 
 def _read_pod(request: AdmissionRequest) -> Pod | None:
-    """Return the pod with the namespace of the request, which the object may lack; None where it is no pod."""
+    """Return the pod with the namespace of the request; None where it is no pod."""
     try:
         pod = _POD_DECODER.decode(request.object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -358,22 +358,22 @@ def _read_pod(request: AdmissionRequest) -> Pod | None:
 
 
 def allow(uid: str) -> Answer:
-    """Return the answer that lets a pod be."""
+    """Return the answer that lets a pod through."""
     return Answer(_response(uid))
 
 
 def _let_be(uid: str, pod: Pod, *, is_out_of_time: bool, unsure: tuple[Reservation, ...]) -> Answer:
-    """Return the answer that lets a pod be for which no slot was found."""
+    """Return the answer for a pod without a slot."""
     return Answer(_response(uid), pod=_name_of(pod), is_out_of_time=is_out_of_time, unsure=unsure)
 
 
 def _name_of(pod: Pod) -> str:
-    """Return a pod's namespace and name, or what it will be named after."""
+    """Return a pod's namespace and name, or its generateName."""
     return f"{pod.metadata.namespace}/{pod.metadata.name or pod.metadata.generate_name}"
 
 
 def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
-    """Return the answer that adds our gate and label, and nothing else."""
+    """Return the answer that adds only our gate and label."""
     label_path = "/metadata/labels/" + RESERVATION_LABEL.replace("~", "~0").replace("/", "~1")
     operations: list[dict[str, Any]] = []
     if pod.metadata.labels:

@@ -1,8 +1,6 @@
-"""Owns the webhook's certificates: what they are made of, when which of them is renewed.
+"""The webhook's certificates: their terms, their renewal, and the Secret in which all replicas share them.
 
-It does not own where they are kept (`webhook.certificate_keeper`) nor the server that uses them.
-
-The API server learns of a new authority a moment after it was made, so nothing is served under an authority that was
+The API server learns of a new authority a moment after its creation, so nothing is served under an authority that was
 not announced for a while:
 
     1. the server certificate is in the last quarter of its life  -> a new one of the same authority
@@ -40,8 +38,8 @@ from berth_operator.settings import OperatorSettings
 _CHECKS_PER_LIFE: Final = 40
 _LONGEST_CHECK: Final = timedelta(minutes=1)
 _CHECKS_TO_SETTLE: Final = 5
-_LOOKS_TO_SPARE: Final = 2
-"""A server certificate that ends before so many looks are over is not relied on any more."""
+_CHECKS_TO_SPARE: Final = 2
+"""A server certificate that ends within this many checks is replaced."""
 _LIVES_OF_AUTHORITY: Final = 5
 _BACKDATE: Final = timedelta(minutes=5)
 _SIGNS_CERTIFICATES: Final = x509.KeyUsage(
@@ -76,18 +74,18 @@ class CertificateTerms:
 
     @property
     def check_every(self) -> timedelta:
-        """Return the time between two looks at the certificates."""
+        """Return the time between two checks of the certificates."""
         return min(_LONGEST_CHECK, self.life / _CHECKS_PER_LIFE)
 
     @property
     def settling(self) -> timedelta:
-        """Return for how long an authority is announced before a certificate of it is served."""
+        """Return how long an authority is announced before it is used."""
         return _CHECKS_TO_SETTLE * self.check_every
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateBundle:
-    """Authorities of our own, the server certificate that one of them signed, all PEM, and the webhook's path."""
+    """Our authorities and the server certificate, in PEM, and the webhook's path."""
 
     authorities: bytes
     """The one that signs first, then those that an earlier server certificate may still need."""
@@ -99,7 +97,7 @@ class CertificateBundle:
     key: bytes
 
     path: str
-    """Only who knows it is answered: the API server reads it from the webhook's registration."""
+    """A secret: only callers that know it get an answer; the registration has it."""
 
     def to_secret(self, namespace: str) -> dict[str, Any]:
         """Return the Secret that both replicas share."""
@@ -118,7 +116,7 @@ class CertificateBundle:
 
     @classmethod
     def from_secret(cls, body: dict[str, Any]) -> "CertificateBundle | None":
-        """Read a bundle from its Secret; None where it is incomplete or its parts do not fit together."""
+        """Read a bundle from its Secret; None for an incomplete or mismatched one."""
         data = body.get("data") or {}
         try:
             values = [base64.b64decode(data[key], validate=True) for key in _KEYS]
@@ -130,7 +128,7 @@ class CertificateBundle:
         return bundle if path and _read(bundle) is not None else None
 
     def is_valid(self, now: datetime) -> bool:
-        """Tell whether the server certificate has begun and not ended yet."""
+        """Return whether the server certificate is valid now."""
         return _is_current(x509.load_pem_x509_certificate(self.certificate), now)
 
     def to_context(self) -> ssl.SSLContext:
@@ -191,12 +189,12 @@ def _read(bundle: CertificateBundle) -> _Parts | None:
 def _renew_readable(
     bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime
 ) -> CertificateBundle:
-    """Return the bundle to use from now on in the place of one whose parts can all be read."""
+    """Return the bundle to use in place of a readable one."""
     leaf, first = parts.leaf, parts.first
     trusted = any(_signed_by(leaf, one) and _is_current(one, now) for one in parts.authorities)
     left = leaf.not_valid_after_utc - now
-    outlasts_looks = leaf.not_valid_before_utc <= now and left > _LOOKS_TO_SPARE * terms.check_every
-    serves = trusted and outlasts_looks and _names_all(leaf, terms)
+    outlasts_checks = leaf.not_valid_before_utc <= now and left > _CHECKS_TO_SPARE * terms.check_every
+    serves = trusted and outlasts_checks and _names_all(leaf, terms)
     if first.not_valid_after_utc - now < 2 * terms.life or not _is_current(first, now):
         announced = _announce(bundle, parts, terms, now)
         return announced if serves else _issue(announced, terms, now)
@@ -222,14 +220,14 @@ def _names_all(leaf: x509.Certificate, terms: CertificateTerms) -> bool:
 
 
 def _announce(bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime) -> CertificateBundle:
-    """Put a new authority before those that are still valid; what is served stays."""
+    """Put a new authority before the valid ones; the server certificate stays."""
     authority, key = _new_authority(terms, now)
     kept = [one for one in parts.authorities if one.not_valid_after_utc > now]
     return replace(bundle, authorities=b"".join(map(_pem, [authority, *kept])), authority_key=_key_pem(key))
 
 
 def _issue_anew(terms: CertificateTerms, now: datetime, *, path: str) -> CertificateBundle:
-    """Return a bundle that has nothing of an earlier one but the path."""
+    """Return a new bundle with the path of an earlier one."""
     authority, key = _new_authority(terms, now)
     blank = CertificateBundle(
         authorities=_pem(authority),
@@ -300,14 +298,13 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-# --- certificate keeper ----------------------------------------------------------------------------------------------
-# The Secret in which all replicas share the webhook's certificates.
+# --- the shared Secret -----------------------------------------------------------------------------------------------
 
 _LOG = structlog.get_logger(__name__)
 
 
 class CertificateManager:
-    """Keeps one bundle in the Secret and renews it in time; of two replicas that do so at once one gives way."""
+    """Keeps one bundle in the Secret and renews it; of two concurrent replicas one yields."""
 
     def __init__(self, client: KubeClient, settings: OperatorSettings) -> None:
         self._client = client
@@ -321,9 +318,9 @@ class CertificateManager:
         return self._terms.check_every.total_seconds()
 
     def refresh(self, now: datetime) -> bool:
-        """Read the Secret, renew what has to be; tell whether the bundle is another than before.
+        """Read the Secret and renew it if due; return whether the bundle changed.
 
-        A Secret that is gone or damaged is mended with what this process has.
+        A deleted or damaged Secret is restored from what this process has.
         """
         before = self.bundle
         body = self._read()
@@ -339,7 +336,7 @@ class CertificateManager:
             return None
 
     def _write(self, bundle: CertificateBundle, over: dict[str, Any] | None) -> CertificateBundle:
-        """Store a bundle over what was read; where another replica was faster, take its bundle instead."""
+        """Store a bundle over what was read, or take a faster replica's."""
         secret = bundle.to_secret(self._namespace)
         try:
             if over is None:
@@ -358,7 +355,7 @@ class CertificateManager:
 
 
 def _hosts(settings: OperatorSettings) -> tuple[str, ...]:
-    """Return the names and addresses that the API server may call the webhook by."""
+    """Return the names and addresses by which the API server may call the webhook."""
     service, namespace = settings.webhook.service, settings.placeholders.namespace
     if service:
         return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")

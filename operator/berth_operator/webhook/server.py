@@ -1,7 +1,4 @@
-"""Owns the webhook's HTTPS server: its address, its certificate and what it takes.
-
-It does not own the answers: `webhook.admission` does.
-"""
+"""The webhook's HTTPS server."""
 
 import asyncio
 import hmac
@@ -44,9 +41,9 @@ _LOG = structlog.get_logger(__name__)
 class WebhookServer:
     """Serves admission reviews over TLS."""
 
-    def __init__(self, admission: Admission, keeper: CertificateManager, settings: OperatorSettings) -> None:
+    def __init__(self, admission: Admission, certificates: CertificateManager, settings: OperatorSettings) -> None:
         self._admission = admission
-        self._keeper = keeper
+        self._certificates = certificates
         self._settings = settings
         self._bodies = BodyReader()
         self._context: ssl.SSLContext | None = None
@@ -57,10 +54,10 @@ class WebhookServer:
         self.port = settings.webhook.port
 
     async def start(self) -> None:
-        """Listen; the keeper must have a bundle by now."""
-        if self._keeper.bundle is None:
+        """Listen; the manager must have a bundle by now."""
+        if self._certificates.bundle is None:
             raise InputError("certificate", None, "a bundle issued before the server starts")
-        self._context = self._keeper.bundle.to_context()
+        self._context = self._certificates.bundle.to_context()
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
         app.router.add_post(_PATH_PREFIX + "{path}", self._review)
         self._runner = web.AppRunner(
@@ -83,7 +80,7 @@ class WebhookServer:
         _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})
 
     def drain(self) -> None:
-        """Go on answering, but end each connection with its next answer, so that the caller goes elsewhere."""
+        """Close each connection after its next answer, so that the caller goes elsewhere."""
         self._draining = True
 
     async def stop(self) -> None:
@@ -94,23 +91,23 @@ class WebhookServer:
             await self._runner.cleanup()
 
     def why_not_serving(self, now: datetime) -> str:
-        """Return why calls that come from now on are not answered under a valid certificate, "" where they are."""
+        """Return why calls would not be answered under a valid certificate."""
         if self._draining:
             return "the webhook is about to stop"
         if self._listener is None or not self._listener.is_serving():
             return "the webhook does not listen"
-        bundle = self._keeper.bundle
+        bundle = self._certificates.bundle
         is_valid = bundle is not None and bundle.is_valid(now)
         return "" if is_valid else "the webhook's certificate is not valid at this time, another one is made"
 
     def reload_certificate(self) -> None:
-        """Use the keeper's bundle for new connections; open ones go on."""
-        if self._context is not None and self._keeper.bundle is not None:
-            self._keeper.bundle.load_into(self._context)
+        """Use the manager's bundle for new connections; open ones go on."""
+        if self._context is not None and self._certificates.bundle is not None:
+            self._certificates.bundle.load_into(self._context)
 
     def client_config(self) -> Mapping[str, Any]:
         """Return how the API server reaches this webhook, for its registration."""
-        bundle = self._keeper.bundle
+        bundle = self._certificates.bundle
         if bundle is None:
             raise InputError("certificate", None, "a bundle issued before the webhook is registered")
         authorities = msgspec.to_builtins(bundle.authorities)
@@ -126,7 +123,7 @@ class WebhookServer:
         return {"url": f"{base.rstrip('/')}{path}", "caBundle": authorities}
 
     async def _review(self, request: web.Request) -> web.Response:
-        """Answer one request; after its answer a connection ends that was refused, or while the server drains."""
+        """Answer one request; close the connection after a refusal or while draining."""
         assert self._limit is not None  # noqa: S101 - made before the first connection
         self._limit.has_asked(request)
         started = time.perf_counter()
@@ -145,8 +142,8 @@ class WebhookServer:
         return response
 
     async def _read(self, request: web.Request) -> AdmissionReview:
-        """Return the review that a request brings; raises BodyRefusedError where it brings none."""
-        bundle = self._keeper.bundle
+        """Return the review in a request; raises BodyRefusedError where there is none."""
+        bundle = self._certificates.bundle
         asked = request.match_info["path"].encode()
         if bundle is None or not hmac.compare_digest(asked, bundle.path.encode()):
             raise BodyRefusedError(404, "nothing is here")
@@ -159,7 +156,7 @@ class WebhookServer:
             raise BodyRefusedError(400, str(error)) from error
 
     async def _answer(self, review: AdmissionReview) -> Answer:
-        """Return the answer to a review; one that cannot be found lets the pod be, whatever went wrong."""
+        """Return the answer to a review; any failure lets the pod through."""
         try:
             answer = self._admission.answer(review)
             if answer.unsure:
