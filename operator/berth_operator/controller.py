@@ -26,8 +26,9 @@ from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.informers import Informers
 from berth_operator.cache.nodes import GuardableNode
+from berth_operator.executor import Context
 from berth_operator.executor.events import EventRecorder, TemplateRefusals
-from berth_operator.executor.executor import ActionExecutor, Crew, find_pod
+from berth_operator.executor.executor import ActionExecutor, find_pod
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
 from berth_operator.executor.guards import FenceManager, NodeGuard
 from berth_operator.executor.pending_owners import PendingOwners
@@ -164,24 +165,17 @@ class Engine:
 
     def _build_executor(self) -> ActionExecutor:
         """Return who acts; what Reservations hold is counted from now on."""
-        allowances = QuotaAdmission(self._settings.limits, self._rules)
-        self._cache.on_reservation(allowances.note, allowances.forget)
-        crew = Crew(
-            client=self._client,
-            cache=self._cache,
+        quotas = QuotaAdmission(self._settings.limits, self._rules)
+        self._cache.on_reservation(quotas.note, quotas.forget)
+        context = Context(self._client, self._cache, self._settings, self._clock)
+        return ActionExecutor(
+            context,
             probe=self._probe,
             priorities=self._priorities,
-            validator=Validator(
-                self._client,
-                self._priorities,
-                allowances,
-                self._settings,
-                self._clock,
-                self._cache.control_plane_nodes,
-            ),
+            validator=Validator(context, self._priorities, quotas),
             recorder=self._recorder,
+            leads=lambda: self.leading,
         )
-        return ActionExecutor(crew, self._settings, self._clock, lambda: self.leading)
 
     def _build_lease(self) -> LeaseHolder:
         """Return the lease, which tells whether the hand-over path is proven as soon as that changes."""

@@ -63,3 +63,12 @@ def test_operator_is_the_standard_librarys() -> None:
         check=True,
     )
     assert Path(answer.stdout.strip()).resolve().parent == Path(sysconfig.get_path("stdlib")).resolve()
+
+
+def test_only_the_contract_reads_which_nodes_a_slot_may_be_on() -> None:
+    readers = [p for p in python_files() if p.relative_to(ROOT).parts[0] in COMPONENTS and _reads_allowed_nodes(p)]
+    assert [shown(path) for path in readers] == ["shared/berth_core/reservations.py"]
+
+
+def _reads_allowed_nodes(path: Path) -> bool:
+    return "reservation_node_names" in path.read_text(encoding="utf-8")

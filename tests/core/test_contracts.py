@@ -237,3 +237,10 @@ def test_an_odd_reservation_is_read_as_far_as_it_can_be(
     assert read.key == "default/complex-reservation"
     assert read.spec.tasks == ()
     assert (read.phase is ReservationPhase.AVAILABLE) is status_stays
+
+
+def test_a_slot_may_be_on_any_node_unless_some_are_named() -> None:
+    free, tied = task(), task(nodes=["node-a", "node-b"])
+    assert (free.node_names, free.allows("node-c")) == ((), True)
+    assert tied.node_names == ("node-a", "node-b")
+    assert [name for name in ("node-a", "node-b", "node-c") if tied.allows(name)] == ["node-a", "node-b"]

@@ -31,8 +31,9 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.executor import Context
 from berth_operator.executor.events import EventRecorder
-from berth_operator.executor.executor import ActionExecutor, Crew
+from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager, NodeGuard
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.reconcile.actions import (
@@ -105,15 +106,15 @@ def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], Non
         cache = Cache(lambda _key: None)
         cache.put_reservation(place(slot(SlotState.HELD), name="another", namespace=meta["namespace"], uid=OTHER_UID))
         has_no_part: Any = None
-        crew = Crew(
-            client=client,
-            cache=cache,
+        executor = ActionExecutor(
+            Context(client, cache, settings, FakeClock()),
             probe=has_no_part,
             priorities=has_no_part,
             validator=has_no_part,
             recorder=EventRecorder(client),
+            leads=lambda: True,
         )
-        ActionExecutor(crew, settings, FakeClock(), lambda: True).execute(place(), [action(pod)])
+        executor.execute(place(), [action(pod)])
 
     return act
 

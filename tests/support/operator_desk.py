@@ -15,8 +15,9 @@ from berth_core.reservations import API_VERSION, KIND, Reservation
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.executor import Context
 from berth_operator.executor.events import EventRecorder
-from berth_operator.executor.executor import ActionExecutor, Crew
+from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
@@ -49,24 +50,16 @@ class Desk:
         self.executor = self.executor_that(lambda: self.leads)
 
     def executor_that(self, leads: Callable[[], bool]) -> ActionExecutor:
-        settings = self.settings
-        allowances = QuotaAdmission(settings.limits, self.rules)
-        crew = Crew(
-            client=self.api.as_client(),
-            cache=self.cache,
-            probe=HandoverProbe(self.api.as_client(), self.cache, self.scope, settings.placeholders),
+        context = Context(self.api.as_client(), self.cache, self.settings, self.clock)
+        probe = HandoverProbe(self.api.as_client(), self.cache, self.scope, self.settings.placeholders)
+        return ActionExecutor(
+            context,
+            probe=probe,
             priorities=self.priorities,
-            validator=Validator(
-                self.api.as_client(),
-                self.priorities,
-                allowances,
-                settings,
-                self.clock,
-                self.cache.control_plane_nodes,
-            ),
+            validator=Validator(context, self.priorities, QuotaAdmission(self.settings.limits, self.rules)),
             recorder=self.recorder,
+            leads=leads,
         )
-        return ActionExecutor(crew, settings, self.clock, leads)
 
     @property
     def priorities(self) -> PriorityClasses:

@@ -1,1 +1,1 @@
-"""What the operator has heard of the cluster, kept up to date by watches; it decides nothing and writes nothing."""
+"""What the operator knows of the cluster, kept up to date by watches."""

@@ -1,1 +1,18 @@
-"""What the operator does to the cluster: it carries decisions out, proves, seeks, sweeps and tells."""
+"""Acting on the cluster: what changes the objects of the API server."""
+
+from dataclasses import dataclass
+
+from berth_core.clock import Clock
+from berth_kube.client import KubeClient
+from berth_operator.cache.cache import Cache
+from berth_operator.settings import OperatorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every part of the operator that acts has in common."""
+
+    client: KubeClient
+    cache: Cache
+    settings: OperatorSettings
+    clock: Clock

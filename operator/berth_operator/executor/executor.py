@@ -4,14 +4,13 @@ A failed call is raised, and the Reservation is reconciled again.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, assert_never
 
 import msgspec
 import structlog
 
-from berth_core.clock import Clock, parse_timestamp
+from berth_core.clock import parse_timestamp
 from berth_core.errors import PermanentError, RetryableError
 from berth_core.objects import Pod
 from berth_core.reservations import (
@@ -35,10 +34,10 @@ from berth_kube.errors import (
 )
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator import metrics, telemetry
-from berth_operator.cache.cache import Cache
 from berth_operator.cache.pods import reservation_uid
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.cache.slot_matching import SlotFinder
+from berth_operator.executor import Context
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
@@ -64,7 +63,6 @@ from berth_operator.reconcile.actions import (
 )
 from berth_operator.reconcile.observation import Assignment, Verdict, holds_our_gate, is_at_same_step
 from berth_operator.reconcile.status import ConditionReason, EventType, describe_transition, warn_of_endless_hold
-from berth_operator.settings import OperatorSettings
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server takes no longer activeDeadlineSeconds: 68 years."""
@@ -79,32 +77,29 @@ class LeaseLostError(RetryableError):
     """This replica may no longer act."""
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """Those that a part of the work is left to, and what all of them know and call."""
-
-    client: KubeClient
-    cache: Cache
-    probe: HandoverProbe
-    priorities: PriorityClasses
-    validator: Validator
-    recorder: EventRecorder
-
-
 class ActionExecutor:
     """Carries out the actions of one Reservation at a time."""
 
-    def __init__(self, crew: Crew, settings: OperatorSettings, clock: Clock, leads: Callable[[], bool]) -> None:
-        """`leads` tells whether this replica may act."""
-        self._client = crew.client
-        self._cache = crew.cache
-        self._probe = crew.probe
-        self._priorities = crew.priorities
-        self._validator = crew.validator
-        self._recorder = crew.recorder
-        self._slots = SlotFinder(crew.cache)
-        self._settings = settings
-        self._clock = clock
+    def __init__(
+        self,
+        context: Context,
+        *,
+        probe: HandoverProbe,
+        priorities: PriorityClasses,
+        validator: Validator,
+        recorder: EventRecorder,
+        leads: Callable[[], bool],
+    ) -> None:
+        """`leads` returns whether this replica may act."""
+        self._client = context.client
+        self._cache = context.cache
+        self._settings = context.settings
+        self._clock = context.clock
+        self._probe = probe
+        self._priorities = priorities
+        self._validator = validator
+        self._recorder = recorder
+        self._slots = SlotFinder(context.cache)
         self._leads = leads
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:

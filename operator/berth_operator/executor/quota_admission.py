@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from berth_core.clock import Clock
 from berth_core.errors import InputError
 from berth_core.objects import Pod, PodSpec
 from berth_core.reservations import Reservation, ReservationReason, ReservationTask, SlotState
-from berth_kube.client import KubeClient
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.reservations import templates_digest
+from berth_operator.executor import Context
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.quota.limit_range import why_out_of_range
 from berth_operator.quota.limits import (
@@ -40,7 +39,6 @@ from berth_operator.quota.resource_quota import (
 from berth_operator.reconcile import manifests
 from berth_operator.reconcile.observation import Verdict
 from berth_operator.reconcile.validation import refuse_requests
-from berth_operator.settings import OperatorSettings
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
 
@@ -237,21 +235,13 @@ _NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking u
 class Validator:
     """Validates templates by dry runs, equal ones once, then by the namespace's quota."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        priorities: PriorityClasses,
-        allowances: QuotaAdmission,
-        settings: OperatorSettings,
-        clock: Clock,
-        control_plane_nodes: Callable[[], frozenset[str]],
-    ) -> None:
-        self._client = client
+    def __init__(self, context: Context, priorities: PriorityClasses, quotas: QuotaAdmission) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._settings = context.settings
+        self._clock = context.clock
         self._priorities = priorities
-        self._allowances = allowances
-        self._settings = settings
-        self._clock = clock
-        self._control_plane_nodes = control_plane_nodes
+        self._quotas = quotas
         self._lock = threading.Lock()
         self._accepted: dict[tuple[str, ...], float] = {}
         """Which templates were accepted, oldest first, and when (monotonic seconds)."""
@@ -271,7 +261,7 @@ class Validator:
 
     def forget(self, uid: str) -> None:
         """Stop counting a Reservation."""
-        self._allowances.forget(uid)
+        self._quotas.forget(uid)
 
     def _why_unknown_class(self, reservation: Reservation) -> Verdict | None:
         for task in reservation.spec.tasks:
@@ -285,7 +275,7 @@ class Validator:
     def _why_beyond_limits(self, reservation: Reservation) -> Verdict | None:
         """Return which of the operator's limits on nodes and tolerations a template breaks."""
         limits = self._settings.limits
-        reserved = frozenset() if limits.control_plane_nodes else self._control_plane_nodes()
+        reserved = frozenset() if limits.control_plane_nodes else self._cache.control_plane_nodes()
         for task in reservation.spec.tasks:
             names = set(task.node_names)
             if names and names <= reserved:
@@ -371,7 +361,7 @@ class Validator:
     def _why_forbidden(self, reservation: Reservation) -> Verdict | None:
         """Count the Reservation, or return which limit or quota forbids it."""
         try:
-            refusal = self._allowances.admit(reservation)
+            refusal = self._quotas.admit(reservation)
         except InputError as error:
             return Verdict(ReservationReason.INVALID, str(error))
         return Verdict(ReservationReason.FORBIDDEN, refusal) if refusal else None

@@ -1,1 +1,1 @@
-"""What is true of a Reservation and what follows from it, as pure functions of what is seen: no calls, no memory."""
+"""What is true of a Reservation and what follows from it, as pure functions."""

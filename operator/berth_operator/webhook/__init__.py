@@ -1,1 +1,1 @@
-"""The admission webhook: its server, its certificates and its answers; it decides about no slot."""
+"""The admission webhook: its server, its certificates and its answers."""
