@@ -1,6 +1,6 @@
-"""Owns which disruption budgets cover a pod, how many disruptions each allows at once, and why a pod is not evicted.
+"""Which disruption budgets cover a pod, how many disruptions each allows at once, and why a pod is not evicted.
 
-It does not own the eviction itself: the API server has the last word there. The rules are those by which it answers an
+The rules are those by which it answers an
 eviction: no pod under several budgets, whatever they allow (it answers 500, which no retry mends); no more ready pods
 than the budget's status allows, whatever numbers or percentages the spec says, and none while that status is older
 than the spec; a pod that is not ready does not count for the budget as long as enough others are healthy, or never
@@ -60,7 +60,7 @@ def _is_stale(budget: PodDisruptionBudget) -> bool:
 
 
 def _goes_uncounted(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Tell whether a pod is not ready, and goes without being counted for that."""
+    """Return whether a pod is not ready, and goes without being counted for that."""
     if pod.is_ready:
         return False
     if budget.spec.unhealthy_pod_eviction_policy == _ALWAYS_ALLOW:

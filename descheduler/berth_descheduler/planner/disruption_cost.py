@@ -1,7 +1,4 @@
-"""Owns what makes moving one pod worse than moving another, where both would do.
-
-It does not own which pods may not be moved at all: that is the eviction filter's.
-"""
+"""How much moving a pod disrupts, to choose between pods that would both do."""
 
 from collections import Counter
 from typing import Final

@@ -1,6 +1,4 @@
-"""Owns the eviction filter `movable`: which pods may be moved at all, and why the others may not.
-
-It does not own where a pod could go: that is the planner's.
+"""Which pods may be evicted at all, and why the others may not.
 
 These rules hold whatever a policy says: without them a pod would be lost, or no place could be held for it. What is
 not known is not moved. What a policy may allow is `default_evictor`'s.
@@ -59,7 +57,7 @@ def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
 
 
 def _ignores_evictions(rules: tuple[PodFailurePolicyRule, ...]) -> bool:
-    """Tell whether the first rule that may apply to an evicted pod ignores it for being evicted."""
+    """Return whether the first rule that may apply to an evicted pod ignores it for being evicted."""
     for rule in rules:
         if any(one.type == _DISRUPTION and one.status in {"", "True"} for one in rule.on_pod_conditions):
             return rule.action == _IGNORE

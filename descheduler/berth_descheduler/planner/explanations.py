@@ -1,7 +1,4 @@
-"""Owns which pod stands in the way of another where a node refuses that for the sake of neighbours or host ports.
-
-It does not own the refusal itself (`state`): this is asked afterwards, for what is told, and not while searching.
-"""
+"""Why nodes refuse a pod: the reasons in sum, and the pod that stands in the way."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
@@ -92,7 +89,7 @@ class NodeRefusalSummary:
         self._first.setdefault(refusal, node)
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._counts)
 
     def in_words(self) -> str:

@@ -1,6 +1,4 @@
-"""Owns which pods that wait for a node would lose their room to a plan's moves: pods that come first.
-
-It does not own how long somebody waits for them, nor pods that have room nowhere: no move takes any from those.
+"""Pending pods: which of them a plan makes room for, and which would lose their room to its moves.
 
 Two schedules are compared, both made by the same simple rule: where the waiting pods go as the cluster is, and where
 they go when the moves have filled their targets and closed their sources. A pod that has a place in the first only is
@@ -81,7 +79,7 @@ def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def is_pending(pod: Pod) -> bool:
-    """Tell whether a pod waits for room; placeholders do, but that is their Reservation's matter."""
+    """Return whether a pod waits for room; placeholders do, but that is their Reservation's matter."""
     waits = not pod.spec.node_name and not pod.is_terminal and not pod.is_terminating and not pod.is_gated
     return waits and PLACEHOLDER_LABEL not in pod.metadata.labels
 
@@ -198,7 +196,7 @@ class _Placing:
         return any(self._state.fits(class_index, node) and self._state.refusal(pod, node) is None for node in nodes)
 
     def filled(self, node: NodeIndex) -> bool:
-        """Tell whether a waiting pod went to a node."""
+        """Return whether a waiting pod went to a node."""
         return any(step.target == node for step in self._state.steps[self._moved :])
 
     def _open_nodes(self, others: frozenset[NodeIndex]) -> list[NodeIndex]:

@@ -1,7 +1,4 @@
-"""Owns the way from a snapshot to a plan: problem, strategy, waves, numbers before and after.
-
-It does not own any rule of its own.
-"""
+"""The way from a snapshot to a plan: problem, strategy, waves, numbers before and after."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

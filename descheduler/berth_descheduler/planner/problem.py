@@ -1,7 +1,4 @@
-"""Owns what every strategy is given: the cluster, the settings, and which pods and nodes may be touched at all.
-
-It does not own a strategy's choice; strategies stand behind the protocol here.
-"""
+"""What every strategy is given: the cluster, the settings, and which pods and nodes may be touched at all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -67,12 +64,12 @@ class Quality:
 
     @property
     def proven_optimal(self) -> bool:
-        """Tell whether no plan reaches more."""
+        """Return whether no plan reaches more."""
         return self.gap == 0 and not self.is_snapshot_incomplete
 
     @property
     def proven_fewest_moves(self) -> bool:
-        """Tell whether no plan reaches as much with fewer moves."""
+        """Return whether no plan reaches as much with fewer moves."""
         return self.moves == self.fewest_moves and not self.is_snapshot_incomplete
 
 

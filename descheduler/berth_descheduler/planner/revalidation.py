@@ -1,7 +1,4 @@
-"""Owns the second look at a plan: whether its moves still hold on a snapshot taken later.
-
-It does not own what follows: the executor skips what does not hold and says why.
-"""
+"""The second look at a plan: whether its moves still hold on a snapshot taken later."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -126,12 +126,12 @@ class RoomRequest:
 
     @property
     def names_nothing(self) -> bool:
-        """Tell whether nothing is named."""
+        """Return whether nothing is named."""
         return not self.shapes and not self.pods
 
     @property
     def all_or_none(self) -> bool:
-        """Tell whether a part of it is of no use."""
+        """Return whether a part of it is of no use."""
         return not self.names_nothing and all(shape.count is not None for shape in self.shapes)
 
     def to_mapping(self) -> dict[str, Any]:

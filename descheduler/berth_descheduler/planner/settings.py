@@ -100,7 +100,7 @@ class EvictableNamespaces:
         return self.include | self.exclude
 
     def allows(self, namespace: str) -> bool:
-        """Tell whether pods of a namespace may be moved."""
+        """Return whether pods of a namespace may be moved."""
         return namespace in self.include if self.include else namespace not in self.exclude
 
     def to_mapping(self) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
-"""Owns how many pods of a shape still fit, how much of what is free they cannot use, and what keeps it from them.
+"""How many pods of a shape still fit, how much of what is free they cannot use, and what keeps it from them.
 
-It does not own how that is shown. What pods demand of one another (affinity, spread, ports) is left out: a shape is
+What pods demand of one another (affinity, spread, ports) is left out: a shape is
 amounts, and the fields of a pod's spec that are about nodes.
 """
 
@@ -257,7 +257,7 @@ def _usage(cluster: Cluster, node: NodeIndex) -> NodeUsage:
 
 
 def _counts(placed: PlacedPod) -> bool:
-    """Tell whether a pod counts against its node being empty."""
+    """Return whether a pod counts against its node being empty."""
     return placed.presence is not PodPresence.EXPECTED and placed.pod.occupies_node
 
 
@@ -337,7 +337,7 @@ def _measure(
 
 
 def _is_there(cluster: Cluster, column: int | None) -> bool:
-    """Tell whether a node has something of a resource."""
+    """Return whether a node has something of a resource."""
     return column is not None and any(row[column] > 0 for row in cluster.capacity)
 
 

@@ -1,6 +1,4 @@
-"""Owns the partition of an ordered plan into waves: which moves may run together.
-
-It does not own the order of the moves, which is the strategy's, nor their execution.
+"""The partition of an ordered plan into waves: which moves may run together.
 
 Each move goes to the earliest wave that
 - is after the wave of every earlier move that leaves its target (room is made before it is used),

@@ -1,9 +1,7 @@
-"""Owns the evictor plugin `DefaultEvictor`: which of the pods that can be moved a policy lets be moved.
-
-It does not own its arguments (`default_evictor_args`), nor the rules that no policy switches off (`movable`).
+"""The plugin `DefaultEvictor`: which of the movable pods a policy allows to move.
 
 As upstream, the annotation `descheduler.alpha.kubernetes.io/evict` on a pod overrides what is asked of single pods. It
-does not override the scope (nodes, namespaces), the rules of `movable` or other plugins.
+does not override the scope (nodes, namespaces), the rules of `evictability` or other plugins.
 """
 
 from collections import Counter
@@ -195,7 +193,7 @@ def _age_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
 
 def _is_old(pod: Pod, args: DefaultEvictorArgs, view: ClusterView) -> bool:
-    """Tell whether a pod is at least as old as asked for; what is not known is not."""
+    """Return whether a pod is at least as old as asked for; what is not known is not."""
     if pod.status.start_time is None or view.now is None or args.min_pod_age is None:
         return False
     try:

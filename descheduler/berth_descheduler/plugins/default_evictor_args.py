@@ -1,6 +1,6 @@
-"""Owns the arguments of `DefaultEvictor`, by the names that users of the upstream descheduler know them.
+"""The arguments of `DefaultEvictor`, by the names that users of the upstream descheduler know them.
 
-It does not own what they mean for a pod (`default_evictor`). Arguments that would lose a pod are refused, each with the
+Arguments that would lose a pod are refused, each with the
 reason; what upstream lets pass in silence (both spellings of a protection at once, an unknown one) is an error here.
 """
 

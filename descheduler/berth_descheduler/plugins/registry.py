@@ -1,6 +1,6 @@
-"""Owns which plugins there are: Berth's own, and those of installed distributions, found by their entry points.
+"""Which plugins there are: Berth's own, and those of installed distributions, found by their entry points.
 
-It does not own what they do. A distribution's code is imported when a policy uses it and not before: one that cannot be
+A distribution's code is imported when a policy uses it and not before: one that cannot be
 imported, or whose name is taken, is an error of the policies that use it, and of no others.
 """
 

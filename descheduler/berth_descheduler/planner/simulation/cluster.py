@@ -1,6 +1,6 @@
-"""Owns the snapshot as the planner reads it: sorted, numbered, with amounts as columns and pods in classes.
+"""The snapshot as the planner reads it: sorted, numbered, with amounts as columns and pods in classes.
 
-It does not change: what a plan does to the cluster is `state`. What is odd about the data is said here, not repaired.
+What is odd about the data is said here, not repaired.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ def _promised_node(task: ReservationTask, slot: Slot | None) -> str:
 
 
 def _is_held(slot: Slot | None, placed: set[str]) -> bool:
-    """Tell whether a slot is over, or its owner is on a node or nominated to one."""
+    """Return whether a slot is over, or its owner is on a node or nominated to one."""
     if slot is None:
         return False
     return slot.state in _OVER or (slot.owner is not None and slot.owner.uid in placed)
@@ -207,7 +207,7 @@ class Cluster:
 
     @cached_property
     def has_odd_pods(self) -> bool:
-        """Tell whether there are pods whose requests cannot be read."""
+        """Return whether there are pods whose requests cannot be read."""
         return any(one.odd for one in self.classes)
 
     @cached_property

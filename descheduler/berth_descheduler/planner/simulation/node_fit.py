@@ -1,7 +1,4 @@
-"""Owns where a class of pods may be put for reasons that no plan changes: node state, taints, node affinity, volumes.
-
-It does not own what changes with every move: amounts and ports are `state`, neighbours are `neighbours` and `spread`.
-"""
+"""Where a class of pods may be put for reasons that no plan changes: node state, taints, node affinity, volumes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

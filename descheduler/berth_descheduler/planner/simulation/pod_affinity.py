@@ -1,6 +1,4 @@
-"""Owns required pod affinity and anti-affinity, of the moved pod and of those already there.
-
-It does not own topology spread: that is `spread`.
+"""Required pod affinity and anti-affinity, of the moved pod and of those already there.
 
 A move must be right whether the old pod is still there when its replacement is scheduled or already gone. So a pod that
 wants affinity may not count on itself, and one that wants none must not meet itself.
@@ -69,7 +67,7 @@ class InterPodAffinity:
         return frozenset(self._links)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
-        """Tell whether where pods of a class may go depends on other pods."""
+        """Return whether where pods of a class may go depends on other pods."""
         return (
             class_index in self._affinity
             or bool(self._anti_affinity.get(class_index))
@@ -78,7 +76,7 @@ class InterPodAffinity:
         )
 
     def is_counted(self, class_index: ClassIndex) -> bool:
-        """Tell whether where pods of a class are decides about others."""
+        """Return whether where pods of a class are decides about others."""
         return bool(self._counted.get(class_index))
 
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
@@ -184,7 +182,7 @@ class InterPodAffinity:
 
 
 def _any_in_domain(domain_counts: Iterable[DomainCounts], target: NodeIndex) -> bool:
-    """Tell whether a counted pod may be in the target's domain of one of the domain_counts; no label, no domain."""
+    """Return whether a counted pod may be in the target's domain of one of the domain_counts; no label, no domain."""
     for counts in domain_counts:
         domain = counts.domain(target)
         if domain is not None and counts.possible(domain) > 0:
@@ -193,7 +191,7 @@ def _any_in_domain(domain_counts: Iterable[DomainCounts], target: NodeIndex) -> 
 
 
 def _is_satisfied(affinity: _RequiredAffinity, source: NodeIndex, target: NodeIndex) -> bool:
-    """Tell whether the affinity is satisfied at the target, with the pod itself still at the source and without it."""
+    """Return whether the affinity holds at the target, with the pod still at its source and without it."""
     own = 1 if affinity.matches_itself else 0
     enough = True
     for counts in affinity.domain_counts:
@@ -206,7 +204,7 @@ def _is_satisfied(affinity: _RequiredAffinity, source: NodeIndex, target: NodeIn
 
 
 def _is_alone(domain_counts: tuple[DomainCounts, ...], source: NodeIndex, target: NodeIndex) -> bool:
-    """Tell whether the pod is the only one of its kind, which may go anywhere once it is gone.
+    """Return whether the pod is the only one of its kind, which may go anywhere once it is gone.
 
     Until then its replacement finds it, so the target has to be in the old pod's domains.
     """

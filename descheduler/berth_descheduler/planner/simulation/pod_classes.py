@@ -1,7 +1,4 @@
-"""Owns the classes of identical pods: same owner, labels, requests and constraints, so that one answer serves all.
-
-It does not own where pods are: that is `cluster` for the start and `state` for what a plan makes of it.
-"""
+"""The classes of identical pods: same owner, labels, requests and constraints, so that one answer serves all."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -28,7 +25,7 @@ class HostPort:
     address: str
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Tell whether both cannot be taken on one node."""
+        """Return whether both cannot be taken on one node."""
         if (self.protocol, self.port) != (other.protocol, other.port):
             return False
         return self.address == other.address or ANY_ADDRESS in {self.address, other.address}
@@ -122,7 +119,7 @@ def _owner_key(pod: Pod) -> tuple[str, str, str]:
 
 
 def _is_like(one: Pod, other: Pod) -> bool:
-    """Tell whether two pods of one owner are the same to every rule; images, names and nodes do not count."""
+    """Return whether two pods of one owner are the same to every rule; images, names and nodes do not count."""
     a, b = one.spec, other.spec
     return (
         one.metadata.labels == other.metadata.labels

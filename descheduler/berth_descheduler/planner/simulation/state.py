@@ -1,7 +1,4 @@
-"""Owns what a plan makes of the cluster, move by move, with undo: free amounts, ports, and where every pod is.
-
-It does not own the rules of placement that no move changes (`placements`) nor the choice of moves (the strategies).
-"""
+"""What a plan makes of the cluster, move by move, with undo: free amounts, ports, and where every pod is."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -71,11 +68,11 @@ class State:
         self._steps.append(Step(pod, source, target))
 
     def depends_on_others(self, class_index: ClassIndex) -> bool:
-        """Tell whether the answers for a class change with where other pods are, not only with what is free."""
+        """Return whether the answers for a class change with where other pods are, not only with what is free."""
         return self.pod_affinity.is_constrained(class_index) or self.topology_spread.is_constrained(class_index)
 
     def is_independent(self, class_index: ClassIndex) -> bool:
-        """Tell whether neither other pods decide where pods of a class may go nor these about others.
+        """Return whether neither other pods decide where pods of a class may go nor these about others.
 
         Amounts and ties to nodes are then all that there is to know of them.
         """
@@ -87,7 +84,7 @@ class State:
         )
 
     def fits(self, class_index: ClassIndex, node: NodeIndex) -> bool:
-        """Tell whether a node has all that a pod of a class asks for; what is not asked for may be over-booked."""
+        """Return whether a node has all that a pod of a class asks for; what is not asked for may be over-booked."""
         free = self.free[node]
         return all(amount <= free[column] for column, amount in self._needs[class_index])
 

@@ -1,7 +1,4 @@
-"""Owns which pods the term of a pod affinity, a pod anti-affinity or a spread constraint means.
-
-It does not own where those pods are: that is counted in `domain_counts`.
-"""
+"""Which pods the term of a pod affinity, a pod anti-affinity or a spread constraint means."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +67,7 @@ class TermReader:
         self._labels = {namespace.metadata.name: namespace.metadata.labels for namespace in namespaces}
 
     def match(self, term: PodTerm, namespace: str, labels: Mapping[str, str]) -> Match:
-        """Tell whether a pod of a namespace and with labels is meant."""
+        """Return whether a pod of a namespace and with labels is meant."""
         if not matches_labels(term.selector, labels):
             return Match.NO
         return self._match_namespace(term, namespace)
@@ -131,7 +128,7 @@ def with_label_keys(
 
 
 def is_everything(selector: LabelSelector) -> bool:
-    """Tell whether a selector selects whatever there is."""
+    """Return whether a selector selects whatever there is."""
     return not selector.match_labels and not selector.match_expressions
 
 

@@ -1,6 +1,4 @@
-"""Owns the topology spread constraints that keep pods off a node (`DoNotSchedule`).
-
-It does not own pod affinity: that is `neighbours`.
+"""The topology spread constraints that keep pods off a node (`DoNotSchedule`).
 
 The replacement is scheduled after the old pod's deletion has begun, and kube-scheduler does not count pods that are
 being deleted, so the moved pod is never counted at its source. While a plan runs, its source nodes carry a taint of
@@ -82,11 +80,11 @@ class PodTopologySpread:
         return frozenset(self._links)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
-        """Tell whether where pods of a class may go depends on how others are spread."""
+        """Return whether where pods of a class may go depends on how others are spread."""
         return class_index in self._rules
 
     def is_counted(self, class_index: ClassIndex) -> bool:
-        """Tell whether where pods of a class are decides about others."""
+        """Return whether where pods of a class are decides about others."""
         return bool(self._counted.get(class_index))
 
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:

@@ -1,7 +1,4 @@
-"""Owns which nodes a pod's volumes can be reached from: zones, node-bound volumes, and claims that are not known.
-
-It does not own local storage, with which a pod is not moved at all: that is the eviction filter's.
-"""
+"""Which nodes a pod's volumes can be reached from: zones, node-bound volumes, and claims that are not known."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""Owns bounds that hold for any plan: how many nodes can be freed, and how many moves that takes at least.
-
-It does not own the bounds that the integer program finds.
+"""Bounds that hold for any plan: how many nodes can be freed, and how many moves that takes at least.
 
 By volume: whatever is moved where, a node that is kept holds at most what it has for movable pods (or what it holds of
 them now, if it is over-booked or takes no pods), so the nodes that are empty at the end cannot have more than all nodes

@@ -1,6 +1,4 @@
-"""Owns the choice of the nodes to empty: which set can be emptied with the moves there are, and at what price.
-
-It does not own where the pods go (`filling`, `tied_pods`) nor their order (`ordering`).
+"""The choice of the nodes to empty: which set can be emptied with the moves there are, and at what price.
 
 The set is chosen first and filled as a whole: the nodes whose pods cost least at the prices of the moment. A filling
 tells what the last pod of each kind cost, prices move towards that, and the set is chosen anew, with more nodes where
@@ -66,7 +64,7 @@ class DependentPods:
         return tuple(node for node, pods in pods_of.items() if not self.place_together(pods))
 
     def place_together(self, pods: Sequence[PodIndex]) -> bool:
-        """Place some pods, all or none; tell whether they were placed."""
+        """Place some pods, all or none; return whether they were placed."""
         mark, placed, room = self._state.mark(), len(self._placements), self.room.copy()
         for pod in sorted(pods, key=lambda one: (-int(self._packing.size[self._packing.pod_kind[one]]), one)):
             target = self._find_target(pod)
@@ -121,7 +119,7 @@ class Draining:
     moves: int
 
     def better_than(self, other: "Draining | None") -> bool:
-        """Tell whether more nodes are freed, or as many with fewer moves."""
+        """Return whether more nodes are freed, or as many with fewer moves."""
         return other is None or (len(self.nodes), -self.moves) > (len(other.nodes), -other.moves)
 
 
@@ -407,7 +405,7 @@ class _PossibleNodes:
         """Per kind the nodes if there is at most one, else None."""
 
     def has_no_other_node(self, kind: int, home: NodeIndex) -> bool:
-        """Tell whether a pod of a kind can be nowhere but at home."""
+        """Return whether a pod of a kind can be nowhere but at home."""
         if kind not in self._only:
             nodes = np.flatnonzero(self._possible(kind))
             self._only[kind] = frozenset(nodes.tolist()) if len(nodes) <= 1 else None

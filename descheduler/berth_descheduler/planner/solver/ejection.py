@@ -1,7 +1,4 @@
-"""Owns the sets of one or two small pods that may be moved aside for a larger one, and where they make room for it.
-
-It does not own the choice among them, nor what becomes of the pods.
-"""
+"""The sets of one or two small pods that may be moved aside for a larger one, and where they make room for it."""
 
 from dataclasses import dataclass
 from itertools import combinations_with_replacement

@@ -1,6 +1,4 @@
-"""Owns the filling of nodes with pods given by kind and count: where they go, and what is moved aside for them.
-
-It does not own which nodes are emptied, nor the order in which pods move.
+"""The filling of nodes with pods given by kind and count: where they go, and what is moved aside for them.
 
 Kinds are placed from the largest to the smallest, all pods of a kind at once:
 1. *Directly*, on the fullest nodes that have room. A node takes no more than leaves it the balance of resources that
@@ -60,7 +58,7 @@ class Filled:
 
     @property
     def complete(self) -> bool:
-        """Tell whether every pod found a place."""
+        """Return whether every pod found a place."""
         return not self.unplaced.any()
 
     @property
@@ -299,7 +297,7 @@ class _Filling:
     # --- by exchange ------------------------------------------------------------------------------------------------
 
     def _exchange(self) -> bool:
-        """Let larger pods give way to several small ones that fill their nodes better; tell whether any did."""
+        """Let larger pods give way to several small ones that fill their nodes better; return whether any did."""
         before = len(self._went)
         self._left_by.clear()
         for kind in self._order[::-1].tolist():

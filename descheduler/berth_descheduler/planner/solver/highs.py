@@ -1,6 +1,6 @@
-"""Owns the way to HiGHS: a mixed integer program in columns and rows, solved in one thread with fixed seeds and limits.
+"""The way to HiGHS: a mixed integer program in columns and rows, solved in one thread with fixed seeds and limits.
 
-It does not own what the columns and rows mean. HiGHS is the extra `optimal`; it is imported when a program is solved.
+HiGHS is the extra `optimal`; it is imported when a program is solved.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ _ROUNDING: Final = 1e-6
 
 
 def is_installed() -> bool:
-    """Tell whether the solver is there."""
+    """Return whether the solver is there."""
     return find_spec("highspy") is not None
 
 

@@ -1,6 +1,6 @@
-"""Owns the integer program over (node, kind) counts: the fewest moves that reach an aim, or that none do.
+"""The integer program over (node, kind) counts: the fewest moves that reach an aim, or that none do.
 
-It does not own what is asked of it, nor the order of the moves. It needs the extra `optimal` (HiGHS).
+It needs the extra `optimal` (HiGHS).
 
 Pods of a kind on a node are one integer variable y: how many there are in the end. Variables o >= count - y are the
 moves. An aim is a set of columns of which so many have to be reached: a node is freed (one binary column that takes all
@@ -150,7 +150,7 @@ class PlacementModel:
 
     @property
     def is_small_enough(self) -> bool:
-        """Tell whether the solver can be expected to come to an end soon."""
+        """Return whether the solver can be expected to come to an end soon."""
         return self.columns <= (MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS)
 
     def fewest_moves(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
@@ -330,7 +330,7 @@ class PlacementModel:
         return self._solution(found, stays, each)
 
     def _holds(self, stays: Ints, values: Ints, aimed: Sequence[Ints]) -> bool:
-        """Tell whether a solution is one in whole numbers, too: the solver computes with a tolerance."""
+        """Return whether a solution is one in whole numbers, too: the solver computes with a tolerance."""
         taken = (stays @ self._packing.need[self._kinds]).T  # (resources, places)
         at = np.zeros((self._limit.shape[0], self._packing.nodes), dtype=np.int64)
         freed = np.zeros(self._packing.nodes, dtype=bool)

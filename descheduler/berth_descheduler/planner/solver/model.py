@@ -1,10 +1,8 @@
-"""Owns a problem in columns: integer arrays over nodes, pods and kinds of interchangeable pods, made for searching.
-
-It does not own the answer whether a pod may go to a node: that stays with `state`, on which every plan is replayed.
+"""The packing model: integer arrays over nodes, pods and kinds of interchangeable pods.
 
 A kind is what packing looks at: requests and ties to nodes. Pods of different owners are of one kind if these are
 equal. A class of pods whose place depends on other pods, or that others depend on (affinity, spread, host ports), is a
-kind of its own and `tied`: such pods are placed one by one by the rules in `state`, never by the columns alone.
+kind of its own and `dependent`: such pods are placed one by one by the rules in `state`, never by the columns alone.
 Amounts are divided by the greatest common divisor of all requests, so that they are small; whether something fits does
 not change by that.
 """

@@ -1,6 +1,4 @@
-"""Owns the search for the fewest moves that let given pods find room, or for as many of them as the moves allow.
-
-It does not own which pods these are, nor the order of the moves.
+"""The search for the fewest moves that let given pods find room, or for as many of them as the moves allow.
 
 A pod to come is placed like any other, before all others; what has to be moved aside for it is what it costs. Pods
 whose place depends on other pods are placed one by one, each where those there and those placed before let it be.
@@ -59,7 +57,7 @@ class RoomSearch:
         self.out_of_time = False
 
     def add_together(self, wants: Sequence[Want]) -> bool:
-        """Find room for all of some wants or for none; tell whether it was found."""
+        """Find room for all of some wants or for none; return whether it was found."""
         mark, before = self._state.mark(), (self.counts, self.pins, self.filled)
         dependent = [want for want in wants if self._packing.dependent[want.kind]]
         independent = [want for want in wants if not self._packing.dependent[want.kind]]
@@ -125,7 +123,7 @@ class RoomSearch:
         return True
 
     def _keep(self, counts: Ints, pins: dict[int, Mask]) -> bool:
-        """Look for the fewest moves that give these pods room; keep what was found, and tell whether it was."""
+        """Look for the fewest moves that give these pods room; keep what was found, and return whether it was."""
         prices = self._prices
         best: Filled | None = None
         idle = 0

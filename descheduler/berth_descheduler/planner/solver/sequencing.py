@@ -1,6 +1,4 @@
-"""Owns the order of moves: from where pods are to where they shall be, each step with room before the old pod goes.
-
-It does not own what the end looks like.
+"""The order of moves: each step has room before the old pod goes.
 
 What arrives and leaves is given per kind and node; which pod goes where is decided here. A node takes what it has room
 for now, largest first; pods that are taken off a node on which something waits to come in go first, because they make
@@ -30,7 +28,7 @@ class Transition:
 def apply_transition(
     packing: PackingModel, state: State, transition: Transition, *, detours: int, open_nodes: Mask
 ) -> bool:
-    """Make the moves of a transition in a state; tell whether all could be made, with so many detours at most.
+    """Make the moves of a transition in a state; return whether all could be made, with so many detours at most.
 
     The state is given back as it was where not.
     """
@@ -62,7 +60,7 @@ class _Order:
         self._missing = int(transition.arrivals[:, 2].sum())
 
     def run(self, detours: int) -> bool:
-        """Make every move; tell whether that was possible."""
+        """Make every move; return whether that was possible."""
         todo = deque(sorted(self._wanted))
         while True:
             while todo:

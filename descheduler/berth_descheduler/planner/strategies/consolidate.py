@@ -1,6 +1,4 @@
-"""Owns the strategy `Consolidate`: most nodes freed within the limits, then fewest moves, then least disruption.
-
-It does not own the search itself: that is in `packing`.
+"""The strategy `Consolidate`: most nodes freed within the limits, then fewest moves, then least disruption.
 
 Nodes that are empty already are no targets: filling one would undo what emptying another brings. With the extra
 `optimal` the integer program goes on from where the search ends, if the problem is small enough.
@@ -145,7 +143,7 @@ class _ConsolidateRun:
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def _apply(self, draining: Draining) -> bool:
-        """Make the moves of a draining in the state, in an order that works; tell whether there is one."""
+        """Make the moves of a draining in the state, in an order that works; return whether there is one."""
         for placed in draining.dependent:
             self._state.move(placed.pod, placed.target)
         spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - draining.moves)

@@ -1,6 +1,4 @@
-"""Owns the strategy `MakeRoom`: the fewest moves that let what waits fit, or as much of it as the moves allow.
-
-It does not own the search itself: that is in `packing`.
+"""The strategy `MakeRoom`: the fewest moves that let what waits fit, or as much of it as the moves allow.
 
 What is named has to fit as a whole: pods, their gangs, shapes with a count. Without a name every pending pod is meant,
 those of higher priority first, gangs whole, as many as the moves allow; so is a shape without a count. With the extra
@@ -175,7 +173,7 @@ class _MakeRoomRun:
         return search.filled.ejected if found else None
 
     def _is_whole(self, unit: _Unit) -> bool:
-        """Tell whether a part of a unit is of no use: something that is named, or a gang."""
+        """Return whether a part of a unit is of no use: something that is named, or a gang."""
         if self._request.all_or_none:
             return True
         return gang_of(self._problem.cluster.pods[unit.wants[0].pods[0]].pod) is not None
@@ -243,7 +241,7 @@ class _MakeRoomRun:
         return _Found(nothing, nothing, tuple(() for _ in self._wants))
 
     def _keeps_what_was_found(self, better: _Found, found: _Found) -> bool:
-        """Tell whether nothing has less room than was found for it, by priority, and no gang only a part of it."""
+        """Return whether nothing has less room than was found for it, by priority, and no gang only a part of it."""
         counts = {want: len(places) for want, places in zip(self._wants, better.places, strict=True)}
         if any(counts[want] < len(places) for want, places in zip(self._wants, found.places, strict=True)):
             return False

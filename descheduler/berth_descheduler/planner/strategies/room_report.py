@@ -1,7 +1,4 @@
-"""Owns what is told about room that was made or not: for what, where, how much was free for it, and why not more.
-
-It does not own the search.
-"""
+"""What a plan reports of the room it made: for what, on which nodes, and why not more."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction

@@ -1,6 +1,4 @@
-"""Owns the moves of single pods that deschedule plugins name: which of them are made, where to, and why not the others.
-
-It does not own who is named (`plugins.plugin_set`), nor what is then planned for the cluster as a whole (strategies).
+"""The moves of single pods that deschedule plugins name: which of them are made, where to, and why not the others.
 
 Each pod goes to the fullest node that takes it, by the rules by which every other move is made, in the order in which
 they are named. It counts as moved for what is planned afterwards, and is not moved a second time by the same plan.

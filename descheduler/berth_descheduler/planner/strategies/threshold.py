@@ -1,6 +1,4 @@
-"""Owns the strategy `Threshold`: the classic rules by which pods of nodes below a threshold go to well-used ones.
-
-It does not own feasibility (`state`) nor which pods may be moved (`problems`).
+"""The strategy `Threshold`: the classic rules by which pods of nodes below a threshold go to well-used ones.
 
 The rules, in the words of the proposal:
 - A source's utilisation, the sum of its pods' requests through its allocatable, is below every low threshold; it is
@@ -258,7 +256,7 @@ class _ThresholdRun:
         return None
 
     def _stays_protected(self, class_index: ClassIndex, target: NodeIndex) -> bool:
-        """Tell whether a pod of a class leaves a target at or below every protection threshold."""
+        """Return whether a pod of a class leaves a target at or below every protection threshold."""
         free, needs = self._state.free[target], self._problem.cluster.requests[class_index]
         return all(free[column] - needs[column] >= least[target] for column, least in self._protected.items())
 
