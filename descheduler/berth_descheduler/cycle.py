@@ -1,7 +1,4 @@
-"""Owns one cycle from the Lease to the last taint, as a numbered list, and returns what it did.
-
-It does not own any of the steps.
-"""
+"""One cycle from the Lease to the last taint, as a numbered list, and returns what it did."""
 
 import dataclasses
 import threading
@@ -221,7 +218,7 @@ class Cycle:
 
     @property
     def _begins_by_itself(self) -> bool:
-        """Tell whether a plan is carried out as soon as it is published."""
+        """Return whether a plan is carried out as soon as it is published."""
         return self._settings.approval is Approval.AUTO and self._settings.mode in {None, RunMode.AUTO}
 
     def _let_moved_pods_rest(self) -> tuple[MigrationPlan, ...]:

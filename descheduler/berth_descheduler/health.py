@@ -1,7 +1,4 @@
-"""Owns the small server of `/healthz`, `/readyz` and `/metrics`.
-
-It does not own what the metrics count.
-"""
+"""The small server of `/healthz`, `/readyz` and `/metrics`."""
 
 import json
 import threading

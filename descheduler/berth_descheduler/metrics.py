@@ -1,11 +1,8 @@
-"""Owns the descheduler's metrics: their names, and what of a cycle they count.
-
-It does not own how they are served: `health` does.
-"""
+"""The descheduler's metrics: their names, and what of a cycle they count."""
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Self
@@ -16,12 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from berth_core.clock import Clock, read_timestamp
 from berth_core.errors import BerthError
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus
+from berth_core.policies import DeschedulerPolicyStatus
 from berth_descheduler import telemetry
-from berth_descheduler.controller.decisions import Known
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
 from berth_descheduler.planner import Fragmentation, Plan
 from berth_descheduler.planner.stranded_capacity import CapacityReport, CapacityShape, report_capacity
-from berth_descheduler.policy.parsing import PolicyError
 from berth_descheduler.snapshots import read_capacity
 from berth_kube.client import KubeClient
 
@@ -162,7 +158,7 @@ class CycleMetrics(SilentObserver):
 
 
 def _went_astray(status: MoveStatus) -> bool:
-    """Tell whether a pod was evicted and its replacement is not where it was to be."""
+    """Return whether a pod was evicted and its replacement is not where it was to be."""
     late = status.state is MoveState.FAILED and status.reason == MoveReason.REPLACEMENT_TIMEOUT
     return late or status.state is MoveState.ELSEWHERE
 
@@ -227,7 +223,7 @@ class CapacityMeter:
 # What the service counts and remembers of its runs: metrics by policy, and what the last planning found.
 
 
-class RunTally(CycleMetrics):
+class PolicyMetrics(CycleMetrics):
     """Counts runs by policy beside what every cycle counts."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
@@ -271,22 +267,19 @@ class RunTally(CycleMetrics):
         """Show whether this replica serves the policies; what it knew of them is the leader's to show."""
         self._leader.set(int(leading))
         if not leading:
-            self.show(())
+            self.show({}, invalid=0)
 
-    def show(self, known: Iterable[Known]) -> None:
-        """Show the policies as they are written down."""
-        listed = tuple(known)
-        bad = sum(isinstance(one.run, PolicyError) for one in listed)
-        self._policies.labels(valid="true").set(len(listed) - bad)
-        self._policies.labels(valid="false").set(bad)
-        for gone in self._named - {one.name for one in listed}:
+    def show(self, policies: Mapping[str, DeschedulerPolicyStatus], *, invalid: int) -> None:
+        """Show the policies by name, as their statuses stand, and how many of them are invalid."""
+        self._policies.labels(valid="true").set(len(policies) - invalid)
+        self._policies.labels(valid="false").set(invalid)
+        for gone in self._named - policies.keys():
             for gauge in (self._run_last, self._run_next, self._running):
                 with suppress(KeyError):
                     gauge.remove(gone)
-        self._named = {one.name for one in listed}
-        for one in listed:
-            status = one.policy.status
+        self._named = set(policies)
+        for name, status in policies.items():
             if (last := read_timestamp(status.last_run_time)) is not None:
-                self._run_last.labels(policy=one.name).set(last.timestamp())
+                self._run_last.labels(policy=name).set(last.timestamp())
             if (next_run := read_timestamp(status.next_run_time)) is not None:
-                self._run_next.labels(policy=one.name).set(next_run.timestamp())
+                self._run_next.labels(policy=name).set(next_run.timestamp())

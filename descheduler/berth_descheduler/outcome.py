@@ -1,7 +1,4 @@
-"""Owns what a cycle returns: what it did, what it did not do and why, as a sentence and as JSON.
-
-It does not own how that is found out: `landing` and `cycle` do.
-"""
+"""What a cycle returns: what it did, what it did not do and why, as a sentence and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -177,7 +174,7 @@ class PlanOutcome:
 
     @property
     def clean(self) -> bool:
-        """Tell whether nothing failed, landed elsewhere or waits for a node, and nothing stopped it."""
+        """Return whether nothing failed, landed elsewhere or waits for a node, and nothing stopped it."""
         no_room = any(room.state is RoomState.FAILED for room in self.rooms)
         astray = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
         return not (no_room or astray or self.note)
@@ -276,7 +273,7 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Tell whether everything that was begun went as planned."""
+        """Return whether everything that was begun went as planned."""
         blocked = {
             Verdict.LEASE_HELD,
             Verdict.NOT_APPROVED,

@@ -1,7 +1,4 @@
-"""Owns the service `berth-descheduler`: what it is to do, health, metrics, signals, exit codes.
-
-It does not own the cycle, nor the serving of policies (`policy_service`).
-"""
+"""The service `berth-descheduler`: what it is to do, health, metrics, signals, exit codes."""
 
 import sys
 import threading
@@ -19,11 +16,11 @@ from berth_core.errors import BerthError, InputError, printable_line
 from berth_core.names import DESCHEDULER_LEASE
 from berth_descheduler import telemetry
 from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
-from berth_descheduler.controller.leader import PolicyServer
-from berth_descheduler.controller.store import Office
+from berth_descheduler.controller.leader import LeaderElector
+from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.health import HealthServer
-from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, RunTally
+from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, PolicyMetrics
 from berth_descheduler.migration.operator_liveness import clean_up_after_operator
 from berth_descheduler.options.command import (
     cluster_options,
@@ -77,7 +74,7 @@ class DeschedulerService:
         return {"ready": True, "running": self.busy}
 
     def run(self, how: ServiceSettings) -> bool:
-        """Do what is asked for; tell whether all went as planned."""
+        """Do what is asked for; return whether all went as planned."""
         if how.interval is None:
             return self.run_once().clean
         self.run_at(how.interval)
@@ -118,10 +115,10 @@ class DeschedulerService:
 class PolicyService:
     """Serves the cluster's policies until it is asked to stop."""
 
-    def __init__(self, office: Office, stop: threading.Event) -> None:
+    def __init__(self, office: ServiceContext, stop: threading.Event) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = RunTally(self.registry, office.clock)
-        self._server = PolicyServer(office, self.metrics, stop)
+        self.metrics = PolicyMetrics(self.registry, office.clock)
+        self._server = LeaderElector(office, self.metrics, stop)
 
     def readiness(self) -> dict[str, object]:
         """Return whether this replica does its part."""
@@ -184,7 +181,9 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
         service: PolicyService | DeschedulerService
         if of_policies:
             defaults = RunDefaults(settings, planner)
-            service = PolicyService(Office(client, clock, defaults, installed_plugins(), how.plan_retention), stop)
+            service = PolicyService(
+                ServiceContext(client, clock, defaults, installed_plugins(), how.plan_retention), stop
+            )
         else:
             service = DeschedulerService(client, clock, settings, planner, stop)
         with (

@@ -1,7 +1,4 @@
-"""Owns the settings of a run: what each means, its unit and its default; validated when made, passed in.
-
-It does not read the command line (`options` does) and knows nothing of the planner's own settings.
-"""
+"""The settings of a run: what each means, its unit and its default; validated when made, passed in."""
 
 import math
 from collections.abc import Mapping
@@ -141,7 +138,7 @@ class FreedNodes:
 
     @property
     def nothing(self) -> bool:
-        """Tell whether nothing is put on them."""
+        """Return whether nothing is put on them."""
         return not self.taint and not self.annotations
 
 

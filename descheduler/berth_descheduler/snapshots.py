@@ -1,7 +1,4 @@
-"""Owns where snapshots come from and go to: a file, standard input or output, the live cluster.
-
-It does not own what a snapshot means (`berth_core.snapshot`) nor how the API server is talked to (`berth_kube`).
-"""
+"""Where snapshots come from and go to: a file, standard input or output, the live cluster."""
 
 import gzip
 import io

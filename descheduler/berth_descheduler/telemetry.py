@@ -1,7 +1,4 @@
-"""Owns the names of the descheduler's log events and their keys; nothing logs under a name spelled elsewhere.
-
-It does not own event reasons or metric names: those are in `event_reasons` and `metrics`.
-"""
+"""The names of the descheduler's log events and their keys; nothing logs under a name spelled elsewhere."""
 
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,4 @@
-"""Owns the small forms of words that several texts for people share: numbers with nouns, lists that are cut.
-
-It does not own the texts.
-"""
+"""The small forms of words that several texts for people share: numbers with nouns, lists that are cut."""
 
 from collections.abc import Sequence
 from datetime import timedelta

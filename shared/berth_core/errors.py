@@ -1,14 +1,12 @@
-"""Owns the tree of Berth's errors; a class says what the caller can do.
+"""The tree of Berth's errors; a class says what the caller can do.
 
-It does not own the API server's answers: `berth_kube.errors` derives those from here.
-
-    BerthError
-    ├── InputError      mend the input; a program's exit code is 2; object: Failed/Invalid
-    │   ├── QuantityError   (berth_core.resources)
-    │   ├── DurationError   (berth_core.clock)
-    │   └── TimestampError  (berth_core.clock)
-    ├── RetryableError  do the same again later
-    └── PermanentError  give up; trying again brings the same
+BerthError
+├── InputError      mend the input; a program's exit code is 2; object: Failed/Invalid
+│   ├── QuantityError   (berth_core.resources)
+│   ├── DurationError   (berth_core.clock)
+│   └── TimestampError  (berth_core.clock)
+├── RetryableError  do the same again later
+└── PermanentError  give up; trying again brings the same
 """
 
 from typing import ClassVar, Final

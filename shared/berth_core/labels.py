@@ -1,7 +1,4 @@
-"""Owns every label, annotation, taint and gate key that Berth puts on an object; nothing computes a key elsewhere.
-
-It does not own the names of objects: those are in `berth_core.names`.
-"""
+"""Every label, annotation, taint and gate key that Berth puts on an object; nothing computes a key elsewhere."""
 
 from typing import Final
 

@@ -1,7 +1,4 @@
-"""Owns whether a pod may take a slot of a Reservation: its owners and its template against the pod.
-
-It does not own which slot the pod is given, nor that pod and Reservation are in one namespace: both are the operator's.
-"""
+"""Whether a pod may take a slot of a Reservation: its owners and its template against the pod."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
@@ -110,7 +107,7 @@ def _spelt_out(toleration: Toleration) -> Toleration:
 
 
 def _is_default(toleration: Toleration) -> bool:
-    """Tell whether a toleration is of the pair that the API server gives to every pod."""
+    """Return whether a toleration is of the pair that the API server gives to every pod."""
     return (
         toleration.key in _DEFAULT_TOLERATION_KEYS
         and toleration.operator == "Exists"
@@ -244,7 +241,7 @@ def shape_of(spec: PodSpec) -> SchedulingShape:
 
 
 def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> bool:
-    """Tell whether a pod looks to the scheduler as the template does and asks for no more.
+    """Return whether a pod looks to the scheduler as the template does and asks for no more.
 
     `scheduler_name` is the Reservation's, for a template that names none.
     """
@@ -286,7 +283,7 @@ def deployment_name(kind: str, name: str, labels: Mapping[str, str]) -> str:
 
 
 def _names(wanted: ObjectReference, pod: Pod) -> bool:
-    """Tell whether a reference means the pod, its controller or its Deployment: by uid if given, else by names.
+    """Return whether a reference means the pod, its controller or its Deployment: by uid if given, else by names.
 
     A reference without a namespace means one in the pod's: owner and pod are never in different ones. No pod shows the
     uid of its Deployment, which is known by its name alone.
@@ -308,7 +305,7 @@ def _names(wanted: ObjectReference, pod: Pod) -> bool:
 
 
 def _same_group(wanted: str, found: str) -> bool:
-    """Tell whether two apiVersions are of one group; one that is missing is of any."""
+    """Return whether two apiVersions are of one group; one that is missing is of any."""
     return not wanted or not found or wanted.rpartition("/")[0] == found.rpartition("/")[0]
 
 

@@ -1,7 +1,4 @@
-"""Owns the MigrationPlan contract (`berth.volcano.sh/v1alpha1`): a plan's moves, phases and results.
-
-It does not own how a plan is found or carried out.
-"""
+"""The MigrationPlan contract (`berth.volcano.sh/v1alpha1`): a plan's moves, phases and results."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -108,7 +105,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
     @property
     def is_shape(self) -> bool:
-        """Tell whether the room is for pods that do not exist yet."""
+        """Return whether the room is for pods that do not exist yet."""
         return bool(self.requests)
 
     @property
@@ -129,7 +126,7 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """Who runs where in it."""
 
     def has_ended(self, room: Room) -> bool:
-        """Tell whether nothing more is done for the room; one for nobody in particular ends by being held."""
+        """Return whether nothing more is done for the room; one for nobody in particular ends by being held."""
         if self.state is RoomState.HELD:
             return room.is_shape
         return self.state in {RoomState.TAKEN, RoomState.RELEASED, RoomState.FAILED}
@@ -172,7 +169,7 @@ class PlanPhase(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Tell whether the phase is final."""
+        """Return whether the phase is final."""
         return self in {PlanPhase.SUCCEEDED, PlanPhase.PARTIAL, PlanPhase.FAILED, PlanPhase.ABORTED}
 
 
@@ -198,7 +195,7 @@ class MoveState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Tell whether the move is over."""
+        """Return whether the move is over."""
         return self in {MoveState.LANDED, MoveState.ELSEWHERE, MoveState.SKIPPED, MoveState.FAILED}
 
 
@@ -292,7 +289,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def stands_alone(self) -> bool:
-        """Tell whether the move is of use without the others of its source."""
+        """Return whether the move is of use without the others of its source."""
         return bool(self.reason)
 
     @property

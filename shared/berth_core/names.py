@@ -1,7 +1,4 @@
-"""Owns every computed object name, so that creating an object twice is the same as creating it once.
-
-It does not own labels or annotations: those are in `berth_core.labels`.
-"""
+"""Every computed object name, so that creating an object twice is the same as creating it once."""
 
 import hashlib
 import re
@@ -88,7 +85,7 @@ def scheduled_plan_name(started: str, policy_uid: str, scheduled: str) -> str:
 
 
 def is_scheduled_plan(name: str, policy_uid: str, scheduled: str) -> bool:
-    """Tell whether a plan is the one of a policy for a time, whenever it was made."""
+    """Return whether a plan is the one of a policy for a time, whenever it was made."""
     return name.endswith(f"-{_short_hash(policy_uid, scheduled)}")
 
 
@@ -108,7 +105,7 @@ def room_taint_value(plan: str, node: str) -> str:
 
 
 def is_room_taint_of(plan: str, value: str) -> bool:
-    """Tell whether the value of such a taint is a plan's."""
+    """Return whether the value of such a taint is a plan's."""
     return value.rpartition(".")[0] == _plan_part(plan)
 
 

@@ -1,7 +1,4 @@
-"""Owns the parts of Kubernetes' own API objects that Berth looks at, as immutable structs.
-
-It does not own workloads and storage (`berth_core.storage`, `berth_core.storage`), nor what objects mean: matching,
-amounts and the snapshot that joins them are in modules of their own.
+"""The parts of Kubernetes' own API objects that Berth looks at, as immutable structs.
 
 Attributes carry the API's field names in snake case. A missing text is "", a missing list (), a missing map {};
 missing numbers, times and structs are None. Times stay RFC 3339 text, amounts stay quantities as written.
@@ -329,28 +326,28 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_terminal(self) -> bool:
-        """Tell whether the pod has ended and holds nothing of its node any more."""
+        """Return whether the pod has ended and holds nothing of its node any more."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
     def is_terminating(self) -> bool:
-        """Tell whether the pod's deletion has begun."""
+        """Return whether the pod's deletion has begun."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def is_mirror(self) -> bool:
-        """Tell whether the pod only shows what a kubelet runs from a file."""
+        """Return whether the pod only shows what a kubelet runs from a file."""
         return MIRROR_ANNOTATION in self.metadata.annotations
 
     @property
     def is_daemon(self) -> bool:
-        """Tell whether a DaemonSet makes the pod."""
+        """Return whether a DaemonSet makes the pod."""
         controller = self.controller
         return controller is not None and controller.kind == "DaemonSet"
 
     @property
     def belongs_to_node(self) -> bool:
-        """Tell whether the pod comes and goes with its node, as those of a DaemonSet and mirror pods do."""
+        """Return whether the pod comes and goes with its node, as those of a DaemonSet and mirror pods do."""
         return self.is_daemon or self.is_mirror
 
     @property
@@ -360,12 +357,12 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_gated(self) -> bool:
-        """Tell whether a scheduling gate keeps the pod back."""
+        """Return whether a scheduling gate keeps the pod back."""
         return bool(self.spec.scheduling_gates)
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether the pod serves."""
+        """Return whether the pod serves."""
         return self.condition("Ready") == "True"
 
     def condition(self, type_: str) -> str:
@@ -435,7 +432,7 @@ class Node(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        """Tell whether the node says that it is ready; unknown is not ready."""
+        """Return whether the node says that it is ready; unknown is not ready."""
         return self.condition("Ready") == "True"
 
     @property

@@ -1,7 +1,4 @@
-"""Owns what a pod takes of its node, computed as kube-scheduler computes it.
-
-It does not own the pod's slot in the node's `pods`: whoever counts pods counts one for each.
-"""
+"""What a pod takes of its node, computed as kube-scheduler computes it."""
 
 from collections.abc import Callable
 from typing import Final
@@ -92,12 +89,12 @@ def _asked_as_a_whole(spec: PodSpec, of_containers: ResourceAmounts) -> Quantiti
 
 
 def _is_sidecar(container: Container) -> bool:
-    """Tell whether an init container keeps running beside the others."""
+    """Return whether an init container keeps running beside the others."""
     return container.restart_policy == "Always"
 
 
 def _is_pod_level(name: str) -> bool:
-    """Tell whether a pod can ask for a resource as a whole; elsewhere such a request is not looked at."""
+    """Return whether a pod can ask for a resource as a whole; elsewhere such a request is not looked at."""
     return name in {CPU, MEMORY} or name.startswith(HUGE_PAGES_PREFIX)
 
 

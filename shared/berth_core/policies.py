@@ -1,7 +1,4 @@
-"""Owns the DeschedulerPolicy contract (`berth.volcano.sh/v1alpha1`): when to run, in which mode, by which rules.
-
-It does not own what the arguments of the plugins mean, nor when a cron line fires.
-"""
+"""The DeschedulerPolicy contract (`berth.volcano.sh/v1alpha1`): when to run, in which mode, by which rules."""
 
 from collections.abc import Mapping
 from datetime import timedelta

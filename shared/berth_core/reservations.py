@@ -1,7 +1,4 @@
-"""Owns the Reservation contract (`batch.volcano.sh/v1alpha1`): its fields, phases, reasons and conditions.
-
-It does not own the decisions about them: those are the operator's.
-"""
+"""The Reservation contract (`batch.volcano.sh/v1alpha1`): its fields, phases, reasons and conditions."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -38,7 +35,7 @@ class ReservationPhase(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Tell whether the phase is final."""
+        """Return whether the phase is final."""
         return self in {ReservationPhase.SUCCEEDED, ReservationPhase.FAILED}
 
 
@@ -259,7 +256,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def is_live(self) -> bool:
-        """Tell whether the Reservation is neither finished nor being deleted."""
+        """Return whether the Reservation is neither finished nor being deleted."""
         return not self.phase.terminal and self.metadata.deletion_timestamp is None
 
     @property
@@ -278,11 +275,11 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def awaits_room(self) -> bool:
-        """Tell whether a plan makes the room that the Reservation waits for."""
+        """Return whether a plan makes the room that the Reservation waits for."""
         return bool(self.plan) and ROOM_ANNOTATION in self.metadata.annotations
 
     def condition(self, type_: ConditionType) -> bool:
-        """Tell whether a condition is True."""
+        """Return whether a condition is True."""
         return any(c.type == type_ and c.status == "True" for c in self.status.conditions)
 
     @classmethod
@@ -330,7 +327,7 @@ def expires_at(spec: ReservationSpec, created: datetime) -> datetime | None:
 
 
 def is_expired(reservation: Reservation, now: datetime) -> bool:
-    """Tell whether a Reservation is over by its time; one that Failed or Succeeded never is.
+    """Return whether a Reservation is over by its time; one that Failed or Succeeded never is.
 
     One that the API server has not dated yet is judged by `expires` alone. Raises `InputError` that names the field.
     """

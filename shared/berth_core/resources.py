@@ -1,7 +1,4 @@
-"""Owns amounts of resources: exact integers per resource name, and the only arithmetic on them.
-
-It does not own whose amounts they are: a pod's are computed in `berth_core.pod_requests`.
-"""
+"""Amounts of resources: exact integers per resource name, and the only arithmetic on them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -196,7 +193,7 @@ class ResourceAmounts:
         return ResourceAmounts({name: max(self.get(name), other.get(name)) for name in names})
 
     def fits_within(self, free: "ResourceAmounts") -> bool:
-        """Tell whether all that is asked for is there; what is not asked for may be over-booked."""
+        """Return whether all that is asked for is there; what is not asked for may be over-booked."""
         there = free.amounts
         return all(amount <= 0 or amount <= there.get(name, 0) for name, amount in self.amounts.items())
 

@@ -1,6 +1,4 @@
-"""Owns whether labels, nodes and taints satisfy a selector, an affinity or a toleration, as kube-scheduler reads them.
-
-It does not own pod affinity and topology spread, which need to know where other pods are: those are the planner's.
+"""Whether labels, nodes and taints satisfy a selector, an affinity or a toleration, as kube-scheduler reads them.
 
 What cannot be understood (an unknown operator, a number that is none) does not match: a pod is rather left where it is.
 """
@@ -27,7 +25,7 @@ _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether labels satisfy a selector: none selects nothing, an empty one everything."""
+    """Return whether labels satisfy a selector: none selects nothing, an empty one everything."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
@@ -36,7 +34,7 @@ def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) ->
 
 
 def matches_node_affinity(spec: PodSpec, node: Node) -> bool:
-    """Tell whether a pod's nodeSelector and required node affinity allow a node."""
+    """Return whether a pod's nodeSelector and required node affinity allow a node."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -46,12 +44,12 @@ def matches_node_affinity(spec: PodSpec, node: Node) -> bool:
 
 
 def matches_any_term(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Tell whether a node satisfies one of the terms; no terms match no node."""
+    """Return whether a node satisfies one of the terms; no terms match no node."""
     return any(matches_term(term, node) for term in terms)
 
 
 def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
-    """Tell whether a node satisfies all of a term; an empty term matches no node."""
+    """Return whether a node satisfies all of a term; an empty term matches no node."""
     if not term.match_expressions and not term.match_fields:
         return False
     return all(_holds(requirement, node.metadata.labels) for requirement in term.match_expressions) and all(
@@ -60,7 +58,7 @@ def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Tell whether one of the tolerations puts up with a taint."""
+    """Return whether one of the tolerations puts up with a taint."""
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
@@ -73,7 +71,7 @@ def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Tain
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Tell whether a toleration puts up with a taint; the numeric operators are off by default and count as no."""
+    """Return whether a toleration puts up with a taint; the numeric operators are off by default and count as no."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -88,7 +86,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Tell whether labels satisfy one expression; a missing label satisfies NotIn and DoesNotExist."""
+    """Return whether labels satisfy one expression; a missing label satisfies NotIn and DoesNotExist."""
     found = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -104,7 +102,7 @@ def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
 
 
 def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
-    """Tell whether a label is greater or less than the one value; both must be integers."""
+    """Return whether a label is greater or less than the one value; both must be integers."""
     compare = _COMPARISONS.get(requirement.operator)
     numbers = (found or "", *requirement.values)
     if compare is None or len(numbers) != 2 or not all(map(_INTEGER.fullmatch, numbers)):  # noqa: PLR2004 - a pair
@@ -113,7 +111,7 @@ def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
 
 
 def _holds_for_field(requirement: LabelSelectorRequirement, node: Node) -> bool:
-    """Tell whether a node satisfies an expression over its fields: only the name, In or NotIn, one value."""
+    """Return whether a node satisfies an expression over its fields: only the name, In or NotIn, one value."""
     if requirement.key != _NAME_FIELD or len(requirement.values) != 1:
         return False
     if requirement.operator not in {"In", "NotIn"}:

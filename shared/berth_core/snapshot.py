@@ -1,7 +1,4 @@
-"""Owns the cluster at one moment: all objects that Berth plans on, immutable and in a fixed order.
-
-It does not own how they are fetched, nor the form of the file: that is `berth_core.snapshot`'s.
-"""
+"""The cluster at one moment: all objects that Berth plans on, immutable and in a fixed order."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,4 @@
-"""Owns the parts of the API's storage objects that Berth looks at: claims, volumes and where they are attached.
-
-It does not own what they demand of nodes: that is the planner's.
-"""
+"""The parts of the API's storage objects that Berth looks at: claims, volumes and where they are attached."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""Owns the calls to the API server that the programs make, as methods of one thread-safe client.
-
-It does not own connections, retries, decoding or the meaning of objects: each is a module of its own.
-"""
+"""The calls to the API server that the programs make, as methods of one thread-safe client."""
 # ruff: noqa: A002 - `type` is what a caller passes: the type of what comes back
 
 import threading

@@ -1,26 +1,24 @@
-"""Owns the errors of the API server and the one place where answers and broken connections become them.
+"""The errors of the API server and the one place where answers and broken connections become them.
 
-It does not own what to do about them: `berth_kube.retries` and the callers decide.
-
-    KubeError
-    ├── RetryableError (of berth_core): the same call may succeed later
-    │   ├── TooManyRequestsError     429
-    │   │   ├── EvictionBlockedError 429 because of a disruption budget; never repeated here
-    │   │   └── EvictionInterceptedError 429 of an admission webhook to an eviction; never repeated here
-    │   ├── ServerError              5xx
-    │   ├── MalformedAnswerError     the answer is no JSON
-    │   └── UnreachableError         no answer at all
-    │       └── UntrustedServerError the TLS handshake failed; never repeated here
-    └── PermanentError (of berth_core): the call will not succeed unless something else changes
-        ├── UnauthorizedError        401
-        ├── ForbiddenError           403
-        ├── NotFoundError            404
-        ├── ConflictError            409, also a precondition that does not hold
-        ├── AlreadyExistsError       409 of a create
-        ├── GoneError                410, a resourceVersion or a continue token that is too old
-        ├── InvalidObjectError       422
-        ├── UnexpectedObjectError    the answer is JSON of another shape than asked for
-        └── RefusedError             every other answer
+KubeError
+├── RetryableError (of berth_core): the same call may succeed later
+│   ├── TooManyRequestsError     429
+│   │   ├── EvictionBlockedError 429 because of a disruption budget; never repeated here
+│   │   └── EvictionInterceptedError 429 of an admission webhook to an eviction; never repeated here
+│   ├── ServerError              5xx
+│   ├── MalformedAnswerError     the answer is no JSON
+│   └── UnreachableError         no answer at all
+│       └── UntrustedServerError the TLS handshake failed; never repeated here
+└── PermanentError (of berth_core): the call will not succeed unless something else changes
+    ├── UnauthorizedError        401
+    ├── ForbiddenError           403
+    ├── NotFoundError            404
+    ├── ConflictError            409, also a precondition that does not hold
+    ├── AlreadyExistsError       409 of a create
+    ├── GoneError                410, a resourceVersion or a continue token that is too old
+    ├── InvalidObjectError       422
+    ├── UnexpectedObjectError    the answer is JSON of another shape than asked for
+    └── RefusedError             every other answer
 """
 
 from collections.abc import Mapping
@@ -197,7 +195,7 @@ class Status(msgspec.Struct, frozen=True):
     details: StatusDetails | None = None
 
     def blames_budget(self) -> bool:
-        """Tell whether a disruption budget is the cause."""
+        """Return whether a disruption budget is the cause."""
         causes = (self.details.causes if self.details else None) or ()
         return any(cause.reason == _BUDGET_CAUSE for cause in causes)
 

@@ -1,7 +1,4 @@
-"""Owns the writing of Event objects, so that `kubectl describe` tells what happened to an object.
-
-It does not own the reasons: each program has its own list of them.
-"""
+"""The writing of Event objects, so that `kubectl describe` tells what happened to an object."""
 
 import hashlib
 import logging
@@ -36,7 +33,7 @@ def record_event(
     reporting_component: str,
     clock: Clock | None = None,
 ) -> bool:
-    """Write an Event, or count up the one that says the same; tell whether that worked.
+    """Write an Event, or count up the one that says the same; return whether that worked.
 
     It never raises a KubeError: what happened must not fail because nobody could be told.
     """

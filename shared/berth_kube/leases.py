@@ -1,6 +1,4 @@
-"""Owns the election of one holder among several processes by a Lease object, after the rules of client-go.
-
-It does not own what the holder may do; whoever acts asks `held()` before each step.
+"""The election of one holder among several processes by a Lease object, after the rules of client-go.
 
 A lease counts as expired when it has not changed for its duration by our own clock: clocks of different machines are
 never compared. A holder stops believing in itself after two thirds of the duration without a renewal, before any other
@@ -100,14 +98,14 @@ class LeaseHolder:
         return self._lost
 
     def held(self) -> bool:
-        """Tell whether no other process can have the lease now."""
+        """Return whether no other process can have the lease now."""
         renewed_at = self._renewed_at
         if renewed_at is None:
             return False
         return self._clock.monotonic() - renewed_at < self._duration_seconds * _BELIEF_SHARE
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Wait until the lease is ours and keep it renewed in a thread; tell whether that came about in time.
+        """Wait until the lease is ours and keep it renewed in a thread; return whether that came about in time.
 
         A timeout of 0 tries once, None waits until `release`. Raises the KubeError that will not pass by itself, and
         at the end of the time the one of the last try: a server that gives no answer says nothing of other holders.
@@ -166,7 +164,7 @@ class LeaseHolder:
             _LOG.info("the lease %s is left to expire: %s", self._name, error)
 
     def _try_to_claim(self) -> _Try:
-        """Tell whether the lease is ours now; a server that does not answer is a no, with its error."""
+        """Return whether the lease is ours now; a server that does not answer is a no, with its error."""
         try:
             return _Try(won=self._claim())
         except KubeError as error:
@@ -192,13 +190,13 @@ class LeaseHolder:
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
 
     def _is_stopped_within(self, seconds: float) -> bool:
-        """Wait, less where there is a hurry; tell whether no more is to be renewed."""
+        """Wait, less where there is a hurry; return whether no more is to be renewed."""
         self._hurry.wait(seconds)
         self._hurry.clear()
         return self._stopped.is_set()
 
     def _renew(self) -> bool:
-        """Tell whether the lease was renewed; one that another process has by now is lost at once."""
+        """Return whether the lease was renewed; one that another process has by now is lost at once."""
         try:
             renewed = self._claim()
         except KubeError as error:
@@ -209,7 +207,7 @@ class LeaseHolder:
         return renewed
 
     def _claim(self) -> bool:
-        """Take or renew the lease; tell whether it is ours. Losing a race to write it is a no."""
+        """Take or renew the lease; return whether it is ours. Losing a race to write it is a no."""
         started = self._clock.monotonic()
         try:
             lease = self._read()
@@ -226,7 +224,7 @@ class LeaseHolder:
         return True
 
     def _may_take(self, spec: LeaseSpec) -> bool:
-        """Tell whether the lease is free, ours, or has not changed for its duration."""
+        """Return whether the lease is free, ours, or has not changed for its duration."""
         now = self._clock.monotonic()
         if self._observation is None or self._observation.spec != spec:
             self._observation = _Observation(spec, now)

@@ -1,7 +1,4 @@
-"""Owns reading whole collections: pages of bounded size, and starting again when a continue token has expired.
-
-It does not own what the objects are.
-"""
+"""Reading whole collections: pages of bounded size, and starting again when a continue token has expired."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

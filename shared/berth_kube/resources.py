@@ -1,7 +1,4 @@
-"""Owns the addresses of the API resources that Berth uses: group, version, plural, kind and scope.
-
-It does not own what is read or written there.
-"""
+"""The addresses of the API resources that Berth uses: group, version, plural, kind and scope."""
 
 from dataclasses import dataclass
 from typing import Final

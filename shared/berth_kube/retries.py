@@ -1,7 +1,4 @@
-"""Owns when a failed call is made again and how long to wait before it.
-
-It does not own the calls, nor the patience of callers who repeat a whole step.
-"""
+"""When a failed call is made again and how long to wait before it."""
 
 import random
 import re
@@ -120,7 +117,7 @@ NO_RETRIES = RetryPolicy(attempts=1)
 
 
 def may_repeat(error: KubeError, repeatable: Repeatable) -> bool:
-    """Tell whether a call that failed with this error may be made again."""
+    """Return whether a call that failed with this error may be made again."""
     match error:
         case EvictionBlockedError() | EvictionInterceptedError() | UntrustedServerError():
             return False

@@ -1,7 +1,4 @@
-"""Owns asking the API server who a token belongs to, and whether somebody may do something.
-
-It does not own what is done with the answers, nor how long they are remembered.
-"""
+"""Asking the API server who a token belongs to, and whether somebody may do something."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +86,7 @@ def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) 
 
 
 def review_access(client: KubeClient, subject: Subject, access: Access) -> bool:
-    """Tell whether somebody may do something, as the API server's authorizers say; raises a KubeError."""
+    """Return whether somebody may do something, as the API server's authorizers say; raises a KubeError."""
     body = {
         "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
         "kind": SUBJECT_ACCESS_REVIEWS.kind,

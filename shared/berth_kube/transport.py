@@ -1,7 +1,4 @@
-"""Owns the connections: requests through the official client's pool, credentials, time limits, renewal after a 401.
-
-It does not own what is asked for, nor whether a failed request is made again.
-"""
+"""The connections: requests through the official client's pool, credentials, time limits, renewal after a 401."""
 
 import os
 import socket
@@ -142,7 +139,7 @@ def _named(document: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def _has_plugin(documents: Sequence[Mapping[str, Any]], context: str) -> bool:
-    """Tell whether the context's user gets credentials from a program."""
+    """Return whether the context's user gets credentials from a program."""
     contexts = {name: entry for document in reversed(documents) for name, entry in _named(document, "contexts").items()}
     users = {name: entry for document in reversed(documents) for name, entry in _named(document, "users").items()}
     user = users.get(contexts[context]["context"].get("user"), {}).get("user")
@@ -171,7 +168,7 @@ def _proxy_for(scheme: str, host: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address means this machine."""
+    """Return whether a host name or address means this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,6 +1,4 @@
-"""Owns following a collection: list it, watch it, resume after a cut, list again when the server forgot our place.
-
-It does not own what is done with the changes, nor any cache of the objects.
+"""Following a collection: list it, watch it, resume after a cut, list again when the server forgot our place.
 
 The blocking reads are done by a thread of each watch's own, so that the caller's `stop` ends the iteration at once,
 whatever state the connection is in.

@@ -1,7 +1,4 @@
-"""Owns what stands in a new sandbox: Berth's namespace, its CRDs, its two service accounts, their rules and policies.
-
-It does not own those CRDs, rules and policies: they are the ones that a real cluster gets.
-"""
+"""What stands in a new sandbox: Berth's namespace, its CRDs, its two service accounts, their rules and policies."""
 
 import importlib.resources
 import json
@@ -84,7 +81,7 @@ def install_berth(client: KubeClient) -> None:
 
 
 def is_installed(client: KubeClient) -> bool:
-    """Tell whether the CRDs are served and pods can be made in the namespaces that a new cluster has.
+    """Return whether the CRDs are served and pods can be made in the namespaces that a new cluster has.
 
     The client must not retry: a CRD's storage answers 429 with a whole second's pause while it begins.
     """

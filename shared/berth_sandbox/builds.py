@@ -1,7 +1,4 @@
-"""Owns building programs of a Go module into the user's cache, once per version, with progress.
-
-It does not own which programs there are (`go_modules`) or when they are needed (`binaries`).
-"""
+"""Building programs of a Go module into the user's cache, once per version, with progress."""
 
 import os
 import queue

@@ -1,7 +1,4 @@
-"""Owns the keys and certificates of a sandbox: one authority, one server certificate, one certificate per client.
-
-It does not own the operator's webhook certificate: the operator makes that itself.
-"""
+"""The keys and certificates of a sandbox: one authority, one server certificate, one certificate per client."""
 
 import datetime as dt
 import ipaddress

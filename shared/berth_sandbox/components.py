@@ -1,7 +1,4 @@
-"""Owns the command line of each component of the control plane; every function here is pure.
-
-It does not own the processes: those are in `processes`.
-"""
+"""The command line of each component of the control plane; every function here is pure."""
 
 import importlib.resources
 from collections.abc import Callable, Mapping

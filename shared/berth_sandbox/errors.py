@@ -1,13 +1,11 @@
-"""Owns the errors of the sandbox.
+"""The errors of the sandbox.
 
-It does not own errors of the API server: those are in `berth_kube.errors`.
-
-    PermanentError (berth_core)
-    └── SandboxError                 the sandbox cannot do what was asked
-        ├── SandboxUnavailableError  the binaries can neither be found nor built here; says what to install
-        ├── ComponentError           a component ended or did not become ready; carries the tail of its log
-        ├── ServiceError             a service of ours ended or was not ready; carries the tail of its log
-        └── SandboxNameError         a name that is taken, or that nothing is up under
+PermanentError (berth_core)
+└── SandboxError                 the sandbox cannot do what was asked
+    ├── SandboxUnavailableError  the binaries can neither be found nor built here; says what to install
+    ├── ComponentError           a component ended or did not become ready; carries the tail of its log
+    ├── ServiceError             a service of ours ended or was not ready; carries the tail of its log
+    └── SandboxNameError         a name that is taken, or that nothing is up under
 """
 
 from berth_core.errors import PermanentError

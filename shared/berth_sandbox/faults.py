@@ -1,4 +1,4 @@
-"""Owns deciding what happens to which call: nothing, faults drawn from a seed, or one call that is held.
+"""Deciding what happens to which call: nothing, faults drawn from a seed, or one call that is held.
 
 It does not carry the decision out: `proxy` does.
 """
@@ -43,12 +43,12 @@ class Call:
 
     @property
     def is_watch(self) -> bool:
-        """Tell whether the answer is a stream of changes."""
+        """Return whether the answer is a stream of changes."""
         return "watch=" in self.query and "watch=false" not in self.query
 
     @property
     def is_write(self) -> bool:
-        """Tell whether the call changes something."""
+        """Return whether the call changes something."""
         return self.method not in {"GET", "HEAD"}
 
     def __str__(self) -> str:

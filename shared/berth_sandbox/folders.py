@@ -1,7 +1,4 @@
-"""Owns where the sandbox keeps things: built binaries, named sandboxes, and the files of one sandbox.
-
-It does not own what stands in those files.
-"""
+"""Where the sandbox keeps things: built binaries, named sandboxes, and the files of one sandbox."""
 
 import fcntl
 import os

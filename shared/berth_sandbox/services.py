@@ -1,7 +1,4 @@
-"""Owns Berth's services as processes beside a sandbox: started, killed, started again, ended by their id.
-
-It does not own what they do or under which account; that stands in the command.
-"""
+"""Berth's services as processes beside a sandbox: started, killed, started again, ended by their id."""
 
 import os
 import signal

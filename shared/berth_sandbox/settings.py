@@ -1,7 +1,4 @@
-"""Owns what a sandbox can be told: its size, its scheduler and its name.
-
-It does not own where files lie on the user's machine: that is `folders`.
-"""
+"""What a sandbox can be told: its size, its scheduler and its name."""
 
 import re
 from dataclasses import dataclass

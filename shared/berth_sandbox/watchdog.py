@@ -1,6 +1,4 @@
-"""Owns the clean-up after a process that started a sandbox and died without stopping it.
-
-It does not own the orderly stop: `Sandbox.stop` does that, and the watchdog then finds nothing to do.
+"""The clean-up after a process that started a sandbox and died without stopping it.
 
 Run as `python -m berth_sandbox.watchdog FOLDER` with a pipe as standard input, whose other end only the starter
 holds: the pipe ends when the starter does, whatever ended it.

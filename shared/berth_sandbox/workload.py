@@ -1,7 +1,4 @@
-"""Owns a workload that fragments a cluster as real ones do: Deployments of mixed sizes, a third later scaled down.
-
-It does not own the cluster's nodes, nor what is done about the fragmentation.
-"""
+"""A workload that fragments a cluster as real ones do: Deployments of mixed sizes, a third later scaled down."""
 
 import random
 import time

@@ -1,7 +1,4 @@
-"""Owns how logs are written: JSON lines for a service, a few plain lines for people; always to standard error.
-
-It does not own the names and keys of log events: each program has a module of its own for these.
-"""
+"""How logs are written: JSON lines for a service, a few plain lines for people; always to standard error."""
 
 import logging
 import sys

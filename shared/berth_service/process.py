@@ -1,7 +1,4 @@
-"""Owns how an address to listen on is given.
-
-It does not own who listens there.
-"""
+"""How an address to listen on is given."""
 
 import os
 import secrets

@@ -1,7 +1,4 @@
-"""Owns how a signal asks a program to stop: a run once politely, then as ever; whoever has things to clear up, at once.
-
-It does not own what stopping means to a run: nothing new is begun, what is under way is brought to a safe end.
-"""
+"""How a signal asks a program to stop: a run once politely, then as ever; whoever has things to clear up, at once."""
 
 import signal
 import threading

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_core.reservations import ReservationPhase, ReservationReason, SlotState
 from berth_descheduler.api.access_log import RequestMetrics
-from berth_descheduler.metrics import RunTally
+from berth_descheduler.metrics import PolicyMetrics
 from berth_operator.metrics import REGISTRY
 from builders import FakeClock
 from monitoring_expressions import ALERTS, DASHBOARD, EXPRESSIONS, SELECTOR
@@ -36,7 +36,7 @@ GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 def labels_of_series() -> dict[str, set[str]]:
     """Return every series that the programs can have, with its labels."""
     descheduler = CollectorRegistry()
-    RunTally(descheduler, FakeClock())
+    PolicyMetrics(descheduler, FakeClock())
     RequestMetrics(descheduler)
     found: dict[str, set[str]] = {}
     for registry in (REGISTRY, descheduler):

@@ -23,9 +23,9 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_core.snapshot import Snapshot
-from berth_descheduler.controller.status import Clerk
-from berth_descheduler.controller.store import Bells, Book, Office
-from berth_descheduler.metrics import RunTally
+from berth_descheduler.controller.status import StatusController
+from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
+from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
 from berth_descheduler.snapshots import dump_cluster, read_live_snapshot
@@ -279,11 +279,11 @@ def create_raw(client: KubeClient, resource: Resource, body: dict[str, Any], *, 
 
 def fail_unread_plans(client: KubeClient) -> None:
     """Do once what the service does beside its runs."""
-    office = Office(client, SystemClock(), RunDefaults(), installed_plugins(), plan_retention=None)
-    bells = Bells()
-    with Book(office, bells) as book:
+    office = ServiceContext(client, SystemClock(), RunDefaults(), installed_plugins(), plan_retention=None)
+    bells = WakeUp()
+    with PolicyStore(office, bells) as book:
         assert book.wait(lambda: False)
-        Clerk(office, book, RunTally(CollectorRegistry(), SystemClock()), bells.bell()).pass_once()
+        StatusController(office, book, PolicyMetrics(CollectorRegistry(), SystemClock()), bells.bell()).pass_once()
 
 
 def test_objects_that_are_nested_too_deeply_stop_nobody_elses_hand_over(room: Room) -> None:

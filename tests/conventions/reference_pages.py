@@ -26,7 +26,7 @@ from berth_descheduler.api.schemas import EventKind
 from berth_descheduler.cli.doctor import ADVICE
 from berth_descheduler.cli.main import berth
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.metrics import RunTally
+from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.outcome import Phase, Verdict
 from berth_descheduler.plugins import default_evictor_args, defragmentation
 from berth_descheduler.server import serve
@@ -210,7 +210,7 @@ _RESERVATION_EVENTS: Final = (
 def descheduler_page() -> str:
     """Return the descheduler's reference page."""
     registry = CollectorRegistry()
-    RunTally(registry, SystemClock())
+    PolicyMetrics(registry, SystemClock())
     RequestMetrics(registry)
     verdicts = [*documented(Verdict), ("Failed", "An error ended the run; the sentence is the error.")]
     conditions = [

@@ -11,7 +11,7 @@ from berth_core.errors import InputError, PermanentError, RetryableError
 from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.policies import DeschedulerPolicy
 from berth_descheduler.controller import store
-from berth_descheduler.controller.decisions import CarryOn, Setbacks, choose_work, find_endings, pause_until
+from berth_descheduler.controller.decisions import FailureBackoff, ResumePlan, choose_task, pause_until, plans_to_end
 from berth_descheduler.migration.recovery import recover_plans
 from berth_descheduler.policy.parsing import PolicyRun, read_policy
 from berth_kube.errors import ForbiddenError, InvalidObjectError
@@ -82,18 +82,18 @@ FAULTS: Final = {
 @pytest.mark.parametrize(("plan", "want"), FAULTS.values(), ids=FAULTS)
 def test_a_plan_that_can_never_be_carried_out_is_failed_and_not_worked_on(plan: MigrationPlan, want: str) -> None:
     good = stored("good", OTHER)
-    (ending, *rest) = find_endings({}, [plan, good], NOW)
+    (ending, *rest) = plans_to_end({}, [plan, good], NOW)
     assert (ending.plan, ending.phase) == (plan, PlanPhase.FAILED)
     assert ending.message.startswith(want)
     assert [one.plan for one in rest] == [good]
-    assert choose_work({}, [plan, good], NOW) == CarryOn(good)
+    assert choose_task({}, [plan, good], NOW) == ResumePlan(good)
     assert pause_until([], [plan], NOW, 10.0) == 10.0
 
 
 def test_what_failed_lately_waits_and_the_next_goes_first() -> None:
     first, second = stored("a", WEB), stored("b", OTHER)
-    assert choose_work({}, [first, second], NOW) == CarryOn(first)
-    assert choose_work({}, [first, second], NOW, {"a"}) == CarryOn(second)
+    assert choose_task({}, [first, second], NOW) == ResumePlan(first)
+    assert choose_task({}, [first, second], NOW, {"a"}) == ResumePlan(second)
 
 
 ERRORS: Final = {
@@ -112,13 +112,13 @@ ERRORS: Final = {
 
 @pytest.mark.parametrize(("errors", "want"), ERRORS.values(), ids=ERRORS)
 def test_only_a_permanent_error_that_comes_again_is_final(errors: list[Exception], want: bool) -> None:  # noqa: FBT001 - a table's column
-    setbacks = Setbacks()
+    setbacks = FailureBackoff()
     said = [setbacks.note("x", error, NOW) for error in errors]
     assert said == [False] * (len(errors) - 1) + [want]
 
 
 def test_a_setback_waits_longer_each_time_and_is_forgotten_when_it_is_over() -> None:
-    setbacks, pauses = Setbacks(), []
+    setbacks, pauses = FailureBackoff(), []
     for _ in range(12):
         setbacks.note("x", RetryableError("later"), NOW)
         pauses.append(setbacks.waiting(NOW)["x"] - NOW)

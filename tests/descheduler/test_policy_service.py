@@ -16,9 +16,9 @@ from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE, scheduled_plan_name
 from berth_core.policies import VALID, DeschedulerPolicy
 from berth_descheduler import cycle
-from berth_descheduler.controller.leader import PolicyServer
-from berth_descheduler.controller.store import Office
-from berth_descheduler.metrics import RunTally
+from berth_descheduler.controller.leader import LeaderElector
+from berth_descheduler.controller.store import ServiceContext
+from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration import plans as plan_requests
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
@@ -40,16 +40,16 @@ class Replica:
     def __init__(self, cluster: FakeCluster, name: str) -> None:
         self.stop = threading.Event()
         self.registry = CollectorRegistry()
-        tally = RunTally(self.registry, SystemClock())
+        metrics = PolicyMetrics(self.registry, SystemClock())
         defaults = RunDefaults(replace(SETTINGS, identity=name, lease_seconds=6), PLANNER)
-        office = Office(
+        context = ServiceContext(
             cluster,  # type: ignore[arg-type]
             SystemClock(),
             defaults,
             installed_plugins(),
             plan_retention=timedelta(hours=2),
         )
-        self.server = PolicyServer(office, tally, self.stop)
+        self.server = LeaderElector(context, metrics, self.stop)
         self.thread = threading.Thread(target=self.server.serve, name=name)
 
     def is_leading(self) -> bool:

@@ -11,15 +11,15 @@ from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_core.names import scheduled_plan_name
 from berth_core.policies import SCHEDULED, VALID, DeschedulerPolicy
 from berth_descheduler.controller.decisions import (
-    CarryOn,
-    Fill,
-    Known,
-    Run,
-    choose_work,
-    find_endings,
-    find_forgotten,
-    find_surplus,
+    ComputePlan,
+    ParsedPolicy,
+    ResumePlan,
+    RunPolicy,
+    choose_task,
+    expired_plans,
     pause_until,
+    plans_over_history_limit,
+    plans_to_end,
     read_due,
     was_made,
 )
@@ -40,17 +40,17 @@ def at(hours: float) -> str:
 
 def known(
     name: str = "p", spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, *, age_hours: float = 100
-) -> Known:
+) -> ParsedPolicy:
     metadata = {"name": name, "uid": f"uid-{name}", "generation": 3, "creationTimestamp": at(age_hours)}
     body = {"metadata": metadata, "spec": {"profiles": [PROFILE], **(spec or {})}, "status": status or {}}
     policy = DeschedulerPolicy.from_api(body)
     try:
-        return Known(policy, read_policy(policy, RunDefaults(), installed_plugins()))
+        return ParsedPolicy(policy, read_policy(policy, RunDefaults(), installed_plugins()))
     except PolicyError as error:
-        return Known(policy, error)
+        return ParsedPolicy(policy, error)
 
 
-def noted(one: Known, *, hours: float) -> dict[str, Any]:
+def noted(one: ParsedPolicy, *, hours: float) -> dict[str, Any]:
     """Return a status that has noted the policy's schedule so many hours ago."""
     assert one.schedule is not None
     condition = {
@@ -71,14 +71,14 @@ def plan(name: str = "x", phase: str = "", *, hours: float = 1, **spec: Any) -> 
     return MigrationPlan.from_api({"metadata": metadata, "spec": body, "status": status})
 
 
-def choose(policies: Sequence[Known], *plans: MigrationPlan) -> object:
-    return choose_work({one.name: one for one in policies}, plans, NOW)
+def choose(policies: Sequence[ParsedPolicy], *plans: MigrationPlan) -> object:
+    return choose_task({one.name: one for one in policies}, plans, NOW)
 
 
 # --- what is due ------------------------------------------------------------------------------------------------------
 
 
-def due(one: Known, *plans: MigrationPlan) -> tuple[str | None, str | None]:
+def due(one: ParsedPolicy, *plans: MigrationPlan) -> tuple[str | None, str | None]:
     timing = read_due(one, plans, NOW)
     if timing is None:
         return None, None
@@ -128,7 +128,7 @@ DUE: Final = {
 
 
 @pytest.mark.parametrize(("one", "want_due", "want_next"), DUE.values(), ids=DUE)
-def test_when_a_policy_is_due(one: Known, want_due: str | None, want_next: str | None) -> None:
+def test_when_a_policy_is_due(one: ParsedPolicy, want_due: str | None, want_next: str | None) -> None:
     assert due(one) == (want_due, want_next)
 
 
@@ -164,16 +164,16 @@ ASKED_LATER: Final = plan("later", "Requested", hours=2)
 
 def test_what_was_begun_comes_first_then_what_was_approved_then_what_was_asked_for_then_what_is_due() -> None:
     policies = [known(spec=HOURLY), known("q", HOURLY)]
-    assert choose(policies, ASKED_LATER, ASKED, APPROVED, RUNNING) == CarryOn(RUNNING)
-    assert choose(policies, ASKED_LATER, ASKED, APPROVED) == CarryOn(APPROVED)
-    assert choose(policies, ASKED_LATER, ASKED) == Fill(ASKED)
-    assert isinstance(choose(policies), Run)
+    assert choose(policies, ASKED_LATER, ASKED, APPROVED, RUNNING) == ResumePlan(RUNNING)
+    assert choose(policies, ASKED_LATER, ASKED, APPROVED) == ResumePlan(APPROVED)
+    assert choose(policies, ASKED_LATER, ASKED) == ComputePlan(ASKED)
+    assert isinstance(choose(policies), RunPolicy)
 
 
 def test_of_two_policies_the_one_that_waits_longer_runs_first() -> None:
     late = known("late", HOURLY, {"lastScheduledTime": at(1.9)})
     soon = known("soon", HOURLY, {"lastScheduledTime": at(1.1)})
-    assert choose([soon, late]) == Run("late", NOW - timedelta(hours=0.9))
+    assert choose([soon, late]) == RunPolicy("late", NOW - timedelta(hours=0.9))
 
 
 def test_nothing_is_to_be_done_on_a_quiet_cluster() -> None:
@@ -216,14 +216,14 @@ LEFT: Final = {
 @pytest.mark.parametrize(("one", "want"), ENDED.values(), ids=ENDED)
 def test_a_plan_of_which_nothing_will_become_is_ended(one: MigrationPlan, want: str) -> None:
     policies = VALID_ONE | {"bad": known("bad", {"nodeSelector": "a b"})}
-    (ending,) = find_endings(policies, [one], NOW)
+    (ending,) = plans_to_end(policies, [one], NOW)
     assert ending.message.startswith("aborted: ")
     assert want in ending.message
 
 
 @pytest.mark.parametrize("one", LEFT.values(), ids=LEFT)
 def test_other_plans_are_left_alone(one: MigrationPlan) -> None:
-    assert find_endings(VALID_ONE, [one], NOW) == ()
+    assert plans_to_end(VALID_ONE, [one], NOW) == ()
 
 
 def test_the_oldest_plans_go_that_are_over_and_long_past() -> None:
@@ -231,16 +231,16 @@ def test_the_oldest_plans_go_that_are_over_and_long_past() -> None:
     over = [plan(f"plan-{hours}", "Succeeded", hours=hours) for hours in (1, 2, 3, 6, 7)]
     open_plans = [plan("running", "Running", hours=90), plan("waits", "Proposed", mode="Approve", hours=80)]
     others = [plan("q", "Succeeded", policy="q", hours=99)]
-    surplus = find_surplus(keeper, [*over, *open_plans, *others], NOW)
+    surplus = plans_over_history_limit(keeper, [*over, *open_plans, *others], NOW)
     assert [one.metadata.name for one in surplus] == ["plan-6", "plan-7"]
 
 
 def test_the_plans_of_a_policy_that_cannot_be_run_are_kept() -> None:
     bad = {"p": known(spec={"nodeSelector": "a b", "plansKept": 1})}
-    assert find_surplus(bad, [plan(f"plan-{n}", "Succeeded", hours=n) for n in range(9)], NOW) == ()
+    assert plans_over_history_limit(bad, [plan(f"plan-{n}", "Succeeded", hours=n) for n in range(9)], NOW) == ()
 
 
-def forgotten(retention: timedelta | None, *policies: Known) -> list[str]:
+def forgotten(retention: timedelta | None, *policies: ParsedPolicy) -> list[str]:
     old, new = {"hours": 30}, {"hours": 10}
     plans = [
         plan("of-p", "Succeeded", **old),
@@ -251,7 +251,7 @@ def forgotten(retention: timedelta | None, *policies: Known) -> list[str]:
         plan("by-hand-and-running", "Running", policy="", mode=None, **old),
         plan("by-hand-and-to-be-begun", "Proposed", policy="", mode=None, **old),
     ]
-    return [one.metadata.name for one in find_forgotten({one.name: one for one in policies}, plans, NOW, retention)]
+    return [one.metadata.name for one in expired_plans({one.name: one for one in policies}, plans, NOW, retention)]
 
 
 def test_plans_of_no_policy_go_when_they_were_over_for_long_enough() -> None:
@@ -281,7 +281,7 @@ def test_the_service_pauses_until_the_next_time() -> None:
 # --- what is written on a policy --------------------------------------------------------------------------------------
 
 
-def conditions(one: Known) -> dict[str, tuple[str, str, str, str]]:
+def conditions(one: ParsedPolicy) -> dict[str, tuple[str, str, str, str]]:
     status = observed_status(one, (), NOW)
     return {
         found.type: (found.status, found.reason, found.message, found.last_transition_time)

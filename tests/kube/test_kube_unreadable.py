@@ -18,9 +18,9 @@ from berth_core.policies import DeschedulerPolicy
 from berth_core.reservations import API_VERSION, KIND, ReservationPhase, ReservationReason
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.queries import read_plans, read_policies
-from berth_descheduler.controller.status import Clerk
-from berth_descheduler.controller.store import Bells, Book, Office
-from berth_descheduler.metrics import RunTally
+from berth_descheduler.controller.status import StatusController
+from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
+from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import PolicyError, RunDefaults
 from berth_descheduler.report.stored_plans import PlanHead
@@ -280,14 +280,14 @@ def test_the_service_ends_a_plan_and_refuses_a_policy_of_which_it_can_read_the_n
     policy_path = DESCHEDULER_POLICIES.path("deep-policy", subresource="status")
     server.on("PATCH", plan_path, Answer(nested_json(named(DEEP_PLAN, "deep-plan"))))
     server.on("PATCH", policy_path, Answer(nested_json(named(DEEP_POLICY, "deep-policy"))))
-    office = Office(client, SystemClock(), RunDefaults(), installed_plugins(), plan_retention=None)
-    bells = Bells()
-    with Book(office, bells) as book:
+    office = ServiceContext(client, SystemClock(), RunDefaults(), installed_plugins(), plan_retention=None)
+    bells = WakeUp()
+    with PolicyStore(office, bells) as book:
         assert book.wait(lambda: False)
         (policy,), (plan,) = book.known().values(), book.plans()
         assert isinstance(policy.run, PolicyError)
         assert plan.phase is PlanPhase.FAILED
-        Clerk(office, book, RunTally(CollectorRegistry(), SystemClock()), bells.bell()).pass_once()
+        StatusController(office, book, PolicyMetrics(CollectorRegistry(), SystemClock()), bells.bell()).pass_once()
     (of_plan,), (of_policy,) = server.requests("PATCH", plan_path), server.requests("PATCH", policy_path)
     ended = of_plan.json["status"]
     assert ended["phase"] == "Failed"

@@ -1,7 +1,4 @@
-"""Owns `berth demo`: its options, what it prints and its exit code.
-
-It does not own the steps of the demo: those are in `berth_descheduler.demo`.
-"""
+"""`berth demo`: its options, what it prints and its exit code."""
 
 from contextlib import ExitStack
 from dataclasses import asdict, replace

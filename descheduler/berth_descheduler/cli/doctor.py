@@ -1,6 +1,6 @@
-"""Owns `berth doctor`: looks at a live cluster for what Berth should not have left, and explains it.
+"""`berth doctor`: looks at a live cluster for what Berth should not have left, and explains it.
 
-It does not own what is looked for (`berth_sandbox.invariants`) nor the words (`doctor_advice`). It changes nothing.
+It changes nothing.
 
 Exit codes: 0 all is well; 1 something is not; 2 the input is wrong, or the cluster could not be looked at.
 """

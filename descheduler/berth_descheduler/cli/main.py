@@ -1,6 +1,4 @@
-"""Owns the command `berth`: its group of commands, and how errors become a line and an exit code.
-
-It does not own the commands; each is in a module of its own.
+"""The command `berth`: its group of commands, and how errors become a line and an exit code.
 
 Exit codes: 0 done; 1 it failed: a pod did not land where it was to, a plan is in the wrong state, `berth doctor` found
 something, or it was not over in time; 2 the input is wrong, or the cluster cannot be reached or does not allow it; 130

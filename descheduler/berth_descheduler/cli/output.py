@@ -1,7 +1,4 @@
-"""Owns `--output`: the option, and how what a command found is written for machines.
-
-It does not own what is written, nor the tables for people: each command has its own.
-"""
+"""`--output`: the option, and how what a command found is written for machines."""
 
 import json
 import re

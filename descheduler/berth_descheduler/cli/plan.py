@@ -1,7 +1,4 @@
-"""Owns `berth plan`: a plan for a snapshot or for the live cluster, shown and not carried out.
-
-It does not own planning.
-"""
+"""`berth plan`: a plan for a snapshot or for the live cluster, shown and not carried out."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""Owns `berth plans`, `berth show`, `berth approve` and `berth abort`: the plans in the cluster, for people.
-
-It does not own what is told of a plan (`stored_plans`) nor what may be asked of it (`plan_requests`).
-"""
+"""`berth plans`, `berth show`, `berth approve` and `berth abort`: the plans in the cluster, for people."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,4 @@
-"""Owns `berth policies`: the DeschedulerPolicies in the cluster, and `berth policies run`, which asks for a run.
-
-It does not own what is told of them (`policy_tables`), nor the run: the service makes it.
-"""
+"""`berth policies`: the DeschedulerPolicies in the cluster, and `berth policies run`, which asks for a run."""
 
 from collections.abc import Iterable, Sequence
 
@@ -83,7 +80,7 @@ def run_policy_command(
 
 
 def _has_come_to_rest(plan: MigrationPlan) -> bool:
-    """Tell whether nothing more happens to a plan by itself."""
+    """Return whether nothing more happens to a plan by itself."""
     if plan.phase is PlanPhase.PROPOSED:
         return plan.spec.mode is not RunMode.AUTO
     return plan.phase.terminal

@@ -1,7 +1,4 @@
-"""Owns `berth run`: one cycle on the live cluster, now, with its progress and its outcome shown.
-
-It does not own the cycle.
-"""
+"""`berth run`: one cycle on the live cluster, now, with its progress and its outcome shown."""
 
 from typing import Any, Final
 

@@ -1,7 +1,4 @@
-"""Owns the commands `berth sandbox up | down | status | kubeconfig`.
-
-It does not own the sandbox: that is `berth_sandbox`.
-"""
+"""The commands `berth sandbox up | down | status | kubeconfig`."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,7 +1,4 @@
-"""Owns `berth top`: the nodes and the plan under way, live on a terminal, once where there is none.
-
-It does not own what is shown (`top_view`) nor how it looks (`top_frame`).
-"""
+"""`berth top`: the nodes and the plan under way, live on a terminal, once where there is none."""
 
 import threading
 from contextlib import suppress

@@ -1,6 +1,6 @@
-"""Owns what the service does next, and what it does beside it: pure decisions on policies and plans as they were seen.
+"""What the service does next, and what it does beside it: pure decisions on policies and plans as they were seen.
 
-It does not do any of it (`runner`, `clerk`).
+It does not do any of it (`runner`, `status_controller`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _TRUE: Final = "True"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ParsedPolicy:
     """A policy, and what it asks for or what is wrong with it."""
 
     policy: DeschedulerPolicy
@@ -41,32 +41,32 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class CarryOn:
+class ResumePlan:
     """Carry out a plan that is in the cluster: approved, or begun by a run that is no more."""
 
     plan: MigrationPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class ComputePlan:
     """Make the plan that somebody asked for."""
 
     plan: MigrationPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunPolicy:
     """Run a policy because its trigger says so."""
 
     policy: str
     scheduled: datetime
 
 
-Work: TypeAlias = CarryOn | Fill | Run
+Task: TypeAlias = ResumePlan | ComputePlan | RunPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class PlanTermination:
     """A plan that ends without being begun, how and why."""
 
     plan: MigrationPlan
@@ -74,9 +74,9 @@ class Ending:
     phase: PlanPhase = PlanPhase.ABORTED
 
 
-def choose_work(
-    known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime, waiting: Collection[str] = ()
-) -> Work | None:
+def choose_task(
+    known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime, waiting: Collection[str] = ()
+) -> Task | None:
     """Return what is to be done next, None if nothing is.
 
     In this order: plans that a run began and did not end, approved plans, plans that were asked for, policies that are
@@ -89,12 +89,12 @@ def choose_work(
     approved = [plan for plan in able if may_begin(plan)]
     asked_for = [plan for plan in able if may_be_filled(plan)]
     if running or approved:
-        return CarryOn([*running, *approved][0])
+        return ResumePlan([*running, *approved][0])
     if asked_for:
-        return Fill(asked_for[0])
+        return ComputePlan(asked_for[0])
     others = {name: one for name, one in known.items() if one.policy.metadata.uid not in waiting}
     due = [(timing.due, name) for name, one in others.items() if (timing := read_due(one, ordered, now)) and timing.due]
-    return Run(policy=min(due)[1], scheduled=min(due)[0]) if due else None
+    return RunPolicy(policy=min(due)[1], scheduled=min(due)[0]) if due else None
 
 
 def may_begin(plan: MigrationPlan) -> bool:
@@ -108,7 +108,7 @@ def may_be_filled(plan: MigrationPlan) -> bool:
     return plan.phase is PlanPhase.REQUESTED and plan.fault is None and not plan.spec.aborted
 
 
-def read_due(known: Known, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
+def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
     """Return when a policy runs, None if it does not by itself; nothing is due while a plan of it is open."""
     schedule = known.schedule
     if schedule is None:
@@ -121,19 +121,19 @@ def read_due(known: Known, plans: Iterable[MigrationPlan], now: datetime) -> Tim
 
 
 def is_open(plan: MigrationPlan) -> bool:
-    """Tell whether something is still to become of a plan."""
+    """Return whether something is still to become of a plan."""
     if plan.phase is PlanPhase.PROPOSED:
         return plan.spec.mode is not RunMode.PLAN
     return not plan.phase.terminal
 
 
-def find_unread(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
+def unreadable_plans(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
     """Return the plans that cannot be read and whose status does not say so yet."""
     return tuple(plan for plan in plans if fails_unread(plan.metadata, plan.status.phase))
 
 
 def was_made(policy: DeschedulerPolicy, scheduled: datetime, plans: Iterable[MigrationPlan]) -> bool:
-    """Tell whether there is a plan for a scheduled time, made by a run that could not note it on the policy."""
+    """Return whether there is a plan for a scheduled time, made by a run that could not note it on the policy."""
     time = format_timestamp(scheduled)
     return any(is_scheduled_plan(plan.metadata.name, policy.metadata.uid, time) for plan in plans)
 
@@ -158,7 +158,9 @@ def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) 
     return since if ran_at is None else max(since, ran_at)
 
 
-def find_endings(known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime) -> tuple[Ending, ...]:
+def plans_to_end(
+    known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime
+) -> tuple[PlanTermination, ...]:
     """Return the plans of policies to end without being begun.
 
     Those that can never be carried out have Failed; those that were aborted, were not approved in time, or are of no
@@ -166,9 +168,11 @@ def find_endings(known: Mapping[str, Known], plans: Iterable[MigrationPlan], now
     """
     waiting = [plan for plan in plans if plan.spec.mode is not None and is_unbegun(plan)]
     faults = ((plan, plan.fault) for plan in waiting)
-    faulty = (Ending(plan, f"Failed: {fault}", PlanPhase.FAILED) for plan, fault in faults if fault is not None)
+    faulty = (
+        PlanTermination(plan, f"Failed: {fault}", PlanPhase.FAILED) for plan, fault in faults if fault is not None
+    )
     found = ((plan, _why_ended(known, plan, now)) for plan in waiting if plan.fault is None)
-    return (*faulty, *(Ending(plan, message) for plan, message in found if message))
+    return (*faulty, *(PlanTermination(plan, message) for plan, message in found if message))
 
 
 def is_unbegun(plan: MigrationPlan) -> bool:
@@ -176,7 +180,7 @@ def is_unbegun(plan: MigrationPlan) -> bool:
     return not plan.phase.terminal and plan.phase is not PlanPhase.RUNNING
 
 
-def _why_ended(known: Mapping[str, Known], plan: MigrationPlan, now: datetime) -> str:
+def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: datetime) -> str:
     """Return why a plan that nobody has begun is to be ended, "" if it is not."""
     if plan.spec.aborted:
         return "aborted: somebody asked for it before it began"
@@ -186,15 +190,15 @@ def _why_ended(known: Mapping[str, Known], plan: MigrationPlan, now: datetime) -
     return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan.spec.policy)
 
 
-def _why_not_run(known: Known | None, name: str) -> str:
+def _why_not_run(known: ParsedPolicy | None, name: str) -> str:
     """Return why nothing can be made of a plan of a policy, "" if something can."""
     if known is None:
         return f"aborted: there is no policy {name}"
     return f"aborted: the policy {name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""
 
 
-def find_surplus(
-    known: Mapping[str, Known], plans: Sequence[MigrationPlan], now: datetime
+def plans_over_history_limit(
+    known: Mapping[str, ParsedPolicy], plans: Sequence[MigrationPlan], now: datetime
 ) -> tuple[MigrationPlan, ...]:
     """Return the plans that need not be kept: the oldest that are over, beyond what each policy keeps.
 
@@ -211,8 +215,8 @@ def find_surplus(
     return tuple(surplus)
 
 
-def find_forgotten(
-    known: Mapping[str, Known], plans: Iterable[MigrationPlan], now: datetime, retention: timedelta | None
+def expired_plans(
+    known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime, retention: timedelta | None
 ) -> tuple[MigrationPlan, ...]:
     """Return the plans of no policy, made by hand or for one that is gone, which were over so long ago; None: none.
 
@@ -238,7 +242,7 @@ def _ended_before(plan: MigrationPlan, time: datetime) -> bool:
 
 
 def pause_until(
-    known: Collection[Known],
+    known: Collection[ParsedPolicy],
     plans: Sequence[MigrationPlan],
     now: datetime,
     longest: float,
@@ -270,7 +274,7 @@ _MOST_PERMANENT: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Setback:
+class _Failure:
     error: str
     again_at: datetime
     times: int = 1
@@ -279,10 +283,10 @@ class _Setback:
 
 
 @dataclass(slots=True)
-class Setbacks:
+class FailureBackoff:
     """What failed, by the uid of its plan or policy; the others go on meanwhile."""
 
-    _known: dict[str, _Setback] = field(default_factory=dict)
+    _known: dict[str, _Failure] = field(default_factory=dict)
 
     def note(self, uid: str, error: Exception, now: datetime) -> bool:
         """Take note of a failure; return whether trying again would bring the same."""
@@ -293,7 +297,7 @@ class Setbacks:
         passing = isinstance(error, RetryableError | ForbiddenError | UnauthorizedError)
         permanent = 0 if passing else 1 + (before.permanent if before else 0)
         pause = min(_FIRST_PAUSE * 2 ** min(times - 1, _LONGEST_DOUBLING), _LONGEST_PAUSE)
-        self._known[uid] = _Setback(text, now + pause, times, permanent)
+        self._known[uid] = _Failure(text, now + pause, times, permanent)
         same = before is not None and before.permanent > 0 and before.error == text
         return permanent > 0 and (same or permanent >= _MOST_PERMANENT)
 

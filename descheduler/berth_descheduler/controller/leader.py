@@ -1,7 +1,4 @@
-"""Owns which replica serves the policies: it leads by a Lease, serves while it holds it, and waits while another does.
-
-It does not own what serving is (`runner`, `clerk`).
-"""
+"""Which replica serves the policies: it leads by a Lease, serves while it holds it, and waits while another does."""
 
 import threading
 from collections.abc import Callable
@@ -13,9 +10,9 @@ import structlog
 from berth_core.errors import BerthError
 from berth_descheduler import telemetry
 from berth_descheduler.controller.runner import Runner
-from berth_descheduler.controller.status import Clerk
-from berth_descheduler.controller.store import Bells, Book, Office
-from berth_descheduler.metrics import RunTally
+from berth_descheduler.controller.status import StatusController
+from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
+from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.operator_liveness import clean_up_after_operator
 from berth_descheduler.migration.plans import leader_lease, run_lease
 
@@ -25,16 +22,16 @@ _TICK_SECONDS: Final = 0.2
 _JOIN_SECONDS: Final = 10.0
 
 
-class PolicyServer:
+class LeaderElector:
     """One replica of the service."""
 
-    def __init__(self, office: Office, tally: RunTally, stop: threading.Event) -> None:
-        self._office = office
-        self._tally = tally
+    def __init__(self, context: ServiceContext, metrics: PolicyMetrics, stop: threading.Event) -> None:
+        self._context = context
+        self._metrics = metrics
         self._stop = stop
-        cycle = office.defaults.cycle
-        self._leader = leader_lease(office.client, office.clock, cycle)
-        self._run_lease = run_lease(office.client, office.clock, cycle)
+        cycle = context.defaults.cycle
+        self._leader = leader_lease(context.client, context.clock, cycle)
+        self._run_lease = run_lease(context.client, context.clock, cycle)
         self._state = "starting"
 
     def serve(self) -> None:
@@ -50,7 +47,7 @@ class PolicyServer:
         """Return whether this replica does its part, and which one it is."""
         ready = self._state in {"leading", "waiting"}
         leading = self._state == "leading"
-        return {"ready": ready, "leading": leading, "state": self._state, "running": self._tally.busy}
+        return {"ready": ready, "leading": leading, "state": self._state, "running": self._metrics.busy}
 
     def _becomes_leader(self) -> bool:
         """Try for a while to lead; look at the Lease of runs meanwhile, to know for how long its holder is silent."""
@@ -63,7 +60,7 @@ class PolicyServer:
             return False
         if not won:
             if self._state != "waiting":
-                _LOG.info(telemetry.WAITING, **{telemetry.KEY_IDENTITY: self._office.defaults.cycle.identity})
+                _LOG.info(telemetry.WAITING, **{telemetry.KEY_IDENTITY: self._context.defaults.cycle.identity})
             self._state = "waiting"
             self._run_lease.look()
         return won
@@ -73,35 +70,37 @@ class PolicyServer:
 
     def _lead(self) -> None:
         """Serve until asked to stop or no longer leader; what is under way then is brought to its end."""
-        cycle = self._office.defaults.cycle
+        cycle = self._context.defaults.cycle
         _LOG.info(telemetry.LEADING, **{telemetry.KEY_IDENTITY: cycle.identity})
-        bells = Bells()
+        wake_up = WakeUp()
         try:
             with ExitStack() as stack:
-                stack.enter_context(clean_up_after_operator(self._office.client, self._office.clock, cycle))
-                book = stack.enter_context(Book(self._office, bells))
+                stack.enter_context(clean_up_after_operator(self._context.client, self._context.clock, cycle))
+                store = stack.enter_context(PolicyStore(self._context, wake_up))
                 self._state = "reading"
-                if book.wait(self._is_over):
-                    self._serve(book, bells)
+                if store.wait(self._is_over):
+                    self._serve(store, wake_up)
         finally:
             self._state = "ended"
-            self._tally.lead(leading=False)
+            self._metrics.lead(leading=False)
             _LOG.info(telemetry.NOT_LEADING)
             if self._leader.lost.is_set():
                 # Whatever this process knew of the leases is old.
                 self._run_lease.look()
 
-    def _serve(self, book: Book, bells: Bells) -> None:
-        clerk = Clerk(self._office, book, self._tally, bells.bell())
-        runner = Runner(self._office, book, self._tally, self._run_lease, bells.bell())
+    def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
+        status_controller = StatusController(self._context, store, self._metrics, wake_up.bell())
+        runner = Runner(self._context, store, self._metrics, self._run_lease, wake_up.bell())
         threads = [
-            threading.Thread(target=clerk.work_until, args=(self._is_over,), name="clerk", daemon=True),
-            threading.Thread(target=_ring_at_end, args=(self._is_over, bells.ring), name="end", daemon=True),
+            threading.Thread(
+                target=status_controller.work_until, args=(self._is_over,), name="status_controller", daemon=True
+            ),
+            threading.Thread(target=_ring_at_end, args=(self._is_over, wake_up.ring), name="end", daemon=True),
         ]
         for thread in threads:
             thread.start()
         self._state = "leading"
-        self._tally.lead(leading=True)
+        self._metrics.lead(leading=True)
         runner.work_until(self._is_over, self._stop)
         for thread in threads:
             thread.join(_JOIN_SECONDS)

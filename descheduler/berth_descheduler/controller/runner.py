@@ -1,7 +1,4 @@
-"""Owns the runs of the service: one at a time, each begun on what the API says at that moment, each told on its policy.
-
-It does not choose what to run (`work`), nor run it (`cycle`).
-"""
+"""The runs of the service: one at a time, each begun on what the API says at that moment, each told on its policy."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -19,13 +16,13 @@ from berth_core.names import scheduled_plan_name
 from berth_core.policies import DeschedulerPolicy
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import (
-    CarryOn,
-    Fill,
-    Known,
-    Run,
-    Setbacks,
-    Work,
-    choose_work,
+    ComputePlan,
+    FailureBackoff,
+    ParsedPolicy,
+    ResumePlan,
+    RunPolicy,
+    Task,
+    choose_task,
     may_be_filled,
     may_begin,
     pause_until,
@@ -33,9 +30,9 @@ from berth_descheduler.controller.decisions import (
     was_made,
 )
 from berth_descheduler.controller.status import build_failure_patch, build_outcome_patch
-from berth_descheduler.controller.store import Book, Office
+from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.metrics import RunTally
+from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.nodes import FreedMark, left_over_nodes, sweep_cooling_nodes, sweep_freed_nodes
 from berth_descheduler.migration.plans import end_plan
 from berth_descheduler.migration.recovery import abort_plan, recover_plans
@@ -79,19 +76,26 @@ class Assignment:
 class Runner:
     """Carries out what is to be done, one thing after the other."""
 
-    def __init__(self, office: Office, book: Book, tally: RunTally, lease: LeaseHolder, bell: threading.Event) -> None:
-        self._office = office
-        self._book = book
-        self._tally = tally
+    def __init__(
+        self,
+        context: ServiceContext,
+        store: PolicyStore,
+        metrics: PolicyMetrics,
+        lease: LeaseHolder,
+        bell: threading.Event,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._metrics = metrics
         self._lease = lease
-        self._bell = bell
-        self._setbacks = Setbacks()
+        self._wake_up = bell
+        self._backoff = FailureBackoff()
         self._swept_at: float | None = None
 
     def work_until(self, over: Callable[[], bool], stop: threading.Event) -> None:
         """Go on until it is over; what fails is told and tried again."""
         while not over():
-            self._bell.clear()
+            self._wake_up.clear()
             pause = _AGAIN_SECONDS
             try:
                 pause = self.pass_once(stop)
@@ -100,21 +104,21 @@ class Runner:
             except Exception:  # noqa: BLE001 - the loop's boundary: whatever is wrong is tried again
                 _LOG.exception(telemetry.WORK_FAILED)
             if pause and not over():
-                self._bell.wait(pause)
+                self._wake_up.wait(pause)
 
     def pass_once(self, stop: threading.Event) -> float:
         """Do the next thing, if there is one; return how many seconds there is nothing more to do."""
         self._sweep_when_due()
-        now = self._office.clock.now()
-        known, plans, waiting = self._book.known(), self._book.plans(), self._setbacks.waiting(now)
-        work = choose_work(known, plans, now, waiting)
+        now = self._context.clock.now()
+        known, plans, waiting = self._store.known(), self._store.plans(), self._backoff.waiting(now)
+        work = choose_task(known, plans, now, waiting)
         if work is None:
             return pause_until(known.values(), plans, now, _LONGEST_PAUSE_SECONDS, also=waiting.values())
         try:
             assignment = self._assign(work)
         except Exception as error:
             # What cannot even be read is no reason to keep the others waiting.
-            self._setbacks.note(_uid_of(work, known), error, now)
+            self._backoff.note(_uid_of(work, known), error, now)
             raise
         if assignment is None:
             # What was seen is not what is there any more; the change is on its way to us.
@@ -125,15 +129,15 @@ class Runner:
 
     # --- on fresh state ---------------------------------------------------------------------------------------------
 
-    def _assign(self, work: Work) -> Assignment | None:
+    def _assign(self, work: Task) -> Assignment | None:
         """Return the run for some work as the API has it now; None where it is not to be done any more."""
         try:
             match work:
-                case CarryOn(plan=plan):
+                case ResumePlan(plan=plan):
                     return self._assign_plan(self._read_plan(plan))
-                case Fill(plan=plan):
+                case ComputePlan(plan=plan):
                     return self._assign_request(self._read_plan(plan))
-                case Run(policy=name):
+                case RunPolicy(policy=name):
                     return self._assign_policy(self._read_policy(name))
         except NotFoundError:
             return None
@@ -146,7 +150,7 @@ class Runner:
         run = None if known is None else known.run
         if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING:
             return None
-        terms = choose_terms(plan, run, self._office.defaults, self._office.clock.now())
+        terms = choose_terms(plan, run, self._context.defaults, self._context.clock.now())
         return Assignment(
             settings=terms.settings,
             planner=terms.planner,
@@ -163,14 +167,14 @@ class Runner:
             return None
         return Assignment(
             settings=known.run.settings(plan.spec.mode, plan.spec.trigger),
-            planner=known.run.planner_at(self._office.clock.now()),
+            planner=known.run.planner_at(self._context.clock.now()),
             perform=lambda cycle: cycle.run(plan),
             policy=known.policy,
             plan=plan,
         )
 
     def _assign_policy(self, policy: DeschedulerPolicy) -> Assignment | None:
-        known, now, plans = self._office.read(policy), self._office.clock.now(), self._book.plans()
+        known, now, plans = self._context.read(policy), self._context.clock.now(), self._store.plans()
         timing = read_due(known, plans, now)
         if timing is None or timing.due is None or isinstance(known.run, PolicyError) or known.schedule is None:
             return None
@@ -188,16 +192,16 @@ class Runner:
         )
 
     def _read_plan(self, plan: MigrationPlan) -> MigrationPlan:
-        return self._office.client.get(MIGRATION_PLANS, plan.metadata.name, type=MigrationPlan)
+        return self._context.client.get(MIGRATION_PLANS, plan.metadata.name, type=MigrationPlan)
 
     def _read_policy(self, name: str) -> DeschedulerPolicy:
-        return self._office.client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
+        return self._context.client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
 
-    def _policy_of(self, plan: MigrationPlan) -> Known | None:
+    def _policy_of(self, plan: MigrationPlan) -> ParsedPolicy | None:
         if not plan.spec.policy:
             return None
         try:
-            return self._office.read(self._read_policy(plan.spec.policy))
+            return self._context.read(self._read_policy(plan.spec.policy))
         except NotFoundError:
             return None
 
@@ -205,17 +209,17 @@ class Runner:
 
     def _perform(self, assignment: Assignment, stop: threading.Event) -> Outcome | None:
         """Run and tell what came of it; None where it failed, which is told as well, or where another run is made."""
-        begun, settings = self._office.clock.now(), assignment.settings
+        begun, settings = self._context.clock.now(), assignment.settings
         if not self._lease.acquire(0):  # a run by hand, or of a leader that is no more; the Lease tells when it is over
             return None
         keys = {telemetry.KEY_POLICY: settings.policy, telemetry.KEY_TRIGGER: settings.trigger}
         _LOG.info(telemetry.POLICY_RUN, **keys)
         # Plans that other runs left are work of their own, by their own policies: none is carried on beside this one.
-        around = CycleContext(self._office.client, self._office.clock, self._tally, stop, terms_of=lambda _: None)
+        around = CycleContext(self._context.client, self._context.clock, self._metrics, stop, terms_of=lambda _: None)
         cycle = Cycle(around, settings, assignment.planner, self._lease)
         name = assignment.plan.metadata.name if assignment.plan else settings.plan_name
         try:
-            with self._book.in_hand(name), self._tally.running(settings.policy):
+            with self._store.in_progress(name), self._metrics.running(settings.policy):
                 outcome = assignment.perform(cycle)
         except BerthError as error:
             _LOG.error(telemetry.WORK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
@@ -227,52 +231,54 @@ class Runner:
             return None
         finally:
             self._lease.release()
-        self._setbacks.forget(assignment.uid)
+        self._backoff.forget(assignment.uid)
         if outcome.verdict is not Verdict.LEASE_HELD and not _is_unbegun(outcome):
             self._tell_outcome(assignment, begun, outcome)
         return outcome
 
     def _tell_outcome(self, assignment: Assignment, begun: datetime, outcome: Outcome) -> None:
-        self._tally.run_ended(assignment.settings.policy, outcome.verdict.value)
+        self._metrics.run_ended(assignment.settings.policy, outcome.verdict.value)
         if assignment.policy is None:
             return
-        found = self._tally.found
+        found = self._metrics.found
         patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, found=found)
         self._write(assignment.policy, patch)
-        self._office.tell(assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean)
+        self._context.record_event(
+            assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean
+        )
 
     def _take_setback(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
         """Let the others go first; report what failed, and end a plan that would fail again in the same way."""
-        final = self._setbacks.note(assignment.uid, error, self._office.clock.now())
+        final = self._backoff.note(assignment.uid, error, self._context.clock.now())
         if final and assignment.plan is not None:
             plan = self._read_plan(assignment.plan)
             if not plan.phase.terminal:
                 text = f"Failed: it cannot be carried out: {message}"
-                abort_plan(self._office.client, plan, self._office.clock, text, PlanPhase.FAILED)
+                abort_plan(self._context.client, plan, self._context.clock, text, PlanPhase.FAILED)
         self._tell_failure(assignment, begun, message)
 
     def _tell_failure(self, assignment: Assignment, begun: datetime, message: str) -> None:
         """Say on policy and plan that a run failed; a plan that was begun is carried on by the next pass."""
-        self._tally.run_ended(assignment.settings.policy, "Failed")
+        self._metrics.run_ended(assignment.settings.policy, "Failed")
         if assignment.policy is not None:
             patch = build_failure_patch(message, begun=begun, scheduled=assignment.scheduled)
             self._write(assignment.policy, patch)
-            self._office.tell(assignment.policy, PolicyEventReason.RUN_FAILED, message, bad=True)
+            self._context.record_event(assignment.policy, PolicyEventReason.RUN_FAILED, message, bad=True)
         plan = assignment.plan
         if plan is not None and plan.phase is PlanPhase.REQUESTED:
             now = self._read_plan(plan)
             if now.phase is PlanPhase.REQUESTED:
-                end_plan(self._office.client, self._office.clock, now, PlanPhase.FAILED, message)
+                end_plan(self._context.client, self._context.clock, now, PlanPhase.FAILED, message)
 
     def _write(self, policy: DeschedulerPolicy, patch: dict[str, Any]) -> None:
         with suppress(NotFoundError):
-            self._office.client.merge_patch(DESCHEDULER_POLICIES, policy.metadata.name, patch, subresource="status")
+            self._context.client.merge_patch(DESCHEDULER_POLICIES, policy.metadata.name, patch, subresource="status")
 
     # --- what others left -------------------------------------------------------------------------------------------
 
     def _sweep_when_due(self) -> None:
         """Sweep every so often; where that fails, the work goes on and the next sweep tries again."""
-        now = self._office.clock.monotonic()
+        now = self._context.clock.monotonic()
         if self._swept_at is not None and now - self._swept_at < _SWEEP_SECONDS:
             return
         try:
@@ -283,22 +289,22 @@ class Runner:
 
     def _sweep(self) -> None:
         """Take off nodes what no run needs any more: taints of plans that are over, marks that no run needs."""
-        running = {plan.metadata.name for plan in self._book.plans() if plan.phase is PlanPhase.RUNNING}
-        stray = left_over_nodes(self._office.client, running)
+        running = {plan.metadata.name for plan in self._store.plans() if plan.phase is PlanPhase.RUNNING}
+        stray = left_over_nodes(self._context.client, running)
         if (stray or self._swept_at is None) and self._lease.acquire(0):
             try:
-                seconds = self._office.defaults.cycle.adoption_seconds
-                recover_plans(self._office.client, self._office.clock, seconds)
+                seconds = self._context.defaults.cycle.adoption_seconds
+                recover_plans(self._context.client, self._context.clock, seconds)
             finally:
                 self._lease.release()
-        client, known = self._office.client, self._book.known()
-        sweep_cooling_nodes(client, self._office.clock)
+        client, known = self._context.client, self._store.known()
+        sweep_cooling_nodes(client, self._context.clock)
         sweep_freed_nodes(
             client, lambda: read_live_snapshot(client), lambda mark: wanted_marks(known.get(mark.policy), mark)
         )
 
 
-def wanted_marks(known: Known | None, mark: FreedMark) -> FreedNodes:
+def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:
     """Return what a freed node is to carry now: what its policy says, all where no policy or a bad one freed it."""
     if mark.policy and known is None:
         return FreedNodes()
@@ -307,15 +313,15 @@ def wanted_marks(known: Known | None, mark: FreedMark) -> FreedNodes:
     return known.run.cycle.freed
 
 
-def _uid_of(work: Work, known: Mapping[str, Known]) -> str:
+def _uid_of(work: Task, known: Mapping[str, ParsedPolicy]) -> str:
     """Return the uid of the plan or policy that some work is for."""
     match work:
-        case CarryOn(plan=plan) | Fill(plan=plan):
+        case ResumePlan(plan=plan) | ComputePlan(plan=plan):
             return plan.metadata.uid
-        case Run(policy=name):
+        case RunPolicy(policy=name):
             return known[name].policy.metadata.uid
 
 
 def _is_unbegun(outcome: Outcome) -> bool:
-    """Tell whether a run was stopped before it did anything, so that whoever comes next makes it."""
+    """Return whether a run was stopped before it did anything, so that whoever comes next makes it."""
     return outcome.verdict is Verdict.STOPPED and not outcome.published

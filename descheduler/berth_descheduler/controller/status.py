@@ -1,7 +1,4 @@
-"""Owns what is written into a policy's status: whether it can be run, when it runs next, what became of its last run.
-
-It does not write it (`clerk`, `runner`); every function here is pure.
-"""
+"""What is written into a policy's status: whether it can be run, when it runs next, what became of its last run."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -30,17 +27,17 @@ from berth_core.reservations import Condition
 from berth_core.resources import format_amount
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import (
-    Ending,
-    Known,
-    find_endings,
-    find_forgotten,
-    find_surplus,
-    find_unread,
+    ParsedPolicy,
+    PlanTermination,
+    expired_plans,
     pause_until,
+    plans_over_history_limit,
+    plans_to_end,
     read_due,
+    unreadable_plans,
 )
-from berth_descheduler.controller.store import Book, Office
-from berth_descheduler.metrics import RunTally
+from berth_descheduler.controller.store import PolicyStore, ServiceContext
+from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.plans import end_plan
 from berth_descheduler.migration.recovery import abort_plan, release_reservations
 from berth_descheduler.outcome import Outcome
@@ -59,7 +56,7 @@ _MOST_ERRORS: Final = 5
 _LONGEST_SENTENCE: Final = 4000
 
 
-def observed_status(known: Known, plans: Iterable[MigrationPlan], now: datetime) -> DeschedulerPolicyStatus:
+def observed_status(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> DeschedulerPolicyStatus:
     """Return a policy's status with what can be said of it without a run, the rest as it is."""
     timing = read_due(known, plans, now)
     next_run = None if timing is None else format_timestamp(timing.due or timing.next_run)
@@ -82,12 +79,12 @@ def build_observed_patch(status: DeschedulerPolicyStatus) -> dict[str, Any]:
     return {"status": {name: body.get(name) for name in names}}
 
 
-def build_conditions(known: Known, now: datetime) -> tuple[Condition, ...]:
+def build_conditions(known: ParsedPolicy, now: datetime) -> tuple[Condition, ...]:
     """Return the conditions of a policy; the time of one stays while it says the same."""
     return (_condition(known, VALID, *_valid(known), now), _condition(known, SCHEDULED, *_scheduled(known), now))
 
 
-def _valid(known: Known) -> tuple[bool, str, str]:
+def _valid(known: ParsedPolicy) -> tuple[bool, str, str]:
     if not isinstance(known.run, PolicyError):
         return True, ValidReason.ACCEPTED.value, "the policy can be run"
     errors = [str(error) for error in known.run.errors]
@@ -95,7 +92,7 @@ def _valid(known: Known) -> tuple[bool, str, str]:
     return False, ValidReason.INVALID_FIELD.value, f"{'; '.join(errors[:_MOST_ERRORS])}{more}"
 
 
-def _scheduled(known: Known) -> tuple[bool, str, str]:
+def _scheduled(known: ParsedPolicy) -> tuple[bool, str, str]:
     schedule = known.schedule
     if schedule is not None:
         return True, schedule.reason.value, schedule.text
@@ -110,7 +107,7 @@ def _scheduled(known: Known) -> tuple[bool, str, str]:
     return False, ScheduledReason.ON_REQUEST.value, "runs are made on request only: there is no trigger"
 
 
-def _condition(known: Known, type_: str, truth: bool, reason: str, message: str, now: datetime) -> Condition:  # noqa: FBT001 - the parts of a condition
+def _condition(known: ParsedPolicy, type_: str, truth: bool, reason: str, message: str, now: datetime) -> Condition:  # noqa: FBT001 - the parts of a condition
     """Return a condition; noted for the first time, a schedule holds since the policy was made."""
     metadata, before = known.policy.metadata, known.policy.condition(type_)
     since = format_timestamp(now)
@@ -129,7 +126,7 @@ def _condition(known: Known, type_: str, truth: bool, reason: str, message: str,
 
 
 def _holds(before: Condition, message: str) -> bool:
-    """Tell whether a condition still says the same; the time of a schedule is that of the very schedule."""
+    """Return whether a condition still says the same; the time of a schedule is that of the very schedule."""
     return before.type != SCHEDULED or before.message == message
 
 
@@ -195,76 +192,79 @@ _LONGEST_PAUSE_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 2.0
 
 
-class Clerk:
+class StatusController:
     """Keeps what is written about policies and plans true."""
 
-    def __init__(self, office: Office, book: Book, tally: RunTally, bell: threading.Event) -> None:
-        self._office = office
-        self._book = book
-        self._tally = tally
-        self._bell = bell
+    def __init__(
+        self, context: ServiceContext, store: PolicyStore, metrics: PolicyMetrics, bell: threading.Event
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._metrics = metrics
+        self._wake_up = bell
 
     def work_until(self, over: Callable[[], bool]) -> None:
         """Go on until it is over; whatever fails is tried again."""
         while not over():
-            self._bell.clear()
+            self._wake_up.clear()
             pause = _AGAIN_SECONDS
             try:
                 if self.pass_once():
-                    now = self._office.clock.now()
-                    pause = pause_until(self._book.known().values(), self._book.plans(), now, _LONGEST_PAUSE_SECONDS)
+                    now = self._context.clock.now()
+                    pause = pause_until(self._store.known().values(), self._store.plans(), now, _LONGEST_PAUSE_SECONDS)
             except Exception:  # noqa: BLE001 - the loop's boundary: whatever is wrong is tried again
                 _LOG.exception(telemetry.CHORE_FAILED)
-            self._bell.wait(pause)
+            self._wake_up.wait(pause)
 
     def pass_once(self) -> bool:
-        """Do everything that is to be done now; tell whether all of it worked."""
-        known, plans, now = self._book.known(), self._book.plans(), self._office.clock.now()
-        self._tally.show(known.values())
+        """Do everything that is to be done now; return whether all of it worked."""
+        known, plans, now = self._store.known(), self._store.plans(), self._context.clock.now()
+        invalid = sum(isinstance(one.run, PolicyError) for one in known.values())
+        self._metrics.show({name: one.policy.status for name, one in known.items()}, invalid=invalid)
         chores = [partial(self._write_status, one, plans) for one in known.values()]
-        chores += [partial(self._end, ending) for ending in find_endings(known, plans, now)]
-        chores += [partial(self._fail, plan) for plan in find_unread(plans)]
-        forgotten = find_forgotten(known, plans, now, self._office.plan_retention)
-        chores += [partial(self._delete, plan) for plan in (*find_surplus(known, plans, now), *forgotten)]
+        chores += [partial(self._end, ending) for ending in plans_to_end(known, plans, now)]
+        chores += [partial(self._fail, plan) for plan in unreadable_plans(plans)]
+        forgotten = expired_plans(known, plans, now, self._context.plan_retention)
+        chores += [partial(self._delete, plan) for plan in (*plans_over_history_limit(known, plans, now), *forgotten)]
         failed = [chore for chore in chores if not _attempt(chore)]
         return not failed
 
-    def _write_status(self, known: Known, plans: tuple[MigrationPlan, ...]) -> None:
+    def _write_status(self, known: ParsedPolicy, plans: tuple[MigrationPlan, ...]) -> None:
         """Write a policy's status where it says something else, and tell where it has become valid or invalid."""
         policy = known.policy
-        status = observed_status(known, plans, self._office.clock.now())
+        status = observed_status(known, plans, self._context.clock.now())
         if status == policy.status:
             return
         body = build_observed_patch(status)
-        self._office.client.merge_patch(DESCHEDULER_POLICIES, policy.metadata.name, body, subresource="status")
+        self._context.client.merge_patch(DESCHEDULER_POLICIES, policy.metadata.name, body, subresource="status")
         before = policy.condition(VALID)
         after = next(condition for condition in status.conditions if condition.type == VALID)
         if before is not None and (before.status, before.message) == (after.status, after.message):
             return
         if after.status == "True" and before is not None:
-            self._office.tell(policy, PolicyEventReason.VALID, after.message, bad=False)
+            self._context.record_event(policy, PolicyEventReason.VALID, after.message, bad=False)
         elif after.status != "True":
             keys = {telemetry.KEY_POLICY: policy.metadata.name, telemetry.KEY_MESSAGE: after.message}
             _LOG.warning(telemetry.POLICY_INVALID, **keys)
-            self._office.tell(policy, PolicyEventReason.INVALID, after.message, bad=True)
+            self._context.record_event(policy, PolicyEventReason.INVALID, after.message, bad=True)
 
-    def _end(self, ending: Ending) -> None:
-        if not self._book.is_in_hand(ending.plan.metadata.name):
-            abort_plan(self._office.client, ending.plan, self._office.clock, ending.message, ending.phase)
+    def _end(self, ending: PlanTermination) -> None:
+        if not self._store.is_in_progress(ending.plan.metadata.name):
+            abort_plan(self._context.client, ending.plan, self._context.clock, ending.message, ending.phase)
 
     def _fail(self, plan: MigrationPlan) -> None:
         """Record on a plan that cannot be read that it failed, and release what it may have held."""
-        release_reservations(self._office.client, plan.metadata.name)
+        release_reservations(self._context.client, plan.metadata.name)
         message = f"invalid: {plan.metadata.unreadable}"
-        end_plan(self._office.client, self._office.clock, plan, PlanPhase.FAILED, message)
+        end_plan(self._context.client, self._context.clock, plan, PlanPhase.FAILED, message)
 
     def _delete(self, plan: MigrationPlan) -> None:
-        self._office.client.delete(MIGRATION_PLANS, plan.metadata.name, uid=plan.metadata.uid)
+        self._context.client.delete(MIGRATION_PLANS, plan.metadata.name, uid=plan.metadata.uid)
         _LOG.info(telemetry.PLAN_NOT_KEPT, **{telemetry.KEY_PLAN: plan.metadata.name})
 
 
 def _attempt(chore: Callable[[], None]) -> bool:
-    """Do one thing and tell whether it worked; what is gone meanwhile needs nothing more."""
+    """Do one thing and return whether it worked; what is gone meanwhile needs nothing more."""
     try:
         chore()
     except NotFoundError:

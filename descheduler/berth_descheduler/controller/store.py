@@ -1,7 +1,4 @@
-"""Owns what the service shares among its threads: the policies as they are read, the plans as they are seen.
-
-It does not decide anything (`work`).
-"""
+"""What the service shares among its threads: the policies as they are read, the plans as they are seen."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +15,7 @@ from berth_core.migration_plans import MigrationPlan
 from berth_core.policies import DeschedulerPolicy
 from berth_core.unreadable import refuse_unreadable
 from berth_descheduler import telemetry
-from berth_descheduler.controller.decisions import Known
+from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.migration.plans import announce
 from berth_descheduler.plugins.registry import PluginRegistry
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
@@ -37,7 +34,7 @@ T = TypeVar("T", DeschedulerPolicy, MigrationPlan)
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class ServiceContext:
     """What every part of the service works with."""
 
     client: KubeClient
@@ -48,7 +45,7 @@ class Office:
     plan_retention: timedelta | None
     """How long plans of no policy are kept when they are over; None: for ever."""
 
-    def read(self, policy: DeschedulerPolicy) -> Known:
+    def read(self, policy: DeschedulerPolicy) -> ParsedPolicy:
         """Return a policy with what it asks for or what is wrong with it."""
         found: PolicyRun | PolicyError
         try:
@@ -61,15 +58,15 @@ class Office:
         except Exception as error:  # noqa: BLE001 - a plugin that fails at one policy must not stop the others
             said = f"not readable: {type(error).__name__}: {error}"
             found = PolicyError([InputError("spec", None, "a policy that its plugins can read", said=said)])
-        return Known(policy, found)
+        return ParsedPolicy(policy, found)
 
-    def tell(self, policy: DeschedulerPolicy, reason: PolicyEventReason, message: str, *, bad: bool) -> None:
+    def record_event(self, policy: DeschedulerPolicy, reason: PolicyEventReason, message: str, *, bad: bool) -> None:
         """Tell on a policy what happened to it."""
         announce(self.client, self.clock, policy, reason, message, bad=bad)
 
 
 @dataclass(slots=True)
-class Bells:
+class WakeUp:
     """Events that are set together whenever something has changed."""
 
     events: list[threading.Event] = field(default_factory=list)
@@ -85,19 +82,19 @@ class Bells:
             event.set()
 
 
-class Book:
+class PolicyStore:
     """All policies and plans, as they were seen last; use as a context manager."""
 
-    def __init__(self, office: Office, bells: Bells) -> None:
-        self._office = office
-        self._bells = bells
+    def __init__(self, context: ServiceContext, wake_up: WakeUp) -> None:
+        self._context = context
+        self._bells = wake_up
         self._policies: Store[DeschedulerPolicy] = Store()
         self._plans: Store[MigrationPlan] = Store()
         self._informers = (
             self._informer(DESCHEDULER_POLICIES, DeschedulerPolicy, self._policies),
             self._informer(MIGRATION_PLANS, MigrationPlan, self._plans),
         )
-        self._read: dict[tuple[str, int], Known] = {}
+        self._read: dict[tuple[str, int], ParsedPolicy] = {}
         self._lock = threading.Lock()
         self._in_hand: set[str] = set()
 
@@ -120,7 +117,7 @@ class Book:
         def failed(error: BerthError) -> None:
             _LOG.error(telemetry.WATCH_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
-        client = self._office.client
+        client = self._context.client
         return Informer(
             resource.plural,
             lambda stop: client.watch(resource, type=kind, stop=stop),
@@ -130,32 +127,32 @@ class Book:
         )
 
     def is_complete(self) -> bool:
-        """Tell whether everything has been seen once."""
+        """Return whether everything has been seen once."""
         return self._policies.listed.is_set() and self._plans.listed.is_set()
 
     def wait(self, over: Callable[[], bool]) -> bool:
-        """Wait until everything has been seen once; tell whether that is so, and not the end."""
+        """Wait until everything has been seen once; return whether that is so, and not the end."""
         while not over() and not self.is_complete():
             self._policies.listed.wait(_LOOK_SECONDS)
             self._plans.listed.wait(_LOOK_SECONDS)
         return self.is_complete() and not over()
 
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, ParsedPolicy]:
         """Return the policies by name; each generation is read once."""
         found = _by_name(self._policies)
         with self._lock:
             reads = {key: self._read[key] for policy in found if (key := _key(policy)) in self._read}
             for policy in found:
-                reads.setdefault(_key(policy), self._office.read(policy))
+                reads.setdefault(_key(policy), self._context.read(policy))
             self._read = reads
-            return {policy.metadata.name: Known(policy, reads[_key(policy)].run) for policy in found}
+            return {policy.metadata.name: ParsedPolicy(policy, reads[_key(policy)].run) for policy in found}
 
     def plans(self) -> tuple[MigrationPlan, ...]:
         """Return the plans in the order of their names."""
         return _by_name(self._plans)
 
     @contextmanager
-    def in_hand(self, plan: str) -> Iterator[None]:
+    def in_progress(self, plan: str) -> Iterator[None]:
         """Keep the clerk off a plan while the runner is at it."""
         self._in_hand.add(plan)
         try:
@@ -163,8 +160,8 @@ class Book:
         finally:
             self._in_hand.discard(plan)
 
-    def is_in_hand(self, plan: str) -> bool:
-        """Tell whether the runner is at a plan."""
+    def is_in_progress(self, plan: str) -> bool:
+        """Return whether the runner is at a plan."""
         return plan in self._in_hand
 
 

@@ -1,1 +1,1 @@
-"""Owns the demo: the whole chain on a cluster made for it; nothing in production uses it."""
+"""The demo: the whole chain on a cluster made for it; nothing in production uses it."""

@@ -1,7 +1,4 @@
-"""Owns how the demo is told to people: lines, a progress bar and node maps, all on standard error.
-
-It does not own what happens.
-"""
+"""How the demo is told to people: lines, a progress bar and node maps, all on standard error."""
 
 from types import TracebackType
 from typing import Self

@@ -1,7 +1,4 @@
-"""Owns the steps of the demo, from an empty machine to a consolidated cluster.
-
-It does not own how they are shown: it tells a `Narrator`.
-"""
+"""The steps of the demo, from an empty machine to a consolidated cluster."""
 
 import sys
 import time
@@ -83,7 +80,7 @@ class DemoResult:
 
     @property
     def all_well(self) -> bool:
-        """Tell whether no pod is pending or lost."""
+        """Return whether no pod is pending or lost."""
         return self.pending == 0 and self.lost == 0
 
 

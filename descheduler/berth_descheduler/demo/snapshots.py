@@ -1,6 +1,4 @@
-"""Owns the cluster that comes with the program, for a demo where no real one can be started.
-
-It does not own the real demo's workload: that is made through the real controllers and scheduler.
+"""The cluster that comes with the program, for a demo where no real one can be started.
 
 Made by `python -m berth_descheduler.demo.snapshots FILE`; a test compares the bundled file with what this makes.
 """

@@ -1,7 +1,4 @@
-"""Owns the carrying out of one published plan: steps 8 to 12 of a cycle, also for a plan that is continued.
-
-It does not own the moves (`executor`) or what comes before (`cycle`).
-"""
+"""The carrying out of one published plan: steps 8 to 12 of a cycle, also for a plan that is continued."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -154,7 +151,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
 
 
 def _is_interrupted(execution: Execution) -> bool:
-    """Tell whether a plan was broken off from outside, or never begun because other pods come first."""
+    """Return whether a plan was broken off from outside, or never begun because other pods come first."""
     return execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED} or bool(_why_never_begun(execution))
 
 

@@ -1,6 +1,4 @@
-"""Owns the loop that carries a plan out: look, let rooms and moves be tended, until all of them are over.
-
-It does not decide (`moves`, `rooms`), look (`observation`) nor act (`move_keeper`, `room_keeper`).
+"""The loop that carries a plan out: look, let rooms and moves be tended, until all of them are over.
 
 The loop is driven by what is, not by what happened: it may be killed at any instant and begun again on the same plan.
 Only calls leave the loop's thread; their answers come back to it through a queue.
@@ -72,7 +70,7 @@ class PlanStop:
 
     @property
     def has_begun(self) -> bool:
-        """Tell whether nothing new may begin."""
+        """Return whether nothing new may begin."""
         return bool(self.reason)
 
     def note(self, observed: ObservedPlan, statuses: Sequence[MoveStatus]) -> None:
@@ -106,7 +104,7 @@ class PlanStop:
         _LOG.warning(event, **{telemetry.KEY_PLAN: self._plan, telemetry.KEY_REASON: message})
 
     def _is_out_of_time(self) -> bool:
-        """Tell whether the plan has been carried out for as long as it may, by whichever run began it."""
+        """Return whether the plan has been carried out for as long as it may, by whichever run began it."""
         most = self._settings.max_seconds
         if most is None or not self._start_time:
             return False
@@ -114,7 +112,7 @@ class PlanStop:
 
 
 def has_failed(status: MoveStatus) -> bool:
-    """Tell whether a move counts as a failure of the plan; one that was not begun does not."""
+    """Return whether a move counts as a failure of the plan; one that was not begun does not."""
     return status.state in {MoveState.FAILED, MoveState.ELSEWHERE}
 
 
@@ -150,7 +148,7 @@ class PlanStatusWriter:
 
 
 def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:
-    """Write a plan's status and tell whether it is there; it is only for people, so a failure stops nothing."""
+    """Write a plan's status and return whether it is there; it is only for people, so a failure stops nothing."""
     try:
         client.merge_patch(MIGRATION_PLANS, plan, build_status_patch(status), subresource="status")
     except NotFoundError:
@@ -326,7 +324,7 @@ class PlanExecutor:
                 self._moves.skip(begins[index], why.reason, why.message)
 
     def _is_over(self) -> bool:
-        """Tell whether nothing new is to be begun."""
+        """Return whether nothing new is to be begun."""
         self._look()
         return self._stop.has_begun
 
@@ -388,6 +386,6 @@ class PlanExecutor:
 
 
 def _has_left(progress: MoveProgress) -> bool:
-    """Tell whether the pod left its source by this plan, in this run or in one before it."""
+    """Return whether the pod left its source by this plan, in this run or in one before it."""
     landed = progress.status.state in {MoveState.LANDED, MoveState.ELSEWHERE}
     return landed or progress.eviction in {Eviction.SENT, Eviction.UNANSWERED}

@@ -1,6 +1,6 @@
-"""Owns what earlier MigrationPlans say about a new one: pods that rest, gains that did not last, pods sent back.
+"""What earlier MigrationPlans say about a new one: pods that rest, gains that did not last, pods sent back.
 
-It does not read the plans and does not act on what they say. Plans that were deleted say nothing any more.
+Plans that were deleted say nothing any more.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -91,5 +91,5 @@ def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:
 
 
 def _was_brought(status: MoveStatus) -> bool:
-    """Tell whether a move took a pod away and something is known to have come in its place."""
+    """Return whether a move took a pod away and something is known to have come in its place."""
     return bool(status.replacement) and status.state in {MoveState.LANDED, MoveState.ELSEWHERE, MoveState.FAILED}

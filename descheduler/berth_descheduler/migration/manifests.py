@@ -1,4 +1,4 @@
-"""Owns the bodies of all objects and patches that the descheduler sends; every function here is pure.
+"""The bodies of all objects and patches that the descheduler sends; every function here is pure.
 
 It does not send them, and it does not own a Reservation's template (`reservation_templates`).
 """
@@ -115,7 +115,7 @@ def _container(raw: RawObject) -> dict[str, Any]:
 
 
 def _was_added(toleration: RawObject) -> bool:
-    """Tell whether admission or the operator put the toleration on the live pod."""
+    """Return whether admission or the operator put the toleration on the live pod."""
     if toleration.get("key") in {HANDOVER_TAINT, ROOM_TAINT}:
         return True
     return (

@@ -1,6 +1,4 @@
-"""Owns the keeping of a plan's moves on their way: looks at them, acts as `moves` decides, and notes how they fare.
-
-It does not own their order nor when nothing new may begin (`executor`, `plan_stop`), nor what calls mean (`evictions`).
+"""The keeping of a plan's moves on their way: looks at them, acts as `moves` decides, and notes how they fare.
 
 Like the rooms, the moves are driven by what is: a run that is killed leaves Reservations and evicted pods, and the next
 goes on from what it sees.
@@ -443,7 +441,7 @@ def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
 
 
 def _stays(status: MoveStatus) -> bool:
-    """Tell whether a move that was over before this run means that its pod is still on the source."""
+    """Return whether a move that was over before this run means that its pod is still on the source."""
     evicted = status.reason == MoveReason.REPLACEMENT_TIMEOUT or bool(status.replacement)
     known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
     reason = next((one for one in known if one == status.reason), MoveReason.NONE)

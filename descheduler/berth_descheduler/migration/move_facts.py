@@ -1,6 +1,6 @@
-"""Owns the derivation of a move's facts from what is seen and from what this run itself did and when.
+"""The derivation of a move's facts from what is seen and from what this run itself did and when.
 
-It does not decide (`moves`). What this run did is lost with it and need not survive: a restarted run takes a pod that
+What this run did is lost with it and need not survive: a restarted run takes a pod that
 is gone beside a live Reservation for evicted, and its deadlines begin anew.
 """
 
@@ -79,7 +79,7 @@ class MoveProgress:
 
     @property
     def finished(self) -> bool:
-        """Tell whether the move is over."""
+        """Return whether the move is over."""
         return self.status.state.terminal
 
     @property
@@ -149,12 +149,12 @@ def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus 
 
 
 def is_untouched(progress: MoveProgress, observed: ObservedPlan) -> bool:
-    """Tell whether nothing has been begun for a move: its pod is on the source and there is no Reservation."""
+    """Return whether nothing has been begun for a move: its pod is on the source and there is no Reservation."""
     return is_on_source(progress, observed) and progress.key not in observed.reservations
 
 
 def is_on_source(progress: MoveProgress, observed: ObservedPlan) -> bool:
-    """Tell whether the pod of a move has not left."""
+    """Return whether the pod of a move has not left."""
     return _presence(observed.pods.get(progress.move.pod_uid)) is Presence.ON_SOURCE
 
 
@@ -217,7 +217,7 @@ def _missed_since(
 
 
 def _runs_without_us(pod: Pod) -> bool:
-    """Tell whether a pod has a node and is in no hand-over."""
+    """Return whether a pod has a node and is in no hand-over."""
     return (
         bool(pod.spec.node_name)
         and not pod.is_terminating
@@ -423,7 +423,7 @@ def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> in
 
 
 def was_evicted(progress: MoveProgress, sight: MoveObservation) -> bool:
-    """Tell whether this run, or the interrupted one before it, took the pod away."""
+    """Return whether this run, or the interrupted one before it, took the pod away."""
     if progress.eviction is Eviction.UNANSWERED:
         return sight.presence is not Presence.ON_SOURCE
     return progress.eviction is Eviction.SENT
@@ -452,7 +452,7 @@ def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
 
 
 def follow(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
-    """Let a second move mean the replacement that the earlier one brought; tell whether there is one.
+    """Let a second move mean the replacement that the earlier one brought; return whether there is one.
 
     Of a plan that is continued, the replacement may have been evicted already: then its Reservation says so.
     """
@@ -533,7 +533,7 @@ def find_unready(
 
 
 def _took_its_pod_away(progress: MoveProgress) -> bool:
-    """Tell whether a move that is over has taken its pod away, in this run or in one before it."""
+    """Return whether a move that is over has taken its pod away, in this run or in one before it."""
     status = progress.status
     if not progress.finished or status.state is MoveState.SKIPPED:
         return False

@@ -1,4 +1,4 @@
-"""Owns the life of one move as a pure decision: what is seen of it now, what is to be done next.
+"""The life of one move as a pure decision: what is seen of it now, what is to be done next.
 
 It does not look (`facts` derives what is seen) and does not act (`move_keeper` does what is decided).
 
@@ -137,7 +137,7 @@ class MoveFacts:
 
     @property
     def evicted(self) -> bool:
-        """Tell whether this run took the pod away."""
+        """Return whether this run took the pod away."""
         if self.eviction is Eviction.UNANSWERED:
             return self.presence is not Presence.ON_SOURCE
         return self.eviction is Eviction.SENT
@@ -371,7 +371,7 @@ def _joined(what: str, detail: str) -> str:
 
 
 def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:
-    """Tell whether a finished move means that its pod stays on the source though it was to leave, which spoils that."""
+    """Return whether a finished move means that its pod, which was to leave, stays on the source."""
     if evicted or reason in {MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED}:
         return False
     return state in {MoveState.SKIPPED, MoveState.FAILED}

@@ -1,7 +1,4 @@
-"""Owns the taints of a running plan, on its sources and where it makes room: put on, and surely taken off again.
-
-It does not own how a taint is changed (`berth_kube.events`), nor the guards of hand-overs.
-"""
+"""The taints of a running plan, on its sources and where it makes room: put on, and surely taken off again."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -95,7 +92,7 @@ def left_over_nodes(client: KubeClient, plans: Collection[str]) -> tuple[str, ..
 
 
 def is_taint_of(plan: str, taint: Taint) -> bool:
-    """Tell whether a taint was put on for a plan."""
+    """Return whether a taint was put on for a plan."""
     if taint.key == ROOM_TAINT:
         return is_room_taint_of(plan, taint.value)
     return taint.key == DRAINING_TAINT and taint.value == plan
@@ -125,7 +122,7 @@ def _is_emptied(pods: Iterable[Pod], moved: Container[str]) -> bool:
 
 
 def is_free(pods: Iterable[Pod]) -> bool:
-    """Tell whether a node with these pods is free: only DaemonSet and mirror pods, and pods on their way out."""
+    """Return whether a node with these pods is free: only DaemonSet and mirror pods, and pods on their way out."""
     return not any(pod.occupies_node and not pod.is_terminating for pod in pods)
 
 
@@ -136,7 +133,7 @@ def count_pending(client: KubeClient, moves: Iterable[PlannedMove], since: datet
 
 
 def is_stranded(pod: Pod, owners: set[tuple[str, str, str]], since: datetime) -> bool:
-    """Tell whether a pod without a node is one that the plan's evictions brought about."""
+    """Return whether a pod without a node is one that the plan's evictions brought about."""
     controller = pod.controller
     if controller is None or pod.is_terminal or pod.is_terminating:
         return False
@@ -222,7 +219,7 @@ def sweep_freed_nodes(
 
 
 def is_marked(node: Node) -> bool:
-    """Tell whether a node carries anything of a freed one."""
+    """Return whether a node carries anything of a freed one."""
     return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
 
 
@@ -245,7 +242,7 @@ def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
 
 
 def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
-    """Bring a node to what it keeps, and tell whether anything was written."""
+    """Bring a node to what it keeps, and return whether anything was written."""
     try:
         changed = change_node(client, name, lambda raw: _stripped(raw, keeps))
     except NotFoundError:
@@ -281,7 +278,7 @@ RawNode = Mapping[str, Any]
 
 
 def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[str, Any] | None]) -> bool:
-    """Read a node and write what is to change, until nobody wrote in between; tell whether anything was written."""
+    """Read a node and write what is to change, until nobody wrote in between; return whether anything was written."""
     conflict: ConflictError | None = None
     for _ in range(_TRIES):
         raw = client.get(NODES, name)

@@ -1,6 +1,6 @@
-"""Owns what is seen of a running plan: its Reservations, the pods concerned and the plan itself, as they were last.
+"""What is seen of a running plan: its Reservations, the pods concerned and the plan itself, as they were last.
 
-It does not own what that means for a move (`facts`). One watch of the Reservations by label, one of the pods per
+One watch of the Reservations by label, one of the pods per
 namespace, one of the plan: no move costs a call of its own to be looked at.
 """
 

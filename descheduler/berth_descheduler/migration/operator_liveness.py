@@ -1,4 +1,4 @@
-"""Owns the answer to whether the operator is alive at this moment, which an eviction needs beside a proven place.
+"""The answer to whether the operator is alive at this moment, which an eviction needs beside a proven place.
 
 It does not clear up after an operator that is not: `operator_watch` does.
 

@@ -1,7 +1,4 @@
-"""Owns how a plan comes into the API: created, or filled in where somebody asked for it, and in which phase it begins.
-
-It does not own what is in the plan (`planner`), nor what becomes of it (`carrying_out`, `leftovers`).
-"""
+"""How a plan comes into the API: created, or filled in where somebody asked for it, and in which phase it begins."""
 
 import secrets
 from contextlib import suppress

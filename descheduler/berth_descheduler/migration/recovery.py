@@ -1,4 +1,4 @@
-"""Owns what an interrupted run left behind: which plan is continued, which is aborted, and that nothing else stays.
+"""What an interrupted run left behind: which plan is continued, which is aborted, and that nothing else stays.
 
 It does not continue a plan itself: the cycle does. It runs while the Lease is held, so no other run is alive.
 """

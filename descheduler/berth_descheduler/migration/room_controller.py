@@ -1,6 +1,4 @@
-"""Owns the keeping of the rooms of a running plan for whom they are made: looks, acts as `rooms` decides, and tells.
-
-It does not own the moves that make the rooms: it says which of these are not needed any more (`excuse`).
+"""The keeping of the rooms of a running plan for whom they are made: looks, acts as `rooms` decides, and tells.
 
 Like the moves, the rooms are driven by what is: a run that is killed leaves Reservations that wait, and the next goes
 on from what it sees. Only that a room has ended is read again from the plan's status.
@@ -157,12 +155,12 @@ class RoomController:
 
     @property
     def are_asked_for(self) -> bool:
-        """Tell whether every room's Reservation waits on its nodes, or the room is over."""
+        """Return whether every room's Reservation waits on its nodes, or the room is over."""
         return all(one.ended or one.hold in _READY for one in self._rooms)
 
     @property
     def are_over(self) -> bool:
-        """Tell whether nothing more is to be done for any room."""
+        """Return whether nothing more is to be done for any room."""
         return all(one.ended and not one.in_flight for one in self._rooms)
 
     def excuse(self, progress: MoveProgress) -> None:
@@ -294,7 +292,7 @@ def _beside_moves(one: RoomProgress, facts: RoomFacts, plan: PlanProgress, now: 
 
 
 def _is_due(seen: Reservation, now: datetime, least: timedelta) -> bool:
-    """Tell whether a Reservation ends before so long."""
+    """Return whether a Reservation ends before so long."""
     ends = expires_at(seen.spec, parse_timestamp(seen.metadata.creation_timestamp or ""))
     return ends is not None and ends - now < least
 

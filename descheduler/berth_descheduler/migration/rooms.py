@@ -1,4 +1,4 @@
-"""Owns the life of one room as a pure decision: what is seen of it now, what is to be done next.
+"""The life of one room as a pure decision: what is seen of it now, what is to be done next.
 
 It does not look and does not act (`room_keeper` does both), nor does it decide about the moves that make the room.
 
@@ -231,7 +231,7 @@ def _moves_of(room: Room, moves: Sequence[PlannedMove]) -> frozenset[int]:
 
 
 def _makes_way(move: PlannedMove, later: PlannedMove) -> bool:
-    """Tell whether a move leaves the target of a later one, or brings its pod to where that one takes it from."""
+    """Return whether a move leaves the target of a later one, or brings its pod to where that one takes it from."""
     if move.source == later.target:
         return True
     return (move.namespace, move.pod, move.target) == (later.namespace, later.pod, later.source)
@@ -287,7 +287,7 @@ class RoomProgress:
 
     @property
     def is_wanted(self) -> bool:
-        """Tell whether moves may still have to make it."""
+        """Return whether moves may still have to make it."""
         return (
             not self.ended
             and not self.spoilt

@@ -1,6 +1,6 @@
-"""Owns the look at the whole cluster before a plan begins and before each of its waves: does it still hold, who waits.
+"""The look at the whole cluster before a plan begins and before each of its waves: does it still hold, who waits.
 
-It does not own the rules: those are the planner's. What the plan itself has put on the cluster is looked through: its
+What the plan itself has put on the cluster is looked through: its
 taints on the sources, and the places of moves that are to be made yet.
 """
 

@@ -1,6 +1,6 @@
-"""Owns the threads in which a loop's calls are made, and the way of their answers back into the loop's own thread.
+"""The threads in which a loop's calls are made, and the way of their answers back into the loop's own thread.
 
-It does not own the calls. Because answers are taken in only where the loop asks for them, nothing else needs a lock.
+Because answers are taken in only where the loop asks for them, nothing else needs a lock.
 """
 
 import queue

@@ -1,7 +1,4 @@
-"""Owns the command line options that several commands share: which cluster, and how to plan.
-
-It does not own the commands.
-"""
+"""The command line options that several commands share: which cluster, and how to plan."""
 
 import math
 import re

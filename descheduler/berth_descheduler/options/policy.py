@@ -1,7 +1,4 @@
-"""Owns `--policy FILE`: planning and running by a policy, beside which no option may say what the policy says.
-
-It does not own what a policy means (`policies.reading`), nor the options without one (`command_options`).
-"""
+"""`--policy FILE`: planning and running by a policy, beside which no option may say what the policy says."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,4 @@
-"""Owns what is said of policies before they are run: what is wrong, and what will not work well.
-
-It does not own what is wrong with a policy: `decoding` and `reading` refuse that.
-"""
+"""What is said of policies before they are run: what is wrong, and what will not work well."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

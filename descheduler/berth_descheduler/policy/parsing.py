@@ -1,7 +1,4 @@
-"""Owns what a DeschedulerPolicy means for a run: the settings of planner and cycle, and what is wrong with it.
-
-It does not own the arguments of the plugins (`plugins.profiles`), nor when the runs are.
-"""
+"""What a DeschedulerPolicy means for a run: the settings of planner and cycle, and what is wrong with it."""
 
 import re
 import sys

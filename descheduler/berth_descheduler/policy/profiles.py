@@ -1,6 +1,4 @@
-"""Owns what a profile says: which plugins are enabled where, with which arguments, and what is wrong with that.
-
-It does not own the arguments themselves: each plugin reads its own.
+"""What a profile says: which plugins are enabled where, with which arguments, and what is wrong with that.
 
 A profile has the shape that upstream's `DeschedulerPolicy` gives it. `DefaultEvictor` is enabled for `filter` and
 `preEvictionFilter` unless it is disabled there. Fields of errors are paths within the profile.

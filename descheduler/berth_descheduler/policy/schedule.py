@@ -1,7 +1,4 @@
-"""Owns when a policy runs by itself: cron lines in a time zone, intervals, what was missed.
-
-It does not own the clock, nor what is written down about the last run.
-"""
+"""When a policy runs by itself: cron lines in a time zone, intervals, what was missed."""
 
 import re
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Owns what is taken over of a policy file of the upstream descheduler (`descheduler/v1alpha2`).
-
-It does not own what the parts mean: its profiles are read as they are, each as a policy of its own.
-"""
+"""What is taken over of a policy file of the upstream descheduler (`descheduler/v1alpha2`)."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +32,7 @@ class UpstreamProfile:
 
 
 def is_upstream(raw: object) -> bool:
-    """Tell whether a document is a policy of the upstream descheduler."""
+    """Return whether a document is a policy of the upstream descheduler."""
     return isinstance(raw, Mapping) and str(raw.get("apiVersion", "")).startswith("descheduler/")
 
 

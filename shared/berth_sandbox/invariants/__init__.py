@@ -1,7 +1,4 @@
-"""Owns the check of what must be true of a cluster whenever Berth is at rest, for tests and for `berth doctor`.
-
-It does not own mending: the operator and the descheduler do that in every pass.
-"""
+"""The check of what must be true of a cluster whenever Berth is at rest, for tests and for `berth doctor`."""
 
 from berth_sandbox.invariants.checks import Vigil, check, find_troubles, find_violations, keep_watch
 from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, NamedObject, Violation, read_state

@@ -1,7 +1,4 @@
-"""Owns putting the invariants together: all of them, and those that a person is told of.
-
-It does not own any single one of them.
-"""
+"""Putting the invariants together: all of them, and those that a person is told of."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -86,7 +83,7 @@ def _is_gated(pod: Pod) -> bool:
 
 
 def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
-    """Tell whether a Reservation, live or not, says that this pod is on the way to one of its slots."""
+    """Return whether a Reservation, live or not, says that this pod is on the way to one of its slots."""
     return reservation is not None and any(
         slot.state is SlotState.HANDING_OVER and slot.owner is not None and slot.owner.uid == pod.metadata.uid
         for slot in reservation.status.slots
@@ -226,7 +223,7 @@ def _cooling_marks_left(state: ClusterState, now: datetime) -> Iterator[Violatio
 
 
 def _uses_its_node(pod: Pod) -> bool:
-    """Tell whether a pod makes its node one that is used: DaemonSet and mirror pods do not."""
+    """Return whether a pod makes its node one that is used: DaemonSet and mirror pods do not."""
     return not (pod.belongs_to_node or pod.is_terminal or pod.is_terminating)
 
 
@@ -332,7 +329,7 @@ def short_workloads(state: ClusterState) -> Iterator[Violation]:
 
 
 def _counts(pod: Pod) -> bool:
-    """Tell whether a pod does its workload's work, or has done it."""
+    """Return whether a pod does its workload's work, or has done it."""
     return pod.status.phase == "Succeeded" or (pod.status.phase == "Running" and not pod.is_terminating)
 
 
@@ -361,7 +358,7 @@ def _controllers_of_owner_pods(state: ClusterState) -> set[str]:
 
 
 def _is_named(workload: Workload, state: ClusterState) -> bool:
-    """Tell whether a Reservation of its namespace names a workload, or selects the labels that its pods have."""
+    """Return whether a Reservation of its namespace names a workload, or selects the labels that its pods have."""
     return any(
         reservation.metadata.namespace == workload.metadata.namespace
         and any(_names(owner, workload) for owner in reservation.spec.owners)

@@ -1,4 +1,4 @@
-"""Owns the invariant that a Reservation's status is true: it is worked out again from the spec, the pods and the nodes.
+"""The invariant that a Reservation's status is true: it is worked out again from the spec, the pods and the nodes.
 
 It shares no code with the operator on purpose: a mistake made there is not made here too. What is history in a status
 (that a slot was taken or lost, and where) is believed; all that follows from it is not.
@@ -215,7 +215,7 @@ def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
 
 
 def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
-    """Tell whether a placeholder holds a slot: it runs where it was seen, on a node that may be used and is open."""
+    """Return whether a placeholder holds a slot: it runs where it was seen, on a node that may be used and is open."""
     if placeholder is None or placeholder.status.phase != "Running" or placeholder.is_terminating:
         return False
     node = placeholder.spec.node_name
@@ -225,7 +225,7 @@ def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
 
 
 def _lets_in(node: Node, placeholder: Pod) -> bool:
-    """Tell whether a pod that tolerates what its placeholder does could be bound to a node and start there."""
+    """Return whether a pod that tolerates what its placeholder does could be bound to a node and start there."""
     ready = next((sign.status for sign in node.status.conditions if sign.type == "Ready"), "True")
     cordon = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),) if node.spec.unschedulable else ()
     taints = (*cordon, *(taint for taint in node.spec.taints if taint.key != HANDOVER_TAINT))

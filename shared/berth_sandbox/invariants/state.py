@@ -1,7 +1,4 @@
-"""Owns the picture of a cluster that the invariants speak about, and reading it.
-
-It does not judge it.
-"""
+"""The picture of a cluster that the invariants speak about, and reading it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
