@@ -144,7 +144,7 @@ class Engine:
         fences = FenceManager(client, cache, self._priorities, settings.placeholders)
         self._guards = NodeGuard(client, cache, fences, settings.handover)
         self._refusals = TemplateRefusals(client, cache, self._recorder, clock)
-        self._pending = PendingOwners(client, cache, queue.add, self._refusals.consider)
+        self._pending = PendingOwners(client, cache, queue.add, self._refusals.report)
         self._sweep = Resync(client, cache, scope, self._priorities, fences, queue.add)
         self._stop = threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
@@ -232,7 +232,7 @@ class Engine:
 
     def hear_let_go(self, pod: Pod) -> None:
         """Take note of a pod that the webhook let go although a Reservation may be for it."""
-        self._refusals.hear(pod)
+        self._refusals.schedule(pod)
 
     def stop_acting(self) -> None:
         """End what is under way and give the lease back, but go on watching.

@@ -1,7 +1,4 @@
-"""Owns the operator's settings: what each means, its unit and its default; validated when made, passed in.
-
-It does not read the command line or the environment: `berth_operator.cli` does.
-"""
+"""The operator's settings: meaning, unit and default of each; validated when made, passed in."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -41,7 +41,7 @@ class Bench:
 
     def look(self, seconds: float = 2) -> None:
         self.clock.advance(seconds)
-        self.refusals.look()
+        self.refusals.search()
 
     @property
     def lists(self) -> list[str]:
@@ -137,7 +137,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_who_is_told_what_of_a_template(case: Case) -> None:
     bench = Bench(*case.reservations)
-    bench.refusals.consider([case.pod])
+    bench.refusals.report([case.pod])
     assert bench.told == ([] if case.want is None else [(case.pod.metadata.name, case.want)])
 
 
@@ -145,28 +145,28 @@ def test_a_pod_is_told_once_for_each_reservation() -> None:
     both = [holding(name=name) for name in ("one", "two")]
     bench = Bench(*both)
     for _ in range(3):
-        bench.refusals.consider([new_pod(node_selector=ZONED)])
+        bench.refusals.report([new_pod(node_selector=ZONED)])
     assert len(bench.told) == 2
 
 
 def test_a_namespace_has_ten_events_a_minute_and_takes_none_of_others() -> None:
     bench = Bench(holding(), holding(name="far", namespace="other", owners=[label_owner(app="web")]))
     many = [new_pod(f"web-{number}", node_selector=ZONED) for number in range(15)]
-    bench.refusals.consider(many)
+    bench.refusals.report(many)
     assert len(bench.told) == 10
 
-    bench.refusals.consider([new_pod("web-far", namespace="other", node_selector=ZONED)])
+    bench.refusals.report([new_pod("web-far", namespace="other", node_selector=ZONED)])
     assert len(bench.told) == 11
 
     bench.clock.advance(60)
-    bench.refusals.consider(many)
+    bench.refusals.report(many)
     assert {name for name, _ in bench.told} == {*(one.metadata.name for one in many), "web-far"}
 
 
 def test_a_pod_that_the_webhook_let_go_is_found_once_it_is_stored() -> None:
     bench = Bench(holding())
     stored = new_pod(node_selector=ZONED, node="node-a")
-    bench.refusals.hear(bare_pod("", labels=WEB, node_selector=ZONED))
+    bench.refusals.schedule(bare_pod("", labels=WEB, node_selector=ZONED))
     bench.look(1.9)
     assert bench.lists == []
     bench.look(0.1)
@@ -183,7 +183,7 @@ def test_a_pod_that_the_webhook_let_go_is_found_once_it_is_stored() -> None:
 def test_many_pods_of_one_owner_are_looked_for_together() -> None:
     bench = Bench(holding())
     for _ in range(1000):
-        bench.refusals.hear(new_pod(node_selector=ZONED))
+        bench.refusals.schedule(new_pod(node_selector=ZONED))
     for _ in range(10):
         bench.look()
     assert len(bench.lists) == 2
@@ -192,7 +192,7 @@ def test_many_pods_of_one_owner_are_looked_for_together() -> None:
 def test_owners_beyond_a_number_are_left_out() -> None:
     bench = Bench(holding())
     for number in range(1000):
-        bench.refusals.hear(new_pod(labels={"app": f"web-{number}"}))
+        bench.refusals.schedule(new_pod(labels={"app": f"web-{number}"}))
     for _ in range(1000):
         bench.look()
     assert len(bench.lists) == 400
@@ -202,7 +202,7 @@ def test_pods_that_cannot_be_listed_are_looked_for_again() -> None:
     bench = Bench(holding())
     bench.store(new_pod(node_selector=ZONED))
     bench.api.faults["list pods app=web"] = error(ServerError)
-    bench.refusals.hear(new_pod(node_selector=ZONED))
+    bench.refusals.schedule(new_pod(node_selector=ZONED))
     bench.look()
     bench.api.faults.clear()
     bench.look(8)

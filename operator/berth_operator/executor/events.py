@@ -132,7 +132,7 @@ class TemplateRefusals:
         self._recorded_at: dict[str, deque[float]] = {}
         """When events were written in each namespace, within the last minute."""
 
-    def hear(self, pod: Pod) -> None:
+    def schedule(self, pod: Pod) -> None:
         """Schedule a search for a pod that the webhook let go; costs next to nothing."""
         labels = sorted(pod.metadata.labels.items())[:_MOST_LABELS]
         owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
@@ -144,9 +144,9 @@ class TemplateRefusals:
     def run(self, stop: threading.Event) -> None:
         """Search for scheduled pods until stopped."""
         while not stop.wait(_TICK_SECONDS):
-            self.look()
+            self.search()
 
-    def look(self) -> None:
+    def search(self) -> None:
         """Search for the pods of one owner that is due."""
         owner = self._next_due()
         if owner is None:
@@ -154,13 +154,13 @@ class TemplateRefusals:
         oldest = self._clock.now() - _YOUNG
         try:
             found = self._client.list(PODS, namespace=owner.namespace, label_selector=owner.selector, type=Pod).items
-            self.consider([pod for pod in found if _was_created_after(pod, oldest)])
+            self.report([pod for pod in found if _was_created_after(pod, oldest)])
         except BerthError as error:
             _LOG.warning(
                 telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "refused pods", telemetry.KEY_ERROR: str(error)}
             )
 
-    def consider(self, pods: Iterable[Pod]) -> None:
+    def report(self, pods: Iterable[Pod]) -> None:
         """Record an event on each pod that a held place is for and its template refuses."""
         pairs = (
             (reservation, pod) for pod in pods if _is_concerned(pod) for reservation in self._cache.candidates(pod)

@@ -93,7 +93,7 @@ class HandoverStage(Enum):
     """A scheduler has found no place for it."""
 
     BOUND = "kubelet"
-    """It has its place; the guard keeps off schedulers that have not heard so."""
+    """It has its place; the guard keeps off schedulers that do not know so yet."""
 
 
 def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
