@@ -118,6 +118,7 @@ def test_a_cluster_is_looked_at_before_anything_runs(scene: Scene, terminal: Ter
     assert "POLICY is 'none'" in terminal.call("policies", "run", "none", want=2)
 
 
+@pytest.mark.deep
 def test_people_run_a_policy_look_at_its_plan_approve_it_and_see_what_came_of_it(
     scene: Scene, serving_operator: OperatorProcess, terminal: Terminal, tmp_path: Path
 ) -> None:

@@ -263,6 +263,7 @@ def knows(replica: Replica, stage: Stage) -> bool:
     return "patch" in answer
 
 
+@pytest.mark.deep
 def test_every_creation_is_gated_while_certificates_and_their_authority_are_renewed(
     sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
