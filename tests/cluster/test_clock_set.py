@@ -72,7 +72,7 @@ def begin(stage: Stage) -> None:
 def test_set_forward_what_is_due_by_it_expires_and_stays_so(hands: Hands, stage: Stage) -> None:
     begin(stage)
     hands.shift(HOUR)
-    ended = stage.wait_for(ReservationPhase.FAILED, seconds=14)
+    ended = stage.wait_for(ReservationPhase.FAILED, seconds=60)
     assert ended.status.state is not None
     assert ended.status.state.reason == ReservationReason.EXPIRED
 
@@ -85,7 +85,7 @@ def test_set_back_a_place_stays_held_and_is_handed_over(hands: Hands, stage: Sta
     begin(stage)
     hands.shift(-HOUR)
     stage.create_pod("owner")
-    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
     hands.shift(0)
     assert stage.pod("owner").spec.node_name == stage.nodes[0]
 

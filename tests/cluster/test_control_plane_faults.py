@@ -147,7 +147,7 @@ def test_pods_are_created_in_at_most_its_time_limit_when_the_webhook(
         stage.create_pod("owner")
         seconds = time.monotonic() - started
         assert seconds < WEBHOOK_SECONDS + SLACK_SECONDS
-        eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=30)
+        eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=60)
     finally:
         end(operator)
     assert stage.pod("owner").spec.node_name == stage.nodes[1]

@@ -103,14 +103,14 @@ WORDS: Final[dict[Disturb, str]] = {
 def require_closed(stage: Stage, close: Disturb) -> None:
     """Wait until the status says why no pod could take its slot, and see that nobody is told to evict for it."""
     words = f"node {stage.nodes[0]} {WORDS[close]}"
-    eventually("the status says it", lambda: stage.read().status.slots[0].message == words, seconds=12)
+    eventually("the status says it", lambda: stage.read().status.slots[0].message == words, seconds=60)
     told = stage.read()
     assert told.status.slots[0].reason == "NodeClosed"
     assert told.phase is ReservationPhase.PENDING
     assert not told.condition(ConditionType.AVAILABLE)
     assert not told.condition(ConditionType.HANDOVER_READY)
     assert [pod.status.phase for pod in stage.placeholders()] == ["Running"]
-    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=5)
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
 
 
 @pytest.mark.parametrize("close", CLOSINGS.values(), ids=CLOSINGS.keys())
@@ -120,13 +120,13 @@ def test_a_place_is_promised_to_nobody_until_its_node_is_open_again_where_that(s
     require_closed(stage, close)
     stage.create_pod("elsewhere")
     assert not is_gated(stage.pod("elsewhere"))
-    eventually("it runs", lambda: stage.pod("elsewhere").spec.node_name == stage.nodes[1], seconds=45)
+    eventually("it runs", lambda: stage.pod("elsewhere").spec.node_name == stage.nodes[1], seconds=60)
 
     reopen(stage)
-    eventually("it is ready", lambda: stage.read().condition(ConditionType.HANDOVER_READY), seconds=5)
+    eventually("it is ready", lambda: stage.read().condition(ConditionType.HANDOVER_READY), seconds=60)
     stage.create_pod("owner")
     require_running(stage, stage.nodes[0])
-    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
 
 
 def test_a_place_is_promised_to_nobody_while_its_node_is_not_ready(sandbox: Sandbox, stage: Stage) -> None:
@@ -153,7 +153,7 @@ def test_the_owner_goes_elsewhere_where_in_its_hand_over_the_node(
         time.sleep(SCHEDULERS_HEAR_SECONDS)
 
     require_running(stage, stage.nodes[1])
-    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_node_that_is_deleted_in_a_hand_over_keeps_no_pod_back(
         time.sleep(SCHEDULERS_HEAR_SECONDS)
 
     require_running(stage, stage.nodes[1])
-    ended = stage.wait_for(want_phase, seconds=45)
+    ended = stage.wait_for(want_phase, seconds=60)
     assert ended.status.state is not None
     if want_phase is ReservationPhase.FAILED:
         assert ended.status.state.reason == ReservationReason.NODE_LOST
@@ -184,11 +184,11 @@ def test_a_node_that_is_deleted_in_a_hand_over_keeps_no_pod_back(
 def test_a_place_that_a_taint_evicts_is_taken_again_when_the_taint_is_off(stage: Stage) -> None:
     begin(stage)
     taint_with_eviction(stage)
-    stage.wait_for(ReservationPhase.PENDING, seconds=14)
-    eventually("the placeholder waits", lambda: [p.spec.node_name for p in stage.placeholders()] == [""], seconds=45)
+    stage.wait_for(ReservationPhase.PENDING, seconds=60)
+    eventually("the placeholder waits", lambda: [p.spec.node_name for p in stage.placeholders()] == [""], seconds=60)
 
     stage.client.merge_patch(NODES, stage.nodes[0], {"spec": {"taints": None}})
-    stage.wait_for(ReservationPhase.AVAILABLE, seconds=45)
+    stage.wait_for(ReservationPhase.AVAILABLE, seconds=60)
 
 
 def test_a_node_that_is_away_for_some_seconds_delays_a_hand_over(sandbox: Sandbox, stage: Stage) -> None:
@@ -196,7 +196,7 @@ def test_a_node_that_is_away_for_some_seconds_delays_a_hand_over(sandbox: Sandbo
     sandbox.suspend("kwok")
     try:
         stage.create_pod("owner")
-        eventually("the placeholder is going", lambda: stage.placeholders()[0].is_terminating, seconds=14)
+        eventually("the placeholder is going", lambda: stage.placeholders()[0].is_terminating, seconds=60)
         silence(stage)
     finally:
         sandbox.resume("kwok")
@@ -260,7 +260,7 @@ def test_a_hand_over_goes_on_when_in_its_middle_the_placeholder(proxy: FaultProx
         end(stage)
 
     require_running(stage, stage.nodes[0])
-    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
 
 
 # --- the owners -----------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_a_reservation_that_is_deleted_in_a_hand_over_keeps_no_pod_and_no_place(
 
 def test_a_reservation_that_is_deleted_before_it_holds_anything_leaves_nothing(stage: Stage) -> None:
     stage.reserve(template=stage.template(cpu="64"))
-    eventually("a placeholder waits", lambda: len(stage.placeholders()) == 1, seconds=14)
+    eventually("a placeholder waits", lambda: len(stage.placeholders()) == 1, seconds=60)
     stage.client.delete(RESERVATIONS, "place", namespace=stage.namespace)
     stage.wait_until_empty()
 
@@ -319,10 +319,10 @@ def test_two_reservations_for_one_owner_give_each_of_its_pods_one_place(stage: S
 
     stage.create_pod("owner")
     require_running(stage, *stage.nodes)
-    eventually("one is over", lambda: phases(stage) == ["Available", "Succeeded"], seconds=45)
+    eventually("one is over", lambda: phases(stage) == ["Available", "Succeeded"], seconds=60)
 
     stage.create_pod("owner-2")
-    eventually("both are over", lambda: phases(stage) == ["Succeeded", "Succeeded"], seconds=45)
+    eventually("both are over", lambda: phases(stage) == ["Succeeded", "Succeeded"], seconds=60)
     assert {stage.pod(name).spec.node_name for name in ("owner", "owner-2")} == set(stage.nodes)
 
 
@@ -378,12 +378,12 @@ def test_a_status_is_true_again_after_somebody_else_wrote(proxy: FaultProxy, sta
             forge(stage, forgery.patch)
     else:
         forge(stage, forgery.patch)
-        eventually("the status is true", lambda: stage.leftovers() == [], seconds=5)
+        eventually("the status is true", lambda: stage.leftovers() == [], seconds=60)
         assert stage.read().phase is ReservationPhase.AVAILABLE
         stage.create_pod("owner")
 
     require_running(stage, stage.nodes[0])
-    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
 
 
 def test_a_status_that_is_wiped_in_a_hand_over_keeps_no_pod_back(proxy: FaultProxy, stage: Stage) -> None:

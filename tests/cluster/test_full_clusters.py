@@ -97,7 +97,7 @@ def assert_all_landed(client: KubeClient, pods: int) -> None:
         assert (status.state, status.node) == (MoveState.LANDED, move.target), status
     eventually("every pod is Ready", lambda: count_ready(client, NAMESPACE) == pods, seconds=60)
     assert overbooked_nodes(client) == []
-    eventually("no taint of ours is left", lambda: not taints(client, PREFIX), seconds=30)
+    eventually("no taint of ours is left", lambda: not taints(client, PREFIX), seconds=60)
 
 
 def taints(client: KubeClient, prefix: str) -> set[str]:

@@ -103,7 +103,7 @@ def test_hungry_pods_get_nothing_where_their_priority_beside_the_owners_is(stage
     wait_until_refused(stage, hungry)
 
     stage.create_pod("owner", priorityClassName=owner_priority)
-    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
+    stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
     assert stage.pod("owner").spec.node_name == stage.nodes[0]
     assert [name for name in hungry if stage.pod(name).spec.node_name] == []
     assert overbooked_nodes(stage.client) == []
@@ -123,7 +123,7 @@ def test_pods_of_higher_priority_wait_until_a_hand_over_is_done(
         hungry = create_hungry_pods(stage, HIGH, (scheduler,))
         wait_until_refused(stage, hungry)
 
-    taken = stage.wait_for(ReservationPhase.SUCCEEDED, seconds=45)
+    taken = stage.wait_for(ReservationPhase.SUCCEEDED, seconds=60)
     assert taken.status.slots[0].node == stage.nodes[0]
     assert overbooked_nodes(stage.client) == []
 
@@ -136,8 +136,8 @@ def test_pods_of_higher_priority_preempt_a_place_that_is_only_held(stage: Stage,
     fill_the_other_node(stage)
     hungry = create_hungry_pods(stage, HIGH, (scheduler,))
 
-    ended = stage.wait_for(ReservationPhase.FAILED, seconds=45)
+    ended = stage.wait_for(ReservationPhase.FAILED, seconds=60)
     assert ended.status.state is not None
     assert ended.status.state.reason == ReservationReason.PREEMPTED
-    eventually("one of them runs", lambda: any(stage.pod(name).spec.node_name for name in hungry), seconds=30)
+    eventually("one of them runs", lambda: any(stage.pod(name).spec.node_name for name in hungry), seconds=60)
     assert overbooked_nodes(stage.client) == []

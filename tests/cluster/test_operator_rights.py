@@ -92,7 +92,7 @@ def live_through_everything(stage: Stage) -> None:
     stage.wait_until_proven("lost")
     stage.client.delete(NODES, stage.nodes[1])
     eventually("finished Reservations are collected", lambda: not stage.client.list(RESERVATIONS).items, seconds=120)
-    eventually("the webhook is gone", lambda: not stage.client.list(MUTATING_WEBHOOKS).items, seconds=30)
+    eventually("the webhook is gone", lambda: not stage.client.list(MUTATING_WEBHOOKS).items, seconds=60)
     eventually("the classes are gone", lambda: not placeholder_classes(stage.client), seconds=60)
 
 

@@ -52,7 +52,7 @@ def hold(stage: Stage, name: str, *owners: dict[str, Any], node: int = 0, **spec
 def fill(stage: Stage, node: int, name: str = "filler") -> None:
     """Have a pod of nobody run on one of the two nodes."""
     stage.create_pod(name, app=name, nodeName=stage.nodes[node])
-    eventually("the filler runs", lambda: stage.pod(name).status.phase == "Running", seconds=30)
+    eventually("the filler runs", lambda: stage.pod(name).status.phase == "Running", seconds=60)
 
 
 def is_refused(stage: Stage, name: str) -> bool:
@@ -134,7 +134,7 @@ def test_a_pod_of_the_same_name_takes_the_slot_of_a_stateful_set_s_evicted_pod(s
     fill(stage, 0)
     uid = stage.client.create(resource, body, namespace=stage.namespace)["metadata"]["uid"]
     try:
-        eventually("the pod runs", lambda: pods(stage.client, stage.namespace, app="set") and first(stage), seconds=30)
+        eventually("the pod runs", lambda: pods(stage.client, stage.namespace, app="set") and first(stage), seconds=60)
         before = stage.pod("it-0")
         stage.client.delete(PODS, "filler", namespace=stage.namespace, grace_seconds=0)
         hold(stage, "place", named | {"name": "it", "uid": uid})
@@ -197,7 +197,7 @@ def test_a_pod_that_was_waiting_before_its_slot_was_held_gets_it(operator: Opera
     operator.kill()
     for name in ("owner", "late"):
         stage.create_pod(name)
-        eventually(f"{name} has no place", partial(is_refused, stage, name), seconds=30)
+        eventually(f"{name} has no place", partial(is_refused, stage, name), seconds=60)
         time.sleep(1.1)  # creation times have whole seconds
     assert not is_gated(stage.pod("owner"))
 
@@ -205,11 +205,11 @@ def test_a_pod_that_was_waiting_before_its_slot_was_held_gets_it(operator: Opera
 
     taken = owner_on(stage)
     assert (taken.metadata.name, taken.spec.node_name) == ("owner", stage.nodes[0])
-    eventually("the label is off", lambda: RESERVATION_LABEL not in stage.pod("owner").metadata.labels, seconds=12)
+    eventually("the label is off", lambda: RESERVATION_LABEL not in stage.pod("owner").metadata.labels, seconds=60)
     assert is_refused(stage, "late")
     assert overbooked_nodes(stage.client) == []
     stage.client.delete(PODS, "late", namespace=stage.namespace, grace_seconds=0)
-    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=14)
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
 
 
 @pytest.mark.deep
@@ -226,7 +226,7 @@ def test_the_status_says_which_pod_took_the_place_of_the_owner(stage: Stage) -> 
         thief = stage.template(labels, priorityClassName=urgent, tolerations=everything)
         thief["metadata"]["name"] = "thief"
         stage.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **thief}, namespace=stage.namespace)
-        eventually("the thief waits", lambda: is_refused(stage, "thief"), seconds=30)
+        eventually("the thief waits", lambda: is_refused(stage, "thief"), seconds=60)
 
         stage.create_pod("owner")
 
@@ -237,7 +237,7 @@ def test_the_status_says_which_pod_took_the_place_of_the_owner(stage: Stage) -> 
             ended.status.state.message
         )
         assert ended.status.slots[0].state is SlotState.LOST
-        eventually("the owner is let go", lambda: is_let_go(stage.pod("owner")), seconds=12)
+        eventually("the owner is let go", lambda: is_let_go(stage.pod("owner")), seconds=60)
     finally:
         stage.client.delete(PRIORITY_CLASSES, urgent)
 
@@ -261,10 +261,10 @@ def test_an_owner_that_is_scaled_to_zero_gives_its_slot_back(stage: Stage) -> No
 
     stage.client.merge_patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}}, namespace=stage.namespace)
 
-    eventually("its pod is gone", lambda: not pods(stage.client, stage.namespace, app="web"), seconds=30)
+    eventually("its pod is gone", lambda: not pods(stage.client, stage.namespace, app="web"), seconds=60)
     assert stage.read().status.slots[0].state is SlotState.HELD
     stage.client.delete(DEPLOYMENTS, "web", namespace=stage.namespace, propagation="Foreground")
-    eventually("the owner is gone", lambda: is_gone(stage.client, DEPLOYMENTS, "web", stage.namespace), seconds=30)
+    eventually("the owner is gone", lambda: is_gone(stage.client, DEPLOYMENTS, "web", stage.namespace), seconds=60)
 
 
 def test_a_place_goes_with_the_owner_that_the_reservation_names_as_its_own(stage: Stage) -> None:
@@ -278,8 +278,8 @@ def test_a_place_goes_with_the_owner_that_the_reservation_names_as_its_own(stage
 
     stage.client.delete(DEPLOYMENTS, "web", namespace=stage.namespace, propagation="Background")
 
-    stage.wait_until_empty(seconds=45)
-    eventually("it is gone", lambda: is_gone(stage.client, RESERVATIONS, "place", stage.namespace), seconds=14)
+    stage.wait_until_empty(seconds=60)
+    eventually("it is gone", lambda: is_gone(stage.client, RESERVATIONS, "place", stage.namespace), seconds=60)
 
 
 @pytest.mark.deep
@@ -293,7 +293,7 @@ def test_nothing_is_left_of_a_namespace_that_is_deleted_in_the_middle(stage: Sta
 
     stage.wait_until_empty(seconds=60)
     eventually("the namespace is gone", lambda: is_gone(stage.client, NAMESPACES, stage.namespace), seconds=120)
-    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=14)
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
 
 
 # --- several Reservations
@@ -356,7 +356,7 @@ def test_a_pod_that_has_begun_to_take_its_slot_keeps_it_when_the_reservation_exp
     stage.reserve(replicas=2, ttl=None, expires="2100-01-01T00:00:00Z")
     held = stage.wait_until_proven()
     stage.create_pod("owner")
-    eventually("it has its slot", lambda: SLOT_ANNOTATION in stage.pod("owner").metadata.annotations, seconds=14)
+    eventually("it has its slot", lambda: SLOT_ANNOTATION in stage.pod("owner").metadata.annotations, seconds=60)
 
     over = {"spec": {"expires": held.metadata.creation_timestamp}}
     stage.client.merge_patch(RESERVATIONS, "place", over, namespace=stage.namespace)
@@ -370,4 +370,4 @@ def test_a_pod_that_has_begun_to_take_its_slot_keeps_it_when_the_reservation_exp
     assert stage.pod("owner").spec.node_name == states[SlotState.TAKEN].node
     stage.wait_until_empty()
     assert format_timestamp(parse_timestamp(held.metadata.creation_timestamp or "")) == stage.read().status.expires_at
-    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=14)
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)

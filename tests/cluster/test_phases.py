@@ -36,7 +36,7 @@ def test_a_place_whose_pods_are_terminating_is_waited_for(stage: Stage) -> None:
     stage.create_pod("old", app="old", nodeName=stage.nodes[0])
     stage.client.merge_patch(PODS, "old", {"metadata": {"finalizers": [FINALIZER]}}, namespace=stage.namespace)
     stage.reserve(nodes=[stage.nodes[0]])
-    eventually("no place is found", lambda: reason(stage) == ("Pending", "UnschedulableYet"), seconds=30)
+    eventually("no place is found", lambda: reason(stage) == ("Pending", "UnschedulableYet"), seconds=60)
 
     stage.client.delete(PODS, "old", namespace=stage.namespace, grace_seconds=0)
 
@@ -47,7 +47,7 @@ def test_a_place_whose_pods_are_terminating_is_waited_for(stage: Stage) -> None:
     assert f"{stage.namespace}/old" in waiting.status.state.message
     stage.client.merge_patch(PODS, "old", {"metadata": {"finalizers": []}}, namespace=stage.namespace)
     assert stage.wait_for(ReservationPhase.AVAILABLE).status.node == stage.nodes[0]
-    eventually("each change is told once", lambda: told(stage) == ["Available", "Waiting"], seconds=15)
+    eventually("each change is told once", lambda: told(stage) == ["Available", "Waiting"], seconds=60)
 
 
 @pytest.mark.deep
@@ -91,7 +91,7 @@ def test_a_quota_on_the_placeholders_forbids_it(stage: Stage) -> None:
         assert ended.status.state is not None
         assert ended.status.state.reason == "Forbidden"
         assert "exceeded quota" in ended.status.state.message
-        eventually("it is told", lambda: told(stage) == ["Forbidden"], seconds=15)
+        eventually("it is told", lambda: told(stage) == ["Forbidden"], seconds=60)
     finally:
         stage.client.delete(RESOURCE_QUOTAS, name, namespace=DEFAULT_NAMESPACE)
         stage.client.delete(PRIORITY_CLASSES, name)
@@ -117,15 +117,15 @@ def test_a_slot_more_than_is_wanted_may_be_lost(stage: Stage) -> None:
     stage.client.create(PRIORITY_CLASSES, body)
     try:
         stage.reserve(replicas=2, minAvailable=1)
-        eventually("both are held", lambda: counts(stage) == (2, 0), seconds=30)
+        eventually("both are held", lambda: counts(stage) == (2, 0), seconds=60)
 
         stage.create_pod("urgent", app="urgent", priorityClassName=urgent)
 
-        eventually("the urgent pod runs", lambda: stage.pod("urgent").status.phase == "Running", seconds=30)
-        eventually("one slot is left", lambda: counts(stage) == (1, 1), seconds=15)
+        eventually("the urgent pod runs", lambda: stage.pod("urgent").status.phase == "Running", seconds=60)
+        eventually("one slot is left", lambda: counts(stage) == (1, 1), seconds=60)
         assert stage.read().phase is ReservationPhase.AVAILABLE
         stage.client.delete(PODS, "urgent", namespace=stage.namespace, grace_seconds=0)
-        eventually("both are held again", lambda: counts(stage) == (2, 0), seconds=30)
+        eventually("both are held again", lambda: counts(stage) == (2, 0), seconds=60)
     finally:
         stage.client.delete(PRIORITY_CLASSES, urgent)
 
@@ -153,11 +153,11 @@ def test_who_forgets_an_end_is_warned_once(stage: Stage) -> None:
     stage.reserve(ttl=None)
     held = stage.wait_until_proven()
     assert not held.condition(ConditionType.BOUNDED)
-    eventually("it is told", lambda: told(stage) == ["Available", "NeverExpires"], seconds=15)
+    eventually("it is told", lambda: told(stage) == ["Available", "NeverExpires"], seconds=60)
 
     stage.client.merge_patch(RESERVATIONS, "place", {"spec": {"ttl": "10m"}}, namespace=stage.namespace)
 
-    eventually("it has an end", lambda: stage.read().condition(ConditionType.BOUNDED), seconds=15)
+    eventually("it has an end", lambda: stage.read().condition(ConditionType.BOUNDED), seconds=60)
     assert stage.read().status.observed_generation == 2
     assert told(stage).count("NeverExpires") == 1
 
@@ -177,7 +177,7 @@ def test_nobody_else_can_say_that_a_slot_was_taken(stage: Stage) -> None:
     forged = {"slots": [{"task": "main", "index": 0, "state": "Taken", "node": "elsewhere"}]}
     stage.client.merge_patch(RESERVATIONS, "place", {"status": forged}, namespace=stage.namespace, subresource="status")
 
-    eventually("the status is as it was", lambda: stage.read().status == before.status, seconds=30)
+    eventually("the status is as it was", lambda: stage.read().status == before.status, seconds=60)
     time.sleep(0.5)
     assert [pod.metadata.uid for pod in stage.placeholders()] == [placeholder]
     stage.create_pod("owner")
@@ -195,7 +195,7 @@ def settled(stage: Stage) -> Reservation:
         seen.append(stage.read())
         return seen[-1].metadata.resource_version == seen[-2].metadata.resource_version
 
-    eventually("nothing is written any more", is_quiet, seconds=30)
+    eventually("nothing is written any more", is_quiet, seconds=60)
     return seen[-1]
 
 
@@ -216,8 +216,8 @@ def test_an_extended_reservation_keeps_its_place_though_others_want_it(stage: St
     first, seconds, _ = lives(stage)
     assert seconds <= 150
     stage.create_pod("hungry", app="hungry")
-    eventually("it is hungry", lambda: stage.pod("hungry").condition("PodScheduled") == "False", seconds=20)
-    eventually("it is told", lambda: told(stage) == ["Available"], seconds=15)
+    eventually("it is hungry", lambda: stage.pod("hungry").condition("PodScheduled") == "False", seconds=60)
+    eventually("it is told", lambda: told(stage) == ["Available"], seconds=60)
 
     stage.client.merge_patch(RESERVATIONS, "place", {"spec": {"ttl": "20m"}}, namespace=stage.namespace)
 
@@ -225,8 +225,8 @@ def test_an_extended_reservation_keeps_its_place_though_others_want_it(stage: St
         uid, seconds, phase = lives(stage)
         return uid not in {"", first} and seconds > 1100 and phase == "Running"
 
-    eventually("another placeholder runs, and for long", another_lasts, seconds=30)
-    eventually("nothing is left", lambda: not [x for x in stage.leftovers() if "hungry" not in x], seconds=30)
+    eventually("another placeholder runs, and for long", another_lasts, seconds=60)
+    eventually("nothing is left", lambda: not [x for x in stage.leftovers() if "hungry" not in x], seconds=60)
     assert stage.read().phase is ReservationPhase.AVAILABLE
     assert stage.pod("hungry").spec.node_name == ""
     assert told(stage) == ["Available"], "nobody was told that it was not Available"
@@ -244,5 +244,5 @@ def test_a_shortened_reservation_s_placeholder_ends_earlier_too(stage: Stage) ->
 
     stage.client.merge_patch(RESERVATIONS, "place", {"spec": {"ttl": "10m"}}, namespace=stage.namespace)
 
-    eventually("it has an end", lambda: 560 < lives(stage)[1] <= 661, seconds=20)
+    eventually("it has an end", lambda: 560 < lives(stage)[1] <= 661, seconds=60)
     assert lives(stage)[0] == first

@@ -38,7 +38,7 @@ from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-TAKEOVER_SECONDS: Final = 30
+TAKEOVER_SECONDS: Final = 90
 ONE_BY_ONE: Final = {"maxMovesPerWave": 1}
 """Limits that leave a test time to step in between the first move and the last."""
 

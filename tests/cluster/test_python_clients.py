@@ -86,7 +86,7 @@ def test_pykube_sees_a_place_held_and_taken(stage: Stage, api: pykube.HTTPClient
     def told() -> list[str]:
         return told_reasons(stage.client, "place", namespace=stage.namespace)
 
-    eventually("each change of phase is told", lambda: told() == ["Available", "Succeeded"], seconds=15)
+    eventually("each change of phase is told", lambda: told() == ["Available", "Succeeded"], seconds=60)
 
 
 def test_pykube_extends_and_deletes_a_reservation(stage: Stage, api: pykube.HTTPClient) -> None:
@@ -101,12 +101,12 @@ def test_pykube_extends_and_deletes_a_reservation(stage: Stage, api: pykube.HTTP
         place.reload()
         return bool(place.status["expiresAt"] > end)
 
-    eventually("the end is later", is_extended, seconds=30)
+    eventually("the end is later", is_extended, seconds=60)
     with pytest.raises(HTTPError, match="owners are immutable: delete the Reservation and create another") as refused:
         place.patch({"spec": {"owners": label_owner(app="thief")}})
     assert refused.value.code == 422
     place.delete()
-    eventually("the Reservation is gone", lambda: not place.exists(), seconds=30)
+    eventually("the Reservation is gone", lambda: not place.exists(), seconds=60)
     stage.wait_until_empty()
 
 

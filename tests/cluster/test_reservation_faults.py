@@ -44,8 +44,8 @@ def test_what_became_an_orphan_while_the_operator_was_down_is_released_when_it_i
     operator.start()
 
     stage.wait_until_empty()
-    eventually("the gate of the owner is off", lambda: not is_gated(stage.pod("owner")), seconds=15)
-    eventually("the gate without a label is off", lambda: not is_gated(stage.pod("unlabelled")), seconds=15)
+    eventually("the gate of the owner is off", lambda: not is_gated(stage.pod("owner")), seconds=60)
+    eventually("the gate without a label is off", lambda: not is_gated(stage.pod("unlabelled")), seconds=60)
     assert not is_labelled(stage)
 
 
@@ -59,7 +59,7 @@ def test_pods_are_created_as_ever_while_the_operator_is_down(operator: OperatorP
     seconds = time.monotonic() - started
 
     assert seconds < WEBHOOK_SECONDS, "it is not waited for"
-    eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=30)
+    eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=60)
     operator.start()
     assert stage.pod("owner").spec.node_name == stage.nodes[1]
 
@@ -88,7 +88,7 @@ def test_what_was_forged_while_no_operator_ran_is_true_again_when_one_does(
     stage.client.merge_patch(RESERVATIONS, "place", {"status": claim}, namespace=stage.namespace, subresource="status")
     operator.start()
 
-    eventually("the status is true", lambda: stage.leftovers() == [], seconds=10)
+    eventually("the status is true", lambda: stage.leftovers() == [], seconds=60)
     assert stage.wait_until_proven().status.slots[0].node == stage.nodes[0]
     assert [pod.metadata.uid for pod in stage.placeholders()] == [placeholder.metadata.uid]
     stage.create_pod("owner")

@@ -81,7 +81,7 @@ def set_quota(client: KubeClient, namespace: str, hard: dict[str, str], **spec: 
         status = client.get(RESOURCE_QUOTAS, "few", namespace=namespace).get("status", {})
         return bool(hard.keys() == status.get("used", {}).keys())
 
-    eventually("the quota is counted", counted, seconds=30)
+    eventually("the quota is counted", counted, seconds=60)
 
 
 def ended(client: KubeClient, namespace: str, name: str) -> Reservation:
@@ -102,10 +102,10 @@ def refused(client: KubeClient, namespace: str, **spec: Any) -> str:
         found.append(ended(client, namespace, name))
         if found[-1].phase is ReservationPhase.AVAILABLE:
             client.delete(RESERVATIONS, name, namespace=namespace)
-            eventually(f"{name} is gone", lambda: is_gone(client, RESERVATIONS, name, namespace), seconds=30)
+            eventually(f"{name} is gone", lambda: is_gone(client, RESERVATIONS, name, namespace), seconds=60)
         return found[-1].phase is ReservationPhase.FAILED
 
-    eventually("the operator refuses it", is_refused, seconds=20)
+    eventually("the operator refuses it", is_refused, seconds=60)
     state = found[-1].status.state
     assert state is not None
     assert state.reason == "Forbidden"
@@ -175,7 +175,7 @@ def test_what_a_limit_range_refuses_as_a_pod_is_refused_in_the_same_words(
     assert ended(client, namespace, "before").phase is ReservationPhase.AVAILABLE
     body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "range"}, "spec": {"limits": [item]}}
     client.create(LIMIT_RANGES, body, namespace=namespace)
-    eventually("the API server refuses it", lambda: refusal(client, namespace, pod), seconds=30)
+    eventually("the API server refuses it", lambda: refusal(client, namespace, pod), seconds=60)
 
     told, _, which = refused(client, namespace, containers=containers).partition(" (")
     assert which == "LimitRange range)"

@@ -79,7 +79,7 @@ def test_without_its_scheduler_a_reservation_stays_pending_and_says_so(stage: St
         state = stage.read("complex-reservation").status.state
         return state is not None and state.reason == "AwaitingScheduler"
 
-    eventually("the Reservation says what it waits for", told, seconds=30)
+    eventually("the Reservation says what it waits for", told, seconds=60)
     status = stage.read("complex-reservation").status
     assert status.state is not None
     assert status.state.phase is ReservationPhase.PENDING
@@ -108,7 +108,7 @@ def test_pods_of_a_job_take_the_slots_of_both_tasks(stage: Stage) -> None:
     assert (taken.status.succeeded, taken.status.available) == (3, 0)
     assert (taken.status.allocatable, taken.status.held, taken.status.allocated) == (everything, {}, everything)
     stage.wait_until_empty("complex-reservation")
-    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=10)
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
 
 
 @pytest.mark.deep
@@ -147,7 +147,7 @@ def test_deleting_a_reservation_releases_its_place_and_its_pods(stage: Stage) ->
     stage.client.delete(RESERVATIONS, "place", namespace=stage.namespace)
 
     stage.wait_until_empty()
-    eventually("the gate is off", lambda: not is_gated(stage.pod("waiting")), seconds=15)
+    eventually("the gate is off", lambda: not is_gated(stage.pod("waiting")), seconds=60)
     released = stage.pod("waiting")
     assert [gate.name for gate in released.spec.scheduling_gates] == ["example.com/not-yet"]
     assert RESERVATION_LABEL not in released.metadata.labels
@@ -224,7 +224,7 @@ def test_a_template_that_no_pod_could_have_is_invalid(stage: Stage, spec: dict[s
         found: dict[str, str] = body.get("status", {}).get("state", {"phase": "none"})
         return found
 
-    eventually("the Reservation is over", lambda: state()["phase"] == "Failed", seconds=30)
+    eventually("the Reservation is over", lambda: state()["phase"] == "Failed", seconds=60)
     assert state()["reason"] == "Invalid"
     assert want_words in state()["message"]
     assert stage.placeholders() == ()
@@ -240,7 +240,7 @@ def test_a_placeholder_that_somebody_deletes_is_made_again(stage: Stage) -> None
     def is_new() -> bool:
         return [pod.metadata.uid for pod in stage.placeholders()] not in ([], [before.metadata.uid])
 
-    eventually("there is a new placeholder", is_new, seconds=30)
+    eventually("there is a new placeholder", is_new, seconds=60)
     assert stage.wait_for(ReservationPhase.AVAILABLE).status.node == stage.nodes[0]
 
 
@@ -264,7 +264,7 @@ def test_a_pod_of_higher_priority_ends_the_reservation(stage: Stage) -> None:
         assert ended.status.state.reason == "Preempted"
         assert sorted(slot.state for slot in ended.status.slots) == [SlotState.LOST, SlotState.RELEASED]
         stage.wait_until_empty()
-        eventually("the urgent pod runs", lambda: stage.pod("urgent").status.phase == "Running", seconds=30)
+        eventually("the urgent pod runs", lambda: stage.pod("urgent").status.phase == "Running", seconds=60)
     finally:
         stage.client.delete(PRIORITY_CLASSES, urgent)
 
@@ -293,19 +293,19 @@ def test_the_owner_may_go_in_the_middle_of_a_hand_over(stage: Stage, sandbox: Sa
     sandbox.suspend("kube-scheduler")
     try:
         stage.create_pod("first")
-        eventually("the node is guarded", is_guarded, seconds=20)
+        eventually("the node is guarded", is_guarded, seconds=60)
         stage.client.delete(PODS, "first", namespace=stage.namespace, grace_seconds=0)
-        eventually("the guard is off", lambda: not is_guarded(), seconds=20)
+        eventually("the guard is off", lambda: not is_guarded(), seconds=60)
     finally:
         sandbox.resume("kube-scheduler")
     stage.wait_for(ReservationPhase.AVAILABLE)
-    eventually("the slot is held again", lambda: stage.read().status.available == 1, seconds=30)
-    eventually("the path is proven", lambda: stage.read().status.slots[0].state is SlotState.HELD, seconds=30)
+    eventually("the slot is held again", lambda: stage.read().status.available == 1, seconds=60)
+    eventually("the path is proven", lambda: stage.read().status.slots[0].state is SlotState.HELD, seconds=60)
     stage.create_pod("second")
     taken = stage.wait_for(ReservationPhase.SUCCEEDED)
     assert taken.status.current_owner is not None
     assert (taken.status.current_owner.name, taken.status.node) == ("second", stage.nodes[0])
-    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=15)
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
 
 
 def test_pods_beyond_the_slots_are_scheduled_as_ever(stage: Stage) -> None:
@@ -316,8 +316,8 @@ def test_pods_beyond_the_slots_are_scheduled_as_ever(stage: Stage) -> None:
         stage.create_pod(name)
 
     stage.wait_for(ReservationPhase.SUCCEEDED)
-    eventually("both nodes are taken", lambda: places(stage) == ["", *sorted(stage.nodes)], seconds=30)
-    eventually("no gate is left", lambda: not any(map(is_gated, pods(stage.client, stage.namespace))), seconds=15)
+    eventually("both nodes are taken", lambda: places(stage) == ["", *sorted(stage.nodes)], seconds=60)
+    eventually("no gate is left", lambda: not any(map(is_gated, pods(stage.client, stage.namespace))), seconds=60)
     assert overbooked_nodes(stage.client) == []
 
 
@@ -368,7 +368,7 @@ def test_the_operator_answers_probes_and_scrapes(operator: OperatorProcess, stag
         'berth_operator_actions_total{action="CreatePlaceholder"}',
         "berth_operator_leading 1.0",
     ):
-        eventually(f"{series} is told", partial(is_told, operator, series), seconds=15)
+        eventually(f"{series} is told", partial(is_told, operator, series), seconds=60)
 
 
 def is_told(operator: OperatorProcess, series: str) -> bool:
@@ -391,7 +391,7 @@ def test_kubectl_shows_people_where_things_stand(stage: Stage, sandbox: Sandbox)
     stage.wait_until_proven()
     stage.create_pod("owner")
     stage.wait_for(ReservationPhase.SUCCEEDED)
-    eventually("the other is told why", lambda: reason(stage.read("hungry")) == "UnschedulableYet", seconds=30)
+    eventually("the other is told why", lambda: reason(stage.read("hungry")) == "UnschedulableYet", seconds=60)
 
     rows = [line.split() for line in kubectl("get", "reservations").splitlines()]
     assert rows[0] == ["NAME", "PHASE", "NODE", "AVAILABLE", "TAKEN", "DESIRED", "OWNER", "EXPIRES", "AGE"]

@@ -137,7 +137,7 @@ class World:
 
     def await_phases(self, *phases: ReservationPhase) -> None:
         """Wait until the Reservations that waited for room are in these phases, which each stands for one or more."""
-        eventually(f"they are {phases}", lambda: {one.phase for one in self.rooms()} == set(phases), seconds=30)
+        eventually(f"they are {phases}", lambda: {one.phase for one in self.rooms()} == set(phases), seconds=60)
 
     def require_rest(self) -> None:
         """Fail unless nothing of the run is left but what still waits."""
@@ -350,5 +350,5 @@ def test_room_for_a_shape_goes_to_the_pods_that_are_selected(world: WorldMaker) 
     (room,) = here.plan.spec.rooms
     assert here.pod("later").spec.node_name in room.nodes
     assert here.fed() == []
-    eventually("it is over", lambda: here.rooms()[0].phase is ReservationPhase.SUCCEEDED, seconds=30)
+    eventually("it is over", lambda: here.rooms()[0].phase is ReservationPhase.SUCCEEDED, seconds=60)
     here.require_rest()

@@ -60,7 +60,7 @@ def test_nothing_that_is_written_holds_a_pods_secrets(talkative: OperatorProcess
     stage.wait_for(ReservationPhase.SUCCEEDED)
     stage.wait_for(ReservationPhase.FAILED, "invalid")
     for name, reasons in (("place", ["Available", "Succeeded"]), ("invalid", ["Invalid"])):
-        eventually(f"the events of {name} are written", partial(are_told, stage, name, reasons), seconds=15)
+        eventually(f"the events of {name} are written", partial(are_told, stage, name, reasons), seconds=60)
 
     written = {
         "the log": talkative.tail(100_000),

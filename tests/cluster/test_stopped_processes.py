@@ -104,7 +104,7 @@ def test_a_place_that_is_free_for_its_owner_is_kept_while_there_is_stopped(
     proxy.plan = deletion
     stage.create_pod("owner")
     assert deletion.held.reached.wait(45)
-    eventually("the placeholder is gone", lambda: not stage.placeholders(), seconds=45)
+    eventually("the placeholder is gone", lambda: not stage.placeholders(), seconds=60)
     assert is_gated(stage.pod("owner"))
 
     resume = stop(sandbox, brisk)

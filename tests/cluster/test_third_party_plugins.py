@@ -83,7 +83,7 @@ def test_a_pod_that_a_plugin_names_moves_and_one_that_a_filter_keeps_stays(tmp_p
             assert done.returncode == 0, done.stderr
             outcome = json.loads(done.stdout)
             assert outcome["verdict"] == "CarriedOut"
-            eventually("what was moved is gone from where it was", lambda: where(client), seconds=30)
+            eventually("what was moved is gone from where it was", lambda: where(client), seconds=60)
             now = where(client)
             assert now["bank"] == old
             assert now["shop"] != old

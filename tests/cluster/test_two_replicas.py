@@ -126,7 +126,7 @@ def test_when_the_leader_is_killed_the_other_acts_within_15_s_and_every_slot_has
     owners = [slot.owner for reservation in taken for slot in reservation.status.slots]
     assert [owner.name for owner in owners if owner] == [f"owner-{number}" for number in range(8)]
     assert overbooked_nodes(stage.client) == []
-    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=30)
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
     print(f"acted {seconds:.1f} s after the kill")  # noqa: T201 - a figure for people
 
 
@@ -139,7 +139,7 @@ def test_a_leader_that_was_paused_never_acts_beside_the_next(replicas: Replicas,
     os.kill(paused.pid, signal.SIGSTOP)
     try:
         other = next(one for one in replicas.all if one is not paused and one.is_ready())
-        eventually("the other leads", other.is_leading, seconds=TAKEOVER_SECONDS)
+        eventually("the other leads", other.is_leading, seconds=60)
     finally:
         os.kill(paused.pid, signal.SIGCONT)
     both = [(paused.is_leading(), other.is_leading()) for _ in range(20)]
@@ -170,7 +170,7 @@ def test_a_rolling_update_under_load_loses_nothing(replicas: Replicas, stage: St
             load.result()
     assert len(landed) >= 12
     assert overbooked_nodes(stage.client) == []
-    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=30)
+    eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
     print(f"{len(landed)} hand-overs while two replicas were replaced")  # noqa: T201 - a figure for people
 
 

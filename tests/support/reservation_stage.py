@@ -96,7 +96,7 @@ class Stage:
             raise AssertionError(f"{error}: {seen[0].status}") from error
         return seen[0]
 
-    def wait_until_empty(self, name: str = "place", *, seconds: float = 14) -> None:
+    def wait_until_empty(self, name: str = "place", *, seconds: float = 60) -> None:
         eventually(f"{name} holds nothing", lambda: not self.placeholders(name), seconds=seconds)
 
     def leftovers(self) -> list[str]:
