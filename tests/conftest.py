@@ -1,7 +1,4 @@
-"""Owns what all tests share: the sandbox of a run, the signals it hears, quiet logs, no terminal.
-
-It does not own what single tests need.
-"""
+"""What all tests share: the sandbox of a run, the signals it hears, quiet logs, no terminal."""
 
 import os
 import signal

@@ -176,8 +176,8 @@ class PlanOutcome:
     def clean(self) -> bool:
         """Return whether nothing failed, landed elsewhere or waits for a node, and nothing stopped it."""
         no_room = any(room.state is RoomState.FAILED for room in self.rooms)
-        astray = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
-        return not (no_room or astray or self.note)
+        misplaced = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
+        return not (no_room or misplaced or self.note)
 
     @property
     def achieved(self) -> Achieved:

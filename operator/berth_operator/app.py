@@ -21,7 +21,7 @@ from berth_operator import telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.informers import hear_reservation
 from berth_operator.cache.reservations import read_reservation
-from berth_operator.controller import Engine
+from berth_operator.controller import Controller
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.health import HealthServer
 from berth_operator.settings import OperatorSettings
@@ -57,7 +57,7 @@ class LoopThread:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the loop runs."""
+        """Return whether the loop runs."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
@@ -71,7 +71,7 @@ class LoopThread:
 _LOG = structlog.get_logger(__name__)
 
 
-class Program:
+class App:
     """The operator: what kopf starts and stops."""
 
     def __init__(self, client: KubeClient, settings: OperatorSettings, clock: Clock) -> None:
@@ -91,7 +91,7 @@ class Program:
             own_namespace=settings.placeholders.namespace,
             timeout_seconds=settings.webhook.timeout_seconds,
         )
-        self._engine = Engine(client, self._cache, self._queue, scope, settings, clock)
+        self._engine = Controller(client, self._cache, self._queue, scope, settings, clock)
         self._health = HealthServer(
             settings.health_host,
             settings.health_port,

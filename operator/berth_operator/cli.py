@@ -1,7 +1,4 @@
-"""Owns the command line of `berth-operator`: options, environment variables, exit codes.
-
-It does not own what the settings mean: `berth_operator.settings` does.
-"""
+"""The command line of `berth-operator`: options, environment variables, exit codes."""
 
 import asyncio
 import gc
@@ -18,7 +15,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.retries import RetryPolicy
 from berth_kube.transport import ConfigurationSource, find_source
-from berth_operator.app import Program
+from berth_operator.app import App
 from berth_operator.handlers import declare_process, declare_reservations
 from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
 from berth_operator.quota.limits import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
@@ -243,7 +240,7 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     """Run until a signal or a fatal error ends kopf; raises the BerthError that kept it from starting."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
-    program = Program(client, settings, SystemClock())
+    program = App(client, settings, SystemClock())
     stream = ReservationStream(program.note_listed)
     connection = Connection(lambda: connection_info(source), stream)
 

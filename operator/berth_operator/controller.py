@@ -60,7 +60,7 @@ class ClockWatch:
         self._offset = self._read_offset()
 
     def was_set(self) -> bool:
-        """Tell whether the clock was set forward or back since this was last asked."""
+        """Return whether the clock was set forward or back since this was last asked."""
         before, self._offset = self._offset, self._read_offset()
         return abs(self._offset - before) > _SET_SECONDS
 
@@ -73,7 +73,7 @@ _LONGEST_STEP_SECONDS: Final = 1.0
 """A longer pause between two looks counts as this: the process was stopped, or had no processor."""
 
 
-class AttendedTime:
+class ActiveTime:
     """Counts the seconds during which this process could act: it ran, and it held its Lease; thread-safe.
 
     The Lease is held only while the API server answers. Of an interruption, at most a second and what the Lease is
@@ -115,7 +115,7 @@ _LAST_WATCH_SECONDS: Final = 5.0
 _LOG = structlog.get_logger(__name__)
 
 
-class Engine:
+class Controller:
     """Runs everything of the operator but kopf and the webhook's server."""
 
     def __init__(
@@ -159,7 +159,7 @@ class Engine:
         self._listed_anew = threading.Event()
         self._led = False
         self._lease = self._build_lease()
-        self._attended = AttendedTime(clock, lambda: self.leading)
+        self._attended = ActiveTime(clock, lambda: self.leading)
         cache.count_time_by(self._attended.seconds)
         self._actors: list[threading.Thread] = []
 
@@ -261,12 +261,12 @@ class Engine:
 
     @property
     def leading(self) -> bool:
-        """Tell whether this replica acts."""
+        """Return whether this replica acts."""
         return self._lease.held()
 
     @property
     def healthy(self) -> bool:
-        """Tell whether every thread is alive that is to be, also before all of them were started."""
+        """Return whether every thread is alive that is to be, also before all of them were started."""
         return not self._stop.is_set() and not self._ended_threads()
 
     def why_not_serving(self) -> str:
@@ -334,7 +334,7 @@ class Engine:
                 last_sweep = last_look = time.monotonic()
 
     def _try_to_lead(self) -> bool:
-        """Tell whether the lease could be won now."""
+        """Return whether the lease could be won now."""
         try:
             return self._lease.acquire(timeout=_LEASE_TRY_SECONDS)
         except BerthError as error:
@@ -462,13 +462,13 @@ class Engine:
         return not is_at_same_step(pod, found)
 
     def _only_starts(self, uid: str) -> bool:
-        """Tell whether the placeholders of a Reservation are under way and nothing else is to be done for it."""
+        """Return whether the placeholders of a Reservation are under way and nothing else is to be done for it."""
         reservation = self._cache.reservation(uid)
         placeholders, owners = self._cache.pods_of(uid)
         return reservation is not None and not owners and only_starts(reservation, placeholders)
 
     def _frees_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
-        """Release what an expired Reservation holds while much is to be done; tell whether its status waits for others.
+        """Release what an expired Reservation holds when much else is due; return whether its status waits.
 
         Places come before statuses then: when it ends was told long before, in its status.
         """
@@ -519,7 +519,7 @@ class Engine:
         return believed
 
     def _runs_on(self, placeholder: Pod) -> bool:
-        """Tell whether the API server says that a placeholder runs and is not to end."""
+        """Return whether the API server says that a placeholder runs and is not to end."""
         meta = placeholder.metadata
         try:
             pod = self._client.get(PODS, meta.name, namespace=meta.namespace, type=Pod)

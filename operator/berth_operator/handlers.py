@@ -12,7 +12,7 @@ import kopf
 
 from berth_core.errors import BerthError
 from berth_kube.resources import RESERVATIONS
-from berth_operator.app import Program
+from berth_operator.app import App
 from berth_operator.kopf_runtime import Connection, ReservationStream, configure
 
 RESERVATION: Final = (RESERVATIONS.group, RESERVATIONS.version, RESERVATIONS.plural)
@@ -20,7 +20,7 @@ RESERVATION: Final = (RESERVATIONS.group, RESERVATIONS.version, RESERVATIONS.plu
 
 def declare_process(
     registry: kopf.OperatorRegistry,
-    program: Program,
+    program: App,
     connection: Connection,
     stream: ReservationStream,
     stop_flag: asyncio.Event,
@@ -45,7 +45,7 @@ def declare_process(
         return await connection.log_in()
 
 
-def declare_reservations(registry: kopf.OperatorRegistry, program: Program) -> None:
+def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
     """Register what happens to a Reservation.
 
     Its end comes with `on.event`: kopf calls `on.delete` only for objects that carry its finalizer, and with that none
@@ -63,7 +63,7 @@ def declare_reservations(registry: kopf.OperatorRegistry, program: Program) -> N
         program.begin_reservation(uid)
 
 
-def hear_signal(program: Program, stop_flag: asyncio.Event) -> None:
+def hear_signal(program: App, stop_flag: asyncio.Event) -> None:
     """Have SIGTERM wind the program down before kopf stops to watch; a second one ends it at once."""
     loop = asyncio.get_running_loop()
     winding_down: set[asyncio.Task[None]] = set()

@@ -1,7 +1,4 @@
-"""Owns the plain HTTP port with `/healthz`, `/readyz` and `/metrics`.
-
-It does not own what is measured: `berth_operator.metrics` does.
-"""
+"""The plain HTTP port with `/healthz`, `/readyz` and `/metrics`."""
 
 from collections.abc import Callable
 

@@ -20,7 +20,7 @@ from berth_kube.errors import Call
 from berth_kube.listing import decode_event, decode_item, decode_page
 from berth_kube.resources import RESERVATIONS
 from berth_operator import telemetry
-from berth_operator.app import Program
+from berth_operator.app import App
 
 _FIRST_WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0)
 _LATER_WAITS_SECONDS: Final = 5.0
@@ -232,7 +232,7 @@ class Connection:
 Declare = Callable[[kopf.OperatorRegistry, asyncio.Event], None]
 
 
-async def run_kopf(program: Program, stream: ReservationStream, declare: Declare) -> None:
+async def run_kopf(program: App, stream: ReservationStream, declare: Declare) -> None:
     """Run kopf until it is asked to stop, then stop the program; raises why the program could not start.
 
     Some errors that pass by themselves end kopf: an error event other than 410, a 404 while the API server begins to
@@ -248,7 +248,7 @@ async def run_kopf(program: Program, stream: ReservationStream, declare: Declare
         await program.stop()
 
 
-async def _run_once(program: Program, stream: ReservationStream, stop_flag: asyncio.Event, declare: Declare) -> bool:
+async def _run_once(program: App, stream: ReservationStream, stop_flag: asyncio.Event, declare: Declare) -> bool:
     """Run kopf once; return whether it ended though nothing had asked it to."""
     stream.reset()
     registry = kopf.OperatorRegistry()

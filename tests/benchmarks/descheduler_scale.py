@@ -1,6 +1,4 @@
-"""Owns the measurement of a whole run of the descheduler on a large cluster of the sandbox.
-
-It does not decide whether a test passes.
+"""The measurement of a whole run of the descheduler on a large cluster of the sandbox.
 
 Run it as `python tests/benchmarks/descheduler_scale.py [--nodes 1000 --pods 10000 --max-moves 500]`. It prints the
 seconds from the start of the program to its plan and its first eviction, the moves a second beside the pods a second

@@ -1,6 +1,4 @@
-"""Owns the measurement of what it costs to say how fragmented a cluster is, with its reading over HTTP and without.
-
-It does not decide whether a test passes.
+"""The measurement of what it costs to say how fragmented a cluster is, with its reading over HTTP and without.
 
 Run it as `python tests/benchmarks/fragmentation.py`; `--nodes 5000` for another size. The server hands out pages that
 were encoded beforehand, so that the reading is the client's; pods are of the size that real ones have in JSON.

@@ -1,6 +1,4 @@
-"""Owns the instances that the planner is measured on: generated clusters, and public data.
-
-It does not own what is measured.
+"""The instances that the planner is measured on: generated clusters, and public data.
 
 A generated cluster is a function of its recipe and seed. Deployments of a few to a few hundred replicas ask for the
 amounts that people write (100m to 8 cores, 1 to 8 GiB per core); their pods come one by one and each goes to the least

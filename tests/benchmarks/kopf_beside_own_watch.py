@@ -45,7 +45,7 @@ from berth_kube.client import KubeClient, connect
 from berth_kube.resources import RESERVATIONS
 from berth_kube.transport import find_source
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
-from berth_operator.app import Program
+from berth_operator.app import App
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.informers import hear_reservation
 from berth_operator.cli import connection_info
@@ -92,7 +92,7 @@ def hear_by_kopf(kubeconfig: str, pipe: Connection) -> None:
     configure(settings)
     info = connection_info(find_source(kubeconfig, None))
     kopf.on.login(id="login", registry=registry)(lambda **_: info)
-    declare_reservations(registry, cast("Program", heard))
+    declare_reservations(registry, cast("App", heard))
     threading.Thread(target=heard.answer, args=(pipe,), daemon=True).start()
     asyncio.run(kopf.operator(registry=registry, settings=settings, clusterwide=True, standalone=True))
 

@@ -1,6 +1,4 @@
-"""Owns the drains that the planner is measured against: node after node, each pod straight to a node with room.
-
-It does not own the planner's, and shares no code with its search.
+"""The drains that the planner is measured against: node after node, each pod straight to a node with room.
 
 The nodes with the fewest pods come first; of a node's pods the larger ones. `first_fit` puts a pod on the first node
 that has room, `best_fit` on the fullest. Nothing is moved aside for anything. Both empty a node whole or leave it as it

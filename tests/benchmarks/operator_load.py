@@ -1,7 +1,4 @@
-"""Owns the load of the operator's benchmark: what is created, and reading how far sandbox and operator got with it.
-
-It does not own what is measured: that is `operator_scale`.
-"""
+"""The load of the operator's benchmark: what is created, and reading how far sandbox and operator got with it."""
 
 import os
 import re

@@ -1,6 +1,4 @@
-"""Owns the measurement of the operator under many Reservations, beside plain pods of the same sandbox.
-
-It does not decide whether a test passes.
+"""The measurement of the operator under many Reservations, beside plain pods of the same sandbox.
 
 Run it as `python tests/benchmarks/operator_scale.py [--nodes 500 --reservations 2000 --slots 5000]`; `--curve` adds a
 quarter and a half of that, `--only rate,idle,restart,expiry` or `--only handover` measures a part. Each size has a

@@ -1,6 +1,4 @@
-"""Owns the measurement of the planner: how good its plans are, how long they take, and against what.
-
-It does not decide whether a test passes.
+"""The measurement of the planner: how good its plans are, how long they take, and against what.
 
 Run it as `python tests/benchmarks/planner.py`; `--only vmr_m,spread60` for some of the rows, `--largest 1000` to leave
 larger clusters out. Times are of the processor, one thread, without reading the snapshot; where a row says that it is a

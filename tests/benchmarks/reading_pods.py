@@ -1,6 +1,4 @@
-"""Owns the measurement of reading many pods from an API server, beside the official client's models.
-
-It does not decide whether a test passes.
+"""The measurement of reading many pods from an API server, beside the official client's models.
 
 Run it as `python tests/benchmarks/reading_pods.py [--pods 20000]`. A server in a process of its own sends generated
 pods in pages of 500, as the API server writes them (some 4.5 KB each). Each reader runs in a fresh process; its seconds

@@ -1,7 +1,4 @@
-"""Owns the chart as the tests use it: rendered by helm, and put on a sandbox.
-
-It does not own what is asked of it: the tests beside it do.
-"""
+"""The chart as the tests use it: rendered by helm, and put on a sandbox."""
 
 # ruff: noqa: ANN401 - values and fields of API objects may be anything
 

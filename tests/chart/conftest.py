@@ -1,4 +1,4 @@
-"""Owns what the chart's tests share: helm, and a control plane with nothing of Berth on it."""
+"""What the chart's tests share: helm, and a control plane with nothing of Berth on it."""
 
 import time
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ def remove_own_kinds(client: KubeClient) -> None:
 
 
 def are_gone_or_touched(client: KubeClient) -> bool:
-    """Tell whether Berth's kinds are gone, and have the API server look again at those that are not.
+    """Return whether Berth's kinds are gone, and have the API server look again at those that are not.
 
     It may miss one that is deleted while its storage is made, until somebody writes it.
     """

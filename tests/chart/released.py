@@ -1,7 +1,4 @@
-"""Owns a release of the chart on a sandbox: installed by helm, its services run as its Deployments say.
-
-It does not own the chart's values: each test has its own.
-"""
+"""A release of the chart on a sandbox: installed by helm, its services run as its Deployments say."""
 
 import urllib.request
 from base64 import b64decode, b64encode

@@ -1,7 +1,4 @@
-"""Owns the table of values with which the chart is rendered, each named by what is special about it.
-
-It does not own what every rendering must be.
-"""
+"""The table of values with which the chart is rendered, each named by what is special about it."""
 
 from typing import Any, Final
 

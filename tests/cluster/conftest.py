@@ -1,4 +1,4 @@
-"""Owns the fixtures that the cluster tests of the operator share."""
+"""The fixtures that the cluster tests of the operator share."""
 
 from descheduling_stage import cluster, scene, serving_operator
 from outages import early_outages, outages

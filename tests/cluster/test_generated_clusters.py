@@ -129,7 +129,7 @@ def has_our_taints(client: KubeClient) -> bool:
 
 
 def quiet(cluster: LiveCluster) -> bool:
-    """Tell whether every pod runs and none is on its way out but the one that never goes."""
+    """Return whether every pod runs and none is on its way out but the one that never goes."""
     return all(pod.is_ready and not pod.is_terminating for pod in cluster.pods() if pod.metadata.name != "leaving")
 
 

@@ -22,7 +22,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import CRDS, RESERVATIONS, Resource
 from berth_kube.transport import find_source
-from berth_operator.app import Program
+from berth_operator.app import App
 from berth_operator.cli import connection_info
 from berth_operator.handlers import declare_reservations
 from berth_operator.kopf_runtime import configure
@@ -194,7 +194,7 @@ def listening(sandbox: Sandbox) -> Iterator[Listener]:
     configure(settings)
     info = connection_info(find_source(str(sandbox.service_account_kubeconfig("berth-operator")), None))
     kopf.on.login(id="login", registry=registry)(lambda **_: info)
-    declare_reservations(registry, cast("Program", listener))
+    declare_reservations(registry, cast("App", listener))
 
     def run() -> None:
         running = kopf.operator(

@@ -111,7 +111,7 @@ def _names_requests(odd: dict[str, Any]) -> bool:
 
 
 def create(client: KubeClient, name: str, spec: dict[str, Any]) -> bool:
-    """Create a Reservation and tell whether the API server took it."""
+    """Create a Reservation and return whether the API server took it."""
     body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": name}, "spec": spec}
     try:
         client.create(RESERVATIONS, body, namespace=NAMESPACE)

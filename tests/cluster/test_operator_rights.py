@@ -149,7 +149,7 @@ def given_rights(*parts: str) -> Iterator[Right]:
 
 
 def covers(right: Right, deed: Right) -> bool:
-    """Tell whether a right allows a deed."""
+    """Return whether a right allows a deed."""
     return (right.verb, right.group, right.resource) == (deed.verb, deed.group, deed.resource) and all(
         not allowed or allowed == done for allowed, done in ((right.namespace, deed.namespace), (right.name, deed.name))
     )

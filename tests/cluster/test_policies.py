@@ -209,7 +209,7 @@ def test_what_was_missed_is_made_up_for_once(client: KubeClient, pools: Pools) -
 
 
 def has_run_since_it_was_antedated(client: KubeClient, policy: str) -> bool:
-    """Tell whether a policy has run; until then its schedule is said to be old, whatever the service writes."""
+    """Return whether a policy has run; until then its schedule is said to be old, whatever the service writes."""
     status = client.get(DESCHEDULER_POLICIES, policy)["status"]
     if status.get("lastVerdict"):
         return True

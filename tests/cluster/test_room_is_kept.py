@@ -214,7 +214,7 @@ def assert_taken(world: World, names: list[str]) -> None:
 
 
 def moved_before_all_waited(world: World, process: "subprocess.Popen[bytes]") -> bool:
-    """Look on until a run has ended; tell whether a pod was evicted before each room's Reservation had waited."""
+    """Look on until a run has ended; return whether a pod was evicted before each room's Reservation had waited."""
     early = False
     while process.poll() is None:
         plan = world.plan_or_none()

@@ -296,7 +296,7 @@ BY_WHO_COMES_ANYWHERE = frozenset({Reason.POD_ANTI_AFFINITY, Reason.OTHERS_ANTI_
 
 
 def is_documented(cluster: Cluster, pod: PodIndex, node: NodeIndex, reason: Reason) -> bool:
-    """Tell whether a reason is one of those of "Where the planner is more careful than the scheduler"."""
+    """Return whether a reason is one of those of "Where the planner is more careful than the scheduler"."""
     unsure = {other.presence for other in cluster.pods}
     if reason in BY_WHO_COMES_HERE:
         return any(cluster.pods[other].presence is PodPresence.EXPECTED for other in cluster.pods_on[node])
@@ -308,7 +308,7 @@ def is_documented(cluster: Cluster, pod: PodIndex, node: NodeIndex, reason: Reas
 
 
 def wants_its_like(pod: Pod) -> bool:
-    """Tell whether a pod's required affinity selects the pod itself."""
+    """Return whether a pod's required affinity selects the pod itself."""
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
     terms = affinity.required_during_scheduling_ignored_during_execution if affinity else ()
     return any(matches_labels(term.label_selector, pod.metadata.labels) for term in terms)

@@ -250,7 +250,7 @@ def test_a_replica_gates_for_a_place_of_which_it_has_not_heard_yet_that_it_is_he
 
 
 def knows(replica: Replica, stage: Stage) -> bool:
-    """Tell whether a replica gates a probe for the Reservation of the stage as it is stored now."""
+    """Return whether a replica gates a probe for the Reservation of the stage as it is stored now."""
     metadata = stage.read().metadata
     if not stage.client.list(MUTATING_WEBHOOKS).items:
         return False

@@ -1,4 +1,5 @@
 import ast
+import re
 import subprocess
 import sys
 import sysconfig
@@ -72,3 +73,31 @@ def test_only_the_contract_reads_which_nodes_a_slot_may_be_on() -> None:
 
 def _reads_allowed_nodes(path: Path) -> bool:
     return "reservation_node_names" in path.read_text(encoding="utf-8")
+
+
+INVENTED_NAMES: Final = (
+    r"\b(?:AttendedTime|Bells|Book|CapacityDesk|CertificateKeeper|Clerk|Crew|Desk|Engine|Graves|GuardKeeper|Kinship|"
+    r"LastWord|MoveKeeper|NobodyEndedItError|NodeBook|Office|OperatorPulse|OrphanKeeper|OwnStatuses|Passage|"
+    r"PatientProtocol|Performer|PlanReview|PodShelf|ProofBook|RoomKeeper|Seeker|SeenObjects|Setbacks|ShortMemory|"
+    r"Surroundings|Unobserved|Vigil|WaveGate|Workshop|homeless|astray)\b"
+)
+RITUAL_WORDS: Final = re.compile(r'"""Owns |\b[Ii]t does not own\b|\b[Tt]ell whether\b')
+
+
+def test_names_are_those_of_the_field() -> None:
+    assert not [
+        f"{shown(path)}: {found}"
+        for path in python_files()
+        if path.relative_to(ROOT).parts[0] in COMPONENTS
+        for found in sorted(set(re.findall(INVENTED_NAMES, path.read_text(encoding="utf-8"))))
+    ]
+
+
+def test_docstrings_say_what_a_thing_is_for() -> None:
+    this = Path(__file__).resolve()
+    assert not [
+        f"{shown(path)}: {found}"
+        for path in python_files()
+        if path.resolve() != this
+        for found in RITUAL_WORDS.findall(path.read_text(encoding="utf-8"))
+    ]

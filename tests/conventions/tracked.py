@@ -1,7 +1,4 @@
-"""Owns the list of the repository's files, as a fresh clone has them.
-
-It does not own what is asked of them: the tests beside it do.
-"""
+"""The list of the repository's files, as a fresh clone has them."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Owns what the 64-bit arithmetic of the reference makes of a quantity, its overflows and odd roundings included.
+"""What the 64-bit arithmetic of the reference makes of a quantity, its overflows and odd roundings included.
 
 It is no second parser to rely on: it only tells where the reference's answers stop being the exact ones.
 """

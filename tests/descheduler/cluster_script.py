@@ -1,7 +1,4 @@
-"""Owns an API server on loopback that serves a snapshot, for the commands that read a live cluster.
-
-It does not watch and takes no writes.
-"""
+"""An API server on loopback that serves a snapshot, for the commands that read a live cluster."""
 
 from collections.abc import Mapping
 from typing import Any, Final

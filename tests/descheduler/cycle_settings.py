@@ -1,7 +1,4 @@
-"""Owns the settings with which the tests run cycles: what comes is waited for, what never comes is soon given up.
-
-It does not own the program's own settings.
-"""
+"""The settings with which the tests run cycles: what comes is waited for, what never comes is soon given up."""
 
 from dataclasses import replace
 

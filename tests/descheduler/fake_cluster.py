@@ -1,6 +1,6 @@
-"""Owns an API server in memory with a controller, a scheduler and an operator in it that answer at once, or as told.
+"""An API server in memory with a controller, a scheduler and an operator in it that answer at once, or as told.
 
-It does not own what is true of a real one: the cluster tests do. It has `berth_kube.client.KubeClient`'s methods.
+It has `berth_kube.client.KubeClient`'s methods.
 """
 # ruff: noqa: A002, ANN401 - the client's own names; what it keeps is raw
 

@@ -1,7 +1,4 @@
-"""Owns a cluster in memory that knows tokens and rights, and the HTTP interface running before it.
-
-It does not own what is true of a real API server: the cluster tests do.
-"""
+"""A cluster in memory that knows tokens and rights, and the HTTP interface running before it."""
 # ruff: noqa: A002, ANN401 - the client's own names
 
 import threading

@@ -1,7 +1,4 @@
-"""Owns a cluster in memory where a large pod waits, and an operator in it that keeps room for whom it is made.
-
-It does not own the rest of that cluster (`fake_cluster`).
-"""
+"""A cluster in memory where a large pod waits, and an operator in it that keeps room for whom it is made."""
 
 from collections.abc import Mapping
 from typing import Any, Final

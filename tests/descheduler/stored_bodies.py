@@ -1,7 +1,4 @@
-"""Owns the making of plans and policies as an API server holds them: a case says what matters to it.
-
-It does not own what the commands make of them.
-"""
+"""The making of plans and policies as an API server holds them: a case says what matters to it."""
 
 # ruff: noqa: ANN401 - raw objects
 

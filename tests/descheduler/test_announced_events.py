@@ -1,4 +1,4 @@
-"""Owns the claims about the events on plans and policies: what each says, and about which object."""
+"""The claims about the events on plans and policies: what each says, and about which object."""
 
 import threading
 from dataclasses import dataclass

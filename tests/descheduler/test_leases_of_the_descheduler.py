@@ -1,4 +1,4 @@
-"""Owns the claims about the Leases that the descheduler takes: their names, and by whom and for how long."""
+"""The claims about the Leases that the descheduler takes: their names, and by whom and for how long."""
 
 from collections.abc import Callable
 

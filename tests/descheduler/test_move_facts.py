@@ -244,20 +244,20 @@ def test_held_places_evicted_pods_and_pods_that_stay_are_counted_by_controller()
         (second, AVAILABLE_STATUS, pod("web-2", node="source")),
         (third, AVAILABLE_STATUS, pod("api-1", node="source")),
     )
-    assert facts_of(first, seen, second, third).kin == ReplicaCounts(held=2, homeless=1, staying=1)
-    assert facts_of(third, seen, first, second).kin == ReplicaCounts(held=1, homeless=0, staying=1)
+    assert facts_of(first, seen, second, third).replicas == ReplicaCounts(held=2, awaiting_replacement=1, not_evicted=1)
+    assert facts_of(third, seen, first, second).replicas == ReplicaCounts(held=1, awaiting_replacement=0, not_evicted=1)
 
 
 def test_a_replacement_in_a_siblings_place_is_at_home() -> None:
     first, second = evicted(progress("web-1")), progress("web-2")
     taken = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new"))
     seen = observed((first, AVAILABLE_STATUS, None), (second, taken, pod("web-2", node="source")))
-    assert facts_of(second, seen, first).kin == ReplicaCounts(held=1, homeless=0, staying=1)
+    assert facts_of(second, seen, first).replicas == ReplicaCounts(held=1, awaiting_replacement=0, not_evicted=1)
 
 
 def test_a_strangers_pod_in_a_place_makes_nobody_at_home() -> None:
-    tally = ReplicaTally(held=1, homeless=-1)
-    assert tally.frozen() == ReplicaCounts(held=1, homeless=0)
+    tally = ReplicaTally(held=1, awaiting_replacement=-1)
+    assert tally.frozen() == ReplicaCounts(held=1, awaiting_replacement=0)
 
 
 def test_a_sibling_that_ended_in_anothers_place_still_balances_it() -> None:
@@ -265,7 +265,7 @@ def test_a_sibling_that_ended_in_anothers_place_still_balances_it() -> None:
     first.status = MoveStatus(namespace="default", pod="web-1", state=MoveState.ELSEWHERE)
     taken = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new"))
     seen = observed((first, None, None), (second, taken, pod("web-2", node="source")))
-    assert facts_of(second, seen, first).kin.homeless == 0
+    assert facts_of(second, seen, first).replicas.awaiting_replacement == 0
 
 
 def test_a_source_is_ready_when_every_pod_of_it_has_a_place() -> None:
@@ -308,11 +308,11 @@ def kin_after(
     phase = ReservationPhase.AVAILABLE
     seen = observed((one, status(phase, slot(state, owner), AVAILABLE, READY), None), more=more)
     facts_of(one, seen)
-    return facts_of(one, seen, now=NOW + gap).kin
+    return facts_of(one, seen, now=NOW + gap).replicas
 
 
 def test_a_replacement_that_was_handed_no_place_is_at_home_where_it_runs() -> None:
-    assert kin_after(GAP, (newcomer(),)) == ReplicaCounts(held=1, homeless=0, astray="elsewhere")
+    assert kin_after(GAP, (newcomer(),)) == ReplicaCounts(held=1, awaiting_replacement=0, misplaced="elsewhere")
 
 
 NOT_ASTRAY = {
@@ -328,9 +328,9 @@ NOT_ASTRAY = {
 
 @pytest.mark.parametrize(("gap", "found"), NOT_ASTRAY.values(), ids=NOT_ASTRAY)
 def test_the_replacement_is_waited_for_beside(gap: float, found: Pod) -> None:
-    assert kin_after(gap, (found,)) == ReplicaCounts(held=1, homeless=1)
+    assert kin_after(gap, (found,)) == ReplicaCounts(held=1, awaiting_replacement=1)
 
 
 def test_a_pod_that_took_a_place_is_not_astray() -> None:
     taken = kin_after(GAP, (newcomer(),), state=SlotState.TAKEN, owner="uid-web-9")
-    assert taken == ReplicaCounts(held=0, homeless=0)
+    assert taken == ReplicaCounts(held=0, awaiting_replacement=0)

@@ -29,16 +29,16 @@ RELEASED, KEPT = True, False
 TIMEOUTS = MoveTimeouts(
     reserve_seconds=60, evict_seconds=120, land_seconds=90, ready_seconds=30, gap_seconds=5, shutdown_seconds=15
 )
-ONE_PLACE = ReplicaCounts(held=1, staying=1)
+ONE_PLACE = ReplicaCounts(held=1, not_evicted=1)
 EVICTED = MoveFacts(
     target="target",
     presence=Presence.GONE,
     place=ReservationProgress.READY,
     eviction=Eviction.SENT,
-    kin=ReplicaCounts(held=1, homeless=1),
+    replicas=ReplicaCounts(held=1, awaiting_replacement=1),
     since=Since(reserving=900, evicted=980, gone=985),
 )
-RESERVED = MoveFacts(target="target", place=ReservationProgress.READY, kin=ONE_PLACE, since=Since(reserving=990))
+RESERVED = MoveFacts(target="target", place=ReservationProgress.READY, replicas=ONE_PLACE, since=Since(reserving=990))
 RUNNING_ON_TARGET = Replacement(name="web-1", node="target", ready=True)
 
 
@@ -53,19 +53,21 @@ class Case:
 
 
 def begun(place: ReservationProgress, seconds_ago: float = 1, **facts: object) -> MoveFacts:
-    return MoveFacts(target="target", place=place, kin=ONE_PLACE, since=Since(reserving=NOW - seconds_ago), **facts)
+    return MoveFacts(
+        target="target", place=place, replicas=ONE_PLACE, since=Since(reserving=NOW - seconds_ago), **facts
+    )
 
 
 CASES = {
     "a replacement that was handed no place ends the move at once, with where it runs": Case(
-        replace(EVICTED, kin=ReplicaCounts(held=1, astray="elsewhere")),
+        replace(EVICTED, replicas=ReplicaCounts(held=1, misplaced="elsewhere")),
         Finish,
         MoveState.ELSEWHERE,
         want_release=RELEASED,
         want_words="was not handed the place and runs on elsewhere, not on target",
     ),
     "a place whose pod went astray waits for a sibling that is still to move": Case(
-        replace(EVICTED, kin=ReplicaCounts(held=1, staying=1, astray="elsewhere")), Wait, MoveState.EVICTED
+        replace(EVICTED, replicas=ReplicaCounts(held=1, not_evicted=1, misplaced="elsewhere")), Wait, MoveState.EVICTED
     ),
     "a pod on its source without a Reservation is reserved for": Case(MoveFacts(target="target"), Reserve),
     "a Reservation that could not be made yet is tried again": Case(begun(ReservationProgress.NOT_CREATED), Reserve),
@@ -135,19 +137,21 @@ CASES = {
         replace(RESERVED, source_ready=False), Wait, MoveState.RESERVED
     ),
     "as many pods are evicted as places are held": Case(
-        replace(RESERVED, kin=ReplicaCounts(held=1, homeless=1, staying=1)), Wait, MoveState.RESERVED
+        replace(RESERVED, replicas=ReplicaCounts(held=1, awaiting_replacement=1, not_evicted=1)),
+        Wait,
+        MoveState.RESERVED,
     ),
     "a second place allows a second eviction": Case(
-        replace(RESERVED, kin=ReplicaCounts(held=2, homeless=1, staying=1)), Evict
+        replace(RESERVED, replicas=ReplicaCounts(held=2, awaiting_replacement=1, not_evicted=1)), Evict
     ),
     "a place that a sibling took is paid back by the sibling's": Case(
-        replace(RESERVED, place=ReservationProgress.BOUND, kin=ReplicaCounts(held=1, staying=1)), Evict
+        replace(RESERVED, place=ReservationProgress.BOUND, replicas=ReplicaCounts(held=1, not_evicted=1)), Evict
     ),
     "a place on its way to a sibling as well": Case(
-        replace(RESERVED, place=ReservationProgress.HANDING_OVER, kin=ReplicaCounts(held=1, staying=1)), Evict
+        replace(RESERVED, place=ReservationProgress.HANDING_OVER, replicas=ReplicaCounts(held=1, not_evicted=1)), Evict
     ),
     "a place that went to a stranger leaves the pod where it is": Case(
-        replace(RESERVED, place=ReservationProgress.BOUND, kin=ReplicaCounts(staying=1)),
+        replace(RESERVED, place=ReservationProgress.BOUND, replicas=ReplicaCounts(not_evicted=1)),
         Finish,
         MoveState.SKIPPED,
         MoveReason.RESERVATION_FAILED,
@@ -268,7 +272,7 @@ CASES = {
         "scheduled as ever",
     ),
     "a hand-over under way is waited for": Case(
-        replace(EVICTED, place=ReservationProgress.HANDING_OVER, kin=ReplicaCounts()), Wait, MoveState.EVICTED
+        replace(EVICTED, place=ReservationProgress.HANDING_OVER, replicas=ReplicaCounts()), Wait, MoveState.EVICTED
     ),
     "a replacement that is not Ready yet is waited for": Case(
         replace(EVICTED, place=ReservationProgress.BOUND, replacement=replace(RUNNING_ON_TARGET, ready=False)),
@@ -321,10 +325,12 @@ CASES = {
         want_words="runs on other, not on target",
     ),
     "an evicted pod whose replacement took a sibling's place waits for the sibling": Case(
-        replace(EVICTED, kin=ReplicaCounts(held=1, homeless=0, staying=1), since=Since(gone=1)), Wait, MoveState.EVICTED
+        replace(EVICTED, replicas=ReplicaCounts(held=1, awaiting_replacement=0, not_evicted=1), since=Since(gone=1)),
+        Wait,
+        MoveState.EVICTED,
     ),
     "if that sibling stays the left-over place is released": Case(
-        replace(EVICTED, kin=ReplicaCounts(held=1, homeless=0, staying=0)),
+        replace(EVICTED, replicas=ReplicaCounts(held=1, awaiting_replacement=0, not_evicted=0)),
         Finish,
         MoveState.ELSEWHERE,
         want_release=RELEASED,
@@ -369,7 +375,7 @@ def test_every_move_ends_when_all_its_deadlines_are_over() -> None:
             place=place,
             eviction=eviction,
             stop=stop,
-            kin=ReplicaCounts(held=1),
+            replicas=ReplicaCounts(held=1),
             since=long_ago,
         )
         step = next_step(facts, TIMEOUTS, now=10_000)
@@ -381,7 +387,9 @@ def test_every_move_ends_when_all_its_deadlines_are_over() -> None:
 def test_no_pod_is_evicted_without_a_held_place_for_it() -> None:
     evicting = []
     for place, presence in product(ReservationProgress, Presence):
-        facts = MoveFacts(target="target", presence=presence, place=place, kin=ReplicaCounts(held=0, staying=1))
+        facts = MoveFacts(
+            target="target", presence=presence, place=place, replicas=ReplicaCounts(held=0, not_evicted=1)
+        )
         if isinstance(next_step(facts, TIMEOUTS, NOW), Evict):
             evicting.append((place, presence))
     assert not evicting

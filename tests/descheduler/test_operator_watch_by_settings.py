@@ -1,4 +1,4 @@
-"""Owns the claim that a run looks after the operator as its settings say."""
+"""The claim that a run looks after the operator as its settings say."""
 
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_TAINT

@@ -467,7 +467,7 @@ def test_a_new_certificate_is_taken_up_without_a_restart(files: dict[str, Path])
 
 
 def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
-    """Tell whether a client trusts and understands a server."""
+    """Return whether a client trusts and understands a server."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname="localhost"),
@@ -559,7 +559,7 @@ def _in_background(work: Callable[[], requests.Response]) -> Callable[[], reques
 
 
 def _is_let_in(url: str) -> bool:
-    """Tell whether a connection is answered; one too many may be closed before it has sent all."""
+    """Return whether a connection is answered; one too many may be closed before it has sent all."""
     try:
         return ask("GET", f"{url}/v1/plans").ok
     except requests.exceptions.ConnectionError:

@@ -1,7 +1,4 @@
-"""Owns the scripted server and the client that leads to it, for the tests of this folder.
-
-It does not own the sandbox.
-"""
+"""The scripted server and the client that leads to it, for the tests of this folder."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -13,7 +13,7 @@ from yarl import URL
 from berth_core.errors import InputError
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator import kopf_runtime
-from berth_operator.app import Program
+from berth_operator.app import App
 from berth_operator.kopf_runtime import Connection, NoProgress, ReservationStream, StatusAsMemory, configure, run_kopf
 
 
@@ -153,7 +153,7 @@ def run(monkeypatch: pytest.MonkeyPatch, program: Started, *runs: Run, idle: flo
         if len(flags) == len(runs) and not idle:
             stop_flag.set()
 
-    asyncio.run(run_kopf(cast("Program", program), stream, declare))
+    asyncio.run(run_kopf(cast("App", program), stream, declare))
     assert len({id(flag) for flag in flags}) == 1
     return len(runs) - len(left)
 

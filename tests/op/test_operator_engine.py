@@ -12,10 +12,10 @@ from berth_core.objects import ObjectMeta
 from berth_core.reservations import API_VERSION, KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
-from berth_operator.app import Program
+from berth_operator.app import App
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.controller import Engine
+from berth_operator.controller import Controller
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import AssignSlot, Release
 from berth_operator.settings import HandoverSettings, OperatorSettings
@@ -42,7 +42,7 @@ class Closable(FakeApi):
         """There are none."""
 
 
-def build_engine(api: FakeApi, settings: OperatorSettings | None = None) -> tuple[Engine, Cache, WorkQueue]:
+def build_engine(api: FakeApi, settings: OperatorSettings | None = None) -> tuple[Controller, Cache, WorkQueue]:
     queue = WorkQueue()
     cache = Cache(queue.add)
     scope = WebhookRegistration(
@@ -53,7 +53,7 @@ def build_engine(api: FakeApi, settings: OperatorSettings | None = None) -> tupl
         timeout_seconds=2,
     )
     settings = settings or OperatorSettings(workers=1)
-    return Engine(api.as_client(), cache, queue, scope, settings, FakeClock()), cache, queue
+    return Controller(api.as_client(), cache, queue, scope, settings, FakeClock()), cache, queue
 
 
 def test_a_node_that_was_only_unheard_of_is_not_lost() -> None:
@@ -188,7 +188,7 @@ def test_the_start_waits_for_the_rights_that_an_api_server_has_not_read_yet() ->
     api, clock = Closable(), FakeClock()
     missing = error(ForbiddenError, 'leases "berth-operator" is forbidden: User "berth-operator" cannot get resource')
     api.faults = {"get leases berth-operator": missing, "get secrets berth-webhook-tls": error(ServerError, "so far")}
-    program = Program(api.as_client(), OperatorSettings(health_port=0), clock)
+    program = App(api.as_client(), OperatorSettings(health_port=0), clock)
 
     async def start() -> None:
         try:

@@ -240,7 +240,7 @@ async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
 
 
 async def is_ended(reader: asyncio.StreamReader) -> bool:
-    """Tell whether the server ends a connection without a word."""
+    """Return whether the server ends a connection without a word."""
     try:
         return await asyncio.wait_for(reader.read(), 60) == b""
     except ConnectionError:
@@ -262,7 +262,7 @@ async def test_old_tls_is_refused() -> None:
 
 
 def answers_hello(port: int, version: tuple[int, int]) -> bool:
-    """Send a ClientHello by hand that offers a version at most ((3, 2) is TLS 1.1), and tell whether it is taken up.
+    """Send a ClientHello by hand that offers a version at most ((3, 2) is TLS 1.1), and return whether it is taken up.
 
     The TLS library of today will not speak the versions of yesterday, not even to be refused.
     """

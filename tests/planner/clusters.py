@@ -1,7 +1,4 @@
-"""Owns small builders for the planner's tests beside those of `builders`: affinities, spreads, snapshots, settings.
-
-It does not own the general ones.
-"""
+"""Small builders for the planner's tests beside those of `builders`: affinities, spreads, snapshots, settings."""
 
 # ruff: noqa: ANN401 - a builder passes on what the case says
 

@@ -1,7 +1,4 @@
-"""Owns random small clusters for properties: every constraint may occur, alone or with others.
-
-It does not own the properties.
-"""
+"""Random small clusters for properties: every constraint may occur, alone or with others."""
 
 import random
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Owns a second reading of the rules by which kube-scheduler places pods, to check plans with.
+"""A second reading of the rules by which kube-scheduler places pods, to check plans with.
 
 It does not use the planner, nor anything of `berth_core`: it reads API objects as plain dictionaries and takes the
 simplest way to each answer. A plan is replayed move by move and wave by wave.

@@ -1,7 +1,4 @@
-"""Owns the builders with which the tests ask an evictor about a pod, all of Berth's rules included.
-
-It does not own the cases.
-"""
+"""The builders with which the tests ask an evictor about a pod, all of Berth's rules included."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

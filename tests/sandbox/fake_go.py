@@ -1,7 +1,4 @@
-"""Owns a Go command for tests that builds nothing: it downloads, lists and compiles by saying so.
-
-It does not know Go's real behaviour beyond the lines that a build prints.
-"""
+"""A Go command for tests that builds nothing: it downloads, lists and compiles by saying so."""
 
 import os
 import shlex

@@ -1,7 +1,4 @@
-"""Owns single pods on a live sandbox: made, read and waited for.
-
-It does not own the sandbox.
-"""
+"""Single pods on a live sandbox: made, read and waited for."""
 
 import threading
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from berth_sandbox.invariants import BOUND_SECONDS, Invariant, Vigil, Violation, keep_watch
+from berth_sandbox.invariants import BOUND_SECONDS, Invariant, InvariantMonitor, Violation, monitor_invariants
 from builders import FakeClock
 
 GATE = Violation(Invariant.GATE_LEFT, "pod default/web-0", "nobody")
@@ -11,26 +11,26 @@ BOUNDS = {Invariant.GATE_LEFT: 5.0, Invariant.LABEL_LEFT: 10.0}
 
 
 def test_a_suspect_becomes_a_breach_when_it_has_stood_for_its_bound() -> None:
-    vigil = Vigil(BOUNDS)
-    vigil.look([GATE, LABEL], at=100)
-    assert (vigil.breaches(), vigil.suspects(), vigil.seconds_left()) == ((), (GATE, LABEL), 10)
-    vigil.look([GATE, LABEL], at=105)
-    assert (vigil.breaches(), vigil.suspects(), vigil.seconds_left()) == ((GATE,), (LABEL,), 5)
+    monitor = InvariantMonitor(BOUNDS)
+    monitor.look([GATE, LABEL], at=100)
+    assert (monitor.breaches(), monitor.suspects(), monitor.seconds_left()) == ((), (GATE, LABEL), 10)
+    monitor.look([GATE, LABEL], at=105)
+    assert (monitor.breaches(), monitor.suspects(), monitor.seconds_left()) == ((GATE,), (LABEL,), 5)
 
 
 def test_a_suspect_that_was_away_once_begins_anew() -> None:
-    vigil = Vigil(BOUNDS)
-    vigil.look([GATE], at=100)
-    vigil.look([], at=104)
-    vigil.look([GATE], at=105)
-    assert (vigil.breaches(), vigil.seconds_left()) == ((), 5)
+    monitor = InvariantMonitor(BOUNDS)
+    monitor.look([GATE], at=100)
+    monitor.look([], at=104)
+    monitor.look([GATE], at=105)
+    assert (monitor.breaches(), monitor.seconds_left()) == ((), 5)
 
 
 def watched(looks: Callable[[float], Iterable[Violation]]) -> tuple[tuple[Violation, ...], float]:
     """What a watch finds, and after how many seconds; a look is told how long it has been going on."""
     clock = FakeClock()
     started = clock.monotonic()
-    found = keep_watch(lambda: looks(clock.monotonic() - started), clock)
+    found = monitor_invariants(lambda: looks(clock.monotonic() - started), clock)
     return found, clock.monotonic() - started
 
 
@@ -56,11 +56,11 @@ def test_a_look_that_takes_long_is_followed_by_as_long_a_rest() -> None:
         clock.advance(2)
         return [GATE]
 
-    keep_watch(look, clock)
+    monitor_invariants(look, clock)
     assert clock.slept == [2, 1]
 
 
 def test_who_watches_hears_of_every_look() -> None:
     heard: list[tuple[Violation, ...]] = []
-    keep_watch(lambda: [GATE], FakeClock(), tell=lambda vigil: heard.append(vigil.suspects()))
+    monitor_invariants(lambda: [GATE], FakeClock(), tell=lambda monitor: heard.append(monitor.suspects()))
     assert heard == [(GATE,)] * 10 + [()]

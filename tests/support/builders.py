@@ -1,7 +1,4 @@
-"""Owns the making of objects for tests: a case says what matters to it, the rest is ordinary.
-
-It does not own what the API server or a cluster would make of them.
-"""
+"""The making of objects for tests: a case says what matters to it, the rest is ordinary."""
 
 # ruff: noqa: ANN401 - a builder passes on what the case says
 

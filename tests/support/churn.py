@@ -1,7 +1,4 @@
-"""Owns a soak: run after run on a cluster whose pods come and go, and what the plans say of pods sent to and fro.
-
-It does not own the descheduler's own count of such moves, and shares no code with it.
-"""
+"""A soak: run after run on a cluster whose pods come and go, and what the plans say of pods sent to and fro."""
 
 import random
 from collections.abc import Callable
@@ -60,7 +57,7 @@ class Churn:
 
 
 def settled(scene: Scene) -> bool:
-    """Tell whether the controllers have made as many pods as they are to, and all of them run."""
+    """Return whether the controllers have made as many pods as they are to, and all of them run."""
     wanted = sum(one["spec"]["replicas"] for one in scene.client.list(DEPLOYMENTS, namespace=scene.namespace).items)
     pods = scene.pods()
     return len(pods) == wanted and all(pod.is_ready and not pod.is_terminating for pod in pods)

@@ -1,7 +1,4 @@
-"""Owns the sandbox that the cluster tests of one run share, its building, and the check that nothing else is touched.
-
-It does not own sandboxes of special shapes: tests that need one start their own.
-"""
+"""The sandbox that the cluster tests of one run share, its building, and the check that nothing else is touched."""
 
 import json
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Owns the plain API objects that cluster tests create, and what cluster tests read of them.
-
-It does not own typed builders for pure tests: those are in `builders`.
-"""
+"""The plain API objects that cluster tests create, and what cluster tests read of them."""
 
 # ruff: noqa: ANN401 - fields of API objects may be anything
 
@@ -16,7 +13,7 @@ from berth_core.resources import parse_quantity
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import EVENTS, NAMESPACES, NODES, PODS, RESERVATIONS, SERVICE_ACCOUNTS
-from berth_sandbox.invariants import Invariant, check, keep_watch
+from berth_sandbox.invariants import Invariant, check, monitor_invariants
 from waiting import eventually
 
 
@@ -94,7 +91,9 @@ def pods(client: KubeClient, namespace: str, **labels: str) -> tuple[Pod, ...]:
 def require_rest(client: KubeClient, *allowed: Invariant) -> None:
     """Fail if anything in the cluster is not as it must be for longer than it may, but for what is allowed."""
     clock = SystemClock()
-    breaches = keep_watch(lambda: [v for v in check(client, now=clock.now()) if v.invariant not in allowed], clock)
+    breaches = monitor_invariants(
+        lambda: [v for v in check(client, now=clock.now()) if v.invariant not in allowed], clock
+    )
     assert not breaches, "\n".join(map(str, breaches))
 
 

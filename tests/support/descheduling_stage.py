@@ -1,7 +1,4 @@
-"""Owns a small fragmented cluster on which the descheduler runs as a program, again for every test of a module.
-
-It does not own what is disturbed: tests do.
-"""
+"""A small fragmented cluster on which the descheduler runs as a program, again for every test of a module."""
 # ruff: noqa: ANN401 - options of a pod are passed on
 
 import json
@@ -152,11 +149,11 @@ class Scene:
         return [move.state for plan in self.plans() for move in plan.status.moves]
 
     def has_begun(self) -> bool:
-        """Tell whether a run has reserved a place; there may be Reservations of earlier ones."""
+        """Return whether a run has reserved a place; there may be Reservations of earlier ones."""
         return any(plan.spec.moves for plan in self.plans()) and bool(self.client.list(RESERVATIONS).items)
 
     def has_evicted(self) -> bool:
-        """Tell whether a run has evicted a pod."""
+        """Return whether a run has evicted a pod."""
         return bool({MoveState.EVICTED, MoveState.LANDED}.intersection(self.states()))
 
     def our_taints(self) -> dict[str, list[str]]:

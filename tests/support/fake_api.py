@@ -1,4 +1,4 @@
-"""Owns an API server in memory for the few calls of one test; the clock-work of a real one is in the sandbox.
+"""An API server in memory for the few calls of one test; the clock-work of a real one is in the sandbox.
 
 It does not check schemas or rights: the cluster tests do.
 """

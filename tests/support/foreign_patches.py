@@ -1,7 +1,4 @@
-"""Owns the table of all patches of objects that others write, too, and the other writer that comes in between.
-
-It does not own the API server that they are tried on: it is one in memory, or a real one.
-"""
+"""The table of all patches of objects that others write, too, and the other writer that comes in between."""
 # ruff: noqa: ANN401 - each act is one call of a program's own; a raw object is anything
 
 import ast

@@ -1,7 +1,4 @@
-"""Owns whole clusters drawn by a seed, as plain API objects that a real API server takes.
-
-It does not own their pods' constraints (`generated_pods`) nor who makes pods of the templates: the tests do.
-"""
+"""Whole clusters drawn by a seed, as plain API objects that a real API server takes."""
 
 # ruff: noqa: S311 - chance here decides about test cases, not about secrets
 

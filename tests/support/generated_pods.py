@@ -1,7 +1,4 @@
-"""Owns pod templates drawn by a seed, as plain API objects: every constraint that scheduling knows.
-
-It does not own the nodes, volumes and namespaces that they are drawn for: those are in `generated_clusters`.
-"""
+"""Pod templates drawn by a seed, as plain API objects: every constraint that scheduling knows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Owns the making of what the operator sees: Reservations with a past, placeholders, owner pods in a hand-over.
-
-It does not own what the operator makes of them.
-"""
+"""The making of what the operator sees: Reservations with a past, placeholders, owner pods in a hand-over."""
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Owns telling apart the calls that the operator makes in a hand-over, for tests that disturb one of them.
+"""Telling apart the calls that the operator makes in a hand-over, for tests that disturb one of them.
 
-It does not own what is done to them. The pod is named "owner", the Reservation "place".
+The pod is named "owner", the Reservation "place".
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Owns a small world in which one hand-over is played step by step: no threads, no waiting, one clock for all.
+"""A small world in which one hand-over is played step by step: no threads, no waiting, one clock for all.
 
 The operator in it is the real one, but for its watches and its queue: after each step it hears of everything and looks
 at everything. The schedulers are as unkind as they may be: the hungry pod is older than the owner and is tried first,
@@ -24,7 +24,7 @@ from berth_kube.errors import Call, Failure, UnreachableError
 from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.controller import Engine
+from berth_operator.controller import Controller
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import WAITING_KEY, Key, KeyKind, WorkQueue
@@ -155,7 +155,9 @@ class World:
             own_namespace="berth-system",
             timeout_seconds=2,
         )
-        self.engine = Engine(self.api.as_client(), self.cache, queue, scope, OperatorSettings(workers=1), self.clock)
+        self.engine = Controller(
+            self.api.as_client(), self.cache, queue, scope, OperatorSettings(workers=1), self.clock
+        )
         self.engine._lease.held = self._holds_lease  # type: ignore[method-assign]
 
     def _holds_lease(self) -> bool:

@@ -1,7 +1,4 @@
-"""Owns the applying of JSON patches in tests, as RFC 6902 says, by code that the programs do not share.
-
-It does not own other kinds of patches.
-"""
+"""The applying of JSON patches in tests, as RFC 6902 says, by code that the programs do not share."""
 # ruff: noqa: ANN401 - a JSON value is anything
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Owns drawn clusters as they live on a sandbox: real controllers make their pods, kube-scheduler places them.
-
-It does not own what is drawn (`generated_clusters`) nor what is proven on them.
-"""
+"""Drawn clusters as they live on a sandbox: real controllers make their pods, kube-scheduler places them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,4 @@
-"""Owns where log lines of the programs go while tests run in their process: beside a test that failed, nowhere else.
-
-It does not own how the programs log.
-"""
+"""Where log lines of the programs go while tests run in their process: beside a test that failed, nowhere else."""
 
 import logging
 from collections.abc import Iterator

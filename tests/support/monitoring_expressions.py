@@ -1,7 +1,4 @@
-"""Owns the expressions of the chart's alerts and dashboard, and what they ask for.
-
-It does not own what the programs have: tests compare.
-"""
+"""The expressions of the chart's alerts and dashboard, and what they ask for."""
 
 import json
 import re

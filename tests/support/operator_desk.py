@@ -1,7 +1,4 @@
-"""Owns the operator's parts around an API server in memory, as tests of its calls use them.
-
-It does not own the API server: that is `fake_api`.
-"""
+"""The operator's parts around an API server in memory, as tests of its calls use them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

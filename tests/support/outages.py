@@ -1,6 +1,6 @@
-"""Owns the long outages of the control plane, each played once in a sandbox of its own beside the other tests.
+"""The long outages of the control plane, each played once in a sandbox of its own beside the other tests.
 
-It does not judge what came of them: the tests that wait for it do. Each outage begins with a place that is held, one
+Each outage begins with a place that is held, one
 whose time is up meanwhile, and a hand-over in its middle. That may be given up, for it has a minute in all; and where
 the node is taken for not ready at first when the API server is back, the owner is let go and may find another one.
 """
@@ -25,7 +25,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_sandbox.bootstrap import NodeShape
-from berth_sandbox.invariants import Invariant, Violation, find_troubles, keep_watch, read_state
+from berth_sandbox.invariants import Invariant, Violation, find_troubles, monitor_invariants, read_state
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
@@ -146,7 +146,7 @@ def _watch_recovery(client: KubeClient, namespace: str) -> Recovery:
             if checks[name]():
                 seconds[name] = time.monotonic() - returned
         time.sleep(0.1)
-    breaches = keep_watch(lambda: _troubles(client), SystemClock())
+    breaches = monitor_invariants(lambda: _troubles(client), SystemClock())
     _create_pod(client, namespace, HELD)
     handed_over = False
     with suppress(AssertionError):
@@ -172,7 +172,7 @@ def _create_pod(client: KubeClient, namespace: str, name: str, *, cpu: str = WHO
 
 
 def _is_created(client: KubeClient, namespace: str, name: str, *, cpu: str) -> bool:
-    """Create a pod, and tell whether it is there: a control plane that has just come back may not be able to yet."""
+    """Create a pod, and return whether it is there: a control plane that has just come back may not be able to yet."""
     with suppress(AlreadyExistsError):
         try:
             _create_pod(client, namespace, name, cpu=cpu)
@@ -204,7 +204,7 @@ def _are_nodes_ready(client: KubeClient) -> bool:
 
 
 def _is_over(client: KubeClient, namespace: str) -> bool:
-    """Tell whether the hand-over is over: taken, lost, or its place held again while its owner has found another."""
+    """Return whether the hand-over is over: taken, lost, or its place held again while its owner has found another."""
     with suppress(BerthError):
         reservation = read_reservation(client, namespace, CHANGING)
         node = client.get(PODS, CHANGING, namespace=namespace)["spec"].get("nodeName")

@@ -1,7 +1,4 @@
-"""Owns how a cluster test puts pods on nodes of its own choice and still has controllers that make them again.
-
-It does not own clusters that the scheduler fills: that is `berth_sandbox.workload`.
-"""
+"""How a cluster test puts pods on nodes of its own choice and still has controllers that make them again."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

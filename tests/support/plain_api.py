@@ -1,7 +1,4 @@
-"""Owns a plain client of the API for tests, independent of Berth's own: JSON in, JSON or the server's refusal out.
-
-It does not know what the objects mean.
-"""
+"""A plain client of the API for tests, independent of Berth's own: JSON in, JSON or the server's refusal out."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +23,7 @@ class Answer:
 
     @property
     def refused(self) -> bool:
-        """Tell whether the server refused."""
+        """Return whether the server refused."""
         return self.code >= 400
 
     @property

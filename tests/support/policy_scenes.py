@@ -1,7 +1,4 @@
-"""Owns what the cluster tests of policies share: pools of half-empty nodes, policies for them, services.
-
-It does not own what is proven there.
-"""
+"""What the cluster tests of policies share: pools of half-empty nodes, policies for them, services."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,11 +96,11 @@ class Pool:
         return frozenset(one.metadata.name for one in self.client.list(NODES, label_selector=selector, type=Node).items)
 
     def is_whole(self) -> bool:
-        """Tell whether every pod runs that is to run."""
+        """Return whether every pod runs that is to run."""
         return self._are_all_ready(HIGH + len(MOVERS) * PODS_OF_A_MOVER)
 
     def is_emptied(self) -> bool:
-        """Tell whether no mover is on a low node any more."""
+        """Return whether no mover is on a low node any more."""
         return not {pod.spec.node_name for pod in self.movers()} & self.low_nodes()
 
     def traces(self) -> list[str]:
@@ -131,7 +128,7 @@ class Pool:
         return sum(_is_up(pod) for pod in self.pods())
 
     def _are_all_ready(self, wanted: int) -> bool:
-        """Tell whether there are so many pods and all of them are up."""
+        """Return whether there are so many pods and all of them are up."""
         found = self.pods()
         return len(found) == wanted and all(map(_is_up, found))
 

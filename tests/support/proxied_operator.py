@@ -1,7 +1,4 @@
-"""Owns the operator whose calls to the API server go through a proxy that disturbs them.
-
-It does not own the disturbances: a test sets the proxy's plan.
-"""
+"""The operator whose calls to the API server go through a proxy that disturbs them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

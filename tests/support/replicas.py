@@ -1,7 +1,4 @@
-"""Owns several operators beside a sandbox, and what stands in front of their webhooks as a Service does.
-
-It does not own one operator that stands alone: that is in `service_processes`.
-"""
+"""Several operators beside a sandbox, and what stands in front of their webhooks as a Service does."""
 
 import json
 import random

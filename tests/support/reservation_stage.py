@@ -1,7 +1,4 @@
-"""Owns the stage of a Reservation's cluster test: a namespace and nodes of its own, cleared away at the end.
-
-It does not own the sandbox, nor the operator that plays on it.
-"""
+"""The stage of a Reservation's cluster test: a namespace and nodes of its own, cleared away at the end."""
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
 import zlib
@@ -20,7 +17,7 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, JOBS, NODES, PODS, RESERVATIONS, Resource
 from berth_sandbox.bootstrap import NodeShape
-from berth_sandbox.invariants import ClusterState, Invariant, Violation, find_violations, keep_watch, read_state
+from berth_sandbox.invariants import ClusterState, Invariant, Violation, find_violations, monitor_invariants, read_state
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template, read_reservation
@@ -107,7 +104,7 @@ class Stage:
         """Fail if anything on this stage is not as it must be for longer than it may; that pods wait is theirs."""
         waiting = {Invariant.POD_PENDING, Invariant.WORKLOAD_SHORT}
         clock = SystemClock()
-        breaches = keep_watch(lambda: [v for v in self._violations() if v.invariant not in waiting], clock)
+        breaches = monitor_invariants(lambda: [v for v in self._violations() if v.invariant not in waiting], clock)
         assert not breaches, "\n".join(map(str, breaches))
 
     def _violations(self) -> tuple[Violation, ...]:

@@ -1,6 +1,4 @@
-"""Owns a real kube-scheduler that is only asked: it says on which nodes a pod fits and never places one.
-
-It does not own the clusters that it is asked about.
+"""A real kube-scheduler that is only asked: it says on which nodes a pod fits and never places one.
 
 The scheduler runs with its own filters and with an extender, which it calls with the nodes that passed them all. The
 extender notes the nodes and lets none pass, so no pod is ever assumed, bound or nominated, and one question tells about

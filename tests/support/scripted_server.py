@@ -1,7 +1,4 @@
-"""Owns a small HTTP server on loopback that answers as a test scripts it, faults included.
-
-It does not know the Kubernetes API beyond the shape of a Status.
-"""
+"""A small HTTP server on loopback that answers as a test scripts it, faults included."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""Owns the two services as a test runs them: the installed programs, under their own accounts.
-
-It does not own the processes: that is `berth_sandbox.services`.
-"""
+"""The two services as a test runs them: the installed programs, under their own accounts."""
 
 import sys
 from collections.abc import Iterator

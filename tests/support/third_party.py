@@ -1,4 +1,4 @@
-"""Owns how the tests install a distribution with plugins beside Berth: as a wheel, in a folder of its own.
+"""How the tests install a distribution with plugins beside Berth: as a wheel, in a folder of its own.
 
 It does not touch the environment of the tests: what is installed is seen only by programs that are given the folder.
 """

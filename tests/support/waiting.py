@@ -1,7 +1,4 @@
-"""Owns waiting for what another thread, another process or the cluster does a moment later.
-
-It does not own what is waited for.
-"""
+"""Waiting for what another thread, another process or the cluster does a moment later."""
 
 import time
 from collections.abc import Callable

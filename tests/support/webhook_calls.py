@@ -1,7 +1,4 @@
-"""Owns a running webhook server for one test, and calling it as the API server does.
-
-It does not own what is asked.
-"""
+"""A running webhook server for one test, and calling it as the API server does."""
 
 import io
 import ssl

@@ -33,7 +33,14 @@ from berth_descheduler.report.tables import Terminal
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import RESERVATIONS
-from berth_sandbox.invariants import Invariant, Vigil, Violation, find_troubles, keep_watch, read_state
+from berth_sandbox.invariants import (
+    Invariant,
+    InvariantMonitor,
+    Violation,
+    find_troubles,
+    monitor_invariants,
+    read_state,
+)
 
 # --- doctor advice ---------------------------------------------------------------------------------------------------
 # What people are told about each broken invariant: what it is, why it matters, what to do.
@@ -241,14 +248,14 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
         return find_troubles(read_state(client, own_namespace=namespace), now=clock.now())
 
     with console.status("reading the cluster") as status:
-        return keep_watch(look, clock, tell=lambda vigil: status.update(_describe_progress(vigil)))
+        return monitor_invariants(look, clock, tell=lambda monitor: status.update(_describe_progress(monitor)))
 
 
-def _describe_progress(vigil: Vigil) -> str:
+def _describe_progress(monitor: InvariantMonitor) -> str:
     """Return what the watch has come to, for people."""
-    suspects, breaches = len(vigil.suspects()), len(vigil.breaches())
+    suspects, breaches = len(monitor.suspects()), len(monitor.breaches())
     found = f"{breaches} found; " if breaches else ""
-    return f"{found}{suspects} may still pass by itself, watching for {vigil.seconds_left():.0f} s more"
+    return f"{found}{suspects} may still pass by itself, watching for {monitor.seconds_left():.0f} s more"
 
 
 def describe_finding(violation: Violation, own_namespace: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from berth_kube.resources import MIGRATION_PLANS
 POLL_SECONDS: Final = 0.5
 
 
-class NobodyEndedItError(BerthError):
+class WaitTimeoutError(BerthError):
     """The plan was not where it was waited for in time."""
 
 
@@ -54,7 +54,7 @@ class PlanWaiter:
     timeout_seconds: float
 
     def wait_until_over(self, name: str) -> MigrationPlan:
-        """Return a plan that is over; raises `NobodyEndedItError` if it is not in time, or deleted."""
+        """Return a plan that is over; raises `WaitTimeoutError` if it is not in time, or deleted."""
         return self.wait(name, lambda plan: plan.phase.terminal)
 
     def wait(self, name: str, reached: Callable[[MigrationPlan], bool]) -> MigrationPlan:
@@ -67,14 +67,14 @@ class PlanWaiter:
                 if reached(plan):
                     return plan
                 if self.clock.monotonic() >= deadline:
-                    raise NobodyEndedItError(_too_late(plan, self.timeout_seconds))
+                    raise WaitTimeoutError(_too_late(plan, self.timeout_seconds))
                 self.clock.sleep(POLL_SECONDS)
 
     def _look(self, name: str) -> MigrationPlan:
         try:
             return self.client.get(MIGRATION_PLANS, name, type=MigrationPlan)
         except NotFoundError as error:
-            raise NobodyEndedItError(f"plan {name} was deleted, which aborts it") from error
+            raise WaitTimeoutError(f"plan {name} was deleted, which aborts it") from error
 
 
 def _too_late(plan: MigrationPlan, seconds: float) -> str:

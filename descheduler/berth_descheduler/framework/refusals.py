@@ -1,7 +1,4 @@
-"""Owns the typed reasons for which a pod or a node is not moved, and the records that carry them.
-
-It does not decide: filters, feasibility and strategies do, and say why in these words.
-"""
+"""The typed reasons for which a pod or a node is not moved, and the records that carry them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,6 +1,4 @@
-"""Owns the plugins that one plan is made with, and how they are asked: one that fails keeps pods where they are.
-
-It does not own which they are: that is a profile's (`profiles`), or the default (`default_evictor`).
+"""The plugins that one plan is made with, and how they are asked: one that fails keeps pods where they are.
 
 What plugins of others say is foreign: a filter that raises, or says something that is no reason, refuses the pod; a
 deschedule plugin that does ends the planning with an error that names it. Nothing goes on with half an answer. Raised

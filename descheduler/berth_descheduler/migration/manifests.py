@@ -1,7 +1,4 @@
-"""The bodies of all objects and patches that the descheduler sends; every function here is pure.
-
-It does not send them, and it does not own a Reservation's template (`reservation_templates`).
-"""
+"""The bodies of all objects and patches that the descheduler sends; every function here is pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -336,8 +333,6 @@ def build_ungate_operations(raw_pod: RawObject) -> list[dict[str, Any]]:
 
 # --- room objects ----------------------------------------------------------------------------------------------------
 # The Reservations that wait for the room which a plan makes: their bodies and names; every function is pure.
-#
-# It does not send them (`room_keeper`), and it does not own a slot's template (`reservation_templates`).
 
 RawPods = Mapping[str, RawObject]
 """The waiting pods of a room by uid."""

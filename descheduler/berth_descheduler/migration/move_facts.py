@@ -88,7 +88,7 @@ class MoveProgress:
         return f"{self.move.namespace}/{self.reservation}"
 
     @property
-    def kin(self) -> OwnerKey:
+    def replicas(self) -> OwnerKey:
         """Return what tells the pods that may take one another's places: their controller."""
         owner = self.move.owner
         if owner is None:
@@ -111,17 +111,20 @@ class ReplicaTally:
     """The counts behind `moves.ReplicaCounts`; counted on within a look, as evictions are decided one after another."""
 
     held: int = 0
-    homeless: int = 0
-    staying: int = 0
+    awaiting_replacement: int = 0
+    not_evicted: int = 0
     last_gone: float | None = None
-    astray: tuple[str, ...] = ()
+    misplaced: tuple[str, ...] = ()
     """Nodes of the replacements that run without having been handed a place."""
 
     def frozen(self) -> ReplicaCounts:
         """Return the counts as they are now; somebody else's pod in a place makes none of ours at home."""
-        homeless = max(0, self.homeless - len(self.astray))
+        awaiting_replacement = max(0, self.awaiting_replacement - len(self.misplaced))
         return ReplicaCounts(
-            held=self.held, homeless=homeless, staying=self.staying, astray=", ".join(sorted(set(self.astray)))
+            held=self.held,
+            awaiting_replacement=awaiting_replacement,
+            not_evicted=self.not_evicted,
+            misplaced=", ".join(sorted(set(self.misplaced))),
         )
 
 
@@ -130,15 +133,15 @@ class WaveObservation:
     """All moves of a wave as seen at one instant."""
 
     sights: dict[int, MoveObservation] = field(default_factory=dict)
-    kins: dict[OwnerKey, ReplicaTally] = field(default_factory=dict)
+    replicas_by_owner: dict[OwnerKey, ReplicaTally] = field(default_factory=dict)
     unready_sources: set[str] = field(default_factory=set)
     """Sources with a pod whose place is still waited for."""
 
     def count_eviction(self, progress: MoveProgress) -> None:
         """Take note that a pod is being evicted, for the decisions that follow in the same look."""
-        tally = self.kins[progress.kin]
-        tally.homeless += 1
-        tally.staying -= 1
+        tally = self.replicas_by_owner[progress.replicas]
+        tally.awaiting_replacement += 1
+        tally.not_evicted -= 1
 
 
 def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus | None) -> MoveProgress:
@@ -193,14 +196,14 @@ def _count_astray(
     known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
     missed = _missed_since(look, moves, observed)
     for uid, pod in observed.pods.items():
-        kin = owner_key(pod)
-        if kin not in missed or uid in known or not _runs_without_us(pod):
+        replicas = owner_key(pod)
+        if replicas not in missed or uid in known or not _runs_without_us(pod):
             continue
-        progress, created = missed[kin]
+        progress, created = missed[replicas]
         if (pod.metadata.creation_timestamp or "") >= created and (
             now - progress.strays.setdefault(uid, now) >= gap_seconds
         ):
-            look.kins[kin].astray += (pod.spec.node_name,)
+            look.replicas_by_owner[replicas].misplaced += (pod.spec.node_name,)
 
 
 def _missed_since(
@@ -212,7 +215,7 @@ def _missed_since(
         reservation = observed.reservations.get(progress.key)
         created = reservation.metadata.creation_timestamp if reservation is not None else None
         if created and was_evicted(progress, look.sights[progress.index]):
-            found.setdefault(progress.kin, (progress, created))
+            found.setdefault(progress.replicas, (progress, created))
     return found
 
 
@@ -227,7 +230,7 @@ def _runs_without_us(pod: Pod) -> bool:
 
 
 def owner_key(pod: Pod) -> OwnerKey:
-    """Return what tells the pods that may take one another's places, as `MoveProgress.kin` does."""
+    """Return what tells the pods that may take one another's places, as `MoveProgress.replicas` does."""
     owner = pod.controller
     if owner is None:
         return (pod.metadata.namespace, pod.metadata.uid)
@@ -236,7 +239,7 @@ def owner_key(pod: Pod) -> OwnerKey:
 
 def note_siblings(progress: MoveProgress, unready: Collection[OwnerKey], now: float) -> None:
     """Take note whether the move's controller has got back what earlier waves took from it."""
-    if progress.kin not in unready:
+    if progress.replicas not in unready:
         progress.siblings_since = None
     elif progress.siblings_since is None:
         progress.siblings_since = now
@@ -247,7 +250,7 @@ def derive_facts(
 ) -> MoveFacts:
     """Return the facts of one move out of a look at all."""
     sight = look.sights[progress.index]
-    tally = look.kins[progress.kin]
+    tally = look.replicas_by_owner[progress.replicas]
     return MoveFacts(
         target=progress.move.target,
         presence=sight.presence,
@@ -261,7 +264,7 @@ def derive_facts(
         replacement=sight.replacement,
         must_be_ready=progress.was_ready,
         grace_seconds=progress.grace_seconds,
-        kin=tally.frozen(),
+        replicas=tally.frozen(),
         source_ready=progress.move.stands_alone or progress.move.source not in look.unready_sources,
         siblings_ready=progress.siblings_since is None,
         source_lost=source_lost,
@@ -396,15 +399,15 @@ def _assume_evicted(progress: MoveProgress, now: float) -> None:
 
 
 def _count(look: WaveObservation, progress: MoveProgress, sight: MoveObservation) -> None:
-    tally = look.kins.setdefault(progress.kin, ReplicaTally())
+    tally = look.replicas_by_owner.setdefault(progress.replicas, ReplicaTally())
     claimed = sight.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
     left = was_evicted(progress, sight) or (sight.presence is not Presence.ON_SOURCE and claimed)
     if progress.finished:
-        tally.homeless += _left_unbalanced(progress, left=left, claimed=claimed)
+        tally.awaiting_replacement += _left_unbalanced(progress, left=left, claimed=claimed)
         return
     tally.held += sight.place is ReservationProgress.READY
-    tally.homeless += left - claimed
-    tally.staying += not left
+    tally.awaiting_replacement += left - claimed
+    tally.not_evicted += not left
     if left and progress.gone_since is not None:
         tally.last_gone = _latest(tally.last_gone, progress.gone_since)
     if not left and sight.place in {
@@ -508,8 +511,8 @@ class Siblings:
         """Return the controllers that a wave has to wait for; counted anew with each wave, and now and then in it."""
         if now >= self._until or self._wave != wave:
             self._until, self._wave = now + _PAUSE_SECONDS, wave
-            waiting = {one.kin for one in self._moves if one.move.wave == wave and not one.finished}
-            earlier = (one for one in self._moves if one.move.wave < wave and one.kin in waiting)
+            waiting = {one.replicas for one in self._moves if one.move.wave == wave and not one.finished}
+            earlier = (one for one in self._moves if one.move.wave < wave and one.replicas in waiting)
             self._unready = find_unready(earlier, observed, since=self._since, known=self._known)
         return self._unready
 
@@ -521,7 +524,7 @@ def find_unready(
 
     Made for it is what was created since then (RFC 3339) and not known, by its uid, when the run began.
     """
-    taken = Counter(one.kin for one in earlier if one.was_ready and _took_its_pod_away(one))
+    taken = Counter(one.replicas for one in earlier if one.was_ready and _took_its_pod_away(one))
     if not taken:
         return frozenset()
     ready: Counter[OwnerKey] = Counter()
@@ -529,7 +532,7 @@ def find_unready(
         lives = pod.status.phase == "Succeeded" or (pod.is_ready and not pod.is_terminating)
         if lives and uid not in known and (pod.metadata.creation_timestamp or "") >= since:
             ready[owner_key(pod)] += 1
-    return frozenset(kin for kin, count in taken.items() if ready[kin] < count)
+    return frozenset(replicas for replicas, count in taken.items() if ready[replicas] < count)
 
 
 def _took_its_pod_away(progress: MoveProgress) -> bool:

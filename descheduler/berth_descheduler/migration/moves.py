@@ -77,13 +77,13 @@ class ReplicaCounts:
     held: int = 0
     """Places that are held and proven, and nobody's yet."""
 
-    homeless: int = 0
+    awaiting_replacement: int = 0
     """Evicted pods whose replacement has claimed no place yet and runs nowhere else either."""
 
-    staying: int = 0
+    not_evicted: int = 0
     """Pods that this run means to evict and has not."""
 
-    astray: str = ""
+    misplaced: str = ""
     """Nodes of the replacements that run without having been handed a place."""
 
 
@@ -120,7 +120,7 @@ class MoveFacts:
     """Whether the pod before was Ready, or that is not known."""
 
     grace_seconds: float = 0.0
-    kin: ReplicaCounts = ReplicaCounts()
+    replicas: ReplicaCounts = ReplicaCounts()
     source_ready: bool = True
     """No other move of the same source and wave still waits for its place."""
 
@@ -267,7 +267,7 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
         return Finish(MoveState.FAILED, reason, message, release=True)
     if not facts.source_ready:
         return Wait(MoveState.RESERVED, "waits until every pod of its source has a place")
-    if facts.kin.held <= facts.kin.homeless:
+    if facts.replicas.held <= facts.replicas.awaiting_replacement:
         return _without_spare_place(facts)
     if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
         return Wait(MoveState.RESERVED, facts.eviction_detail)
@@ -275,7 +275,7 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
 
 
 def _without_spare_place(facts: MoveFacts) -> Step:
-    if facts.kin.homeless:
+    if facts.replicas.awaiting_replacement:
         return Wait(MoveState.RESERVED, "waits until its evicted siblings have their places")
     if facts.place is ReservationProgress.READY:
         return Wait(MoveState.RESERVED, "waits for a look at its siblings' places")
@@ -335,7 +335,7 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
     if (
         facts.presence is Presence.GONE
-        and not facts.kin.homeless
+        and not facts.replicas.awaiting_replacement
         and facts.place in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
     ):
         return _place_left_over(facts)
@@ -347,11 +347,13 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
 
 def _place_left_over(facts: MoveFacts) -> Step:
     """Decide for an evicted pod whose replacement has another place: a sibling that is still to move takes this one."""
-    if facts.kin.staying:
+    if facts.replicas.not_evicted:
         return Wait(MoveState.EVICTED, "its replacement has another place, a sibling gets this one")
     message = "its replacement took the place of a sibling that stays where it is"
-    if facts.kin.astray:
-        message = f"its replacement was not handed the place and runs on {facts.kin.astray}, not on {facts.target}"
+    if facts.replicas.misplaced:
+        message = (
+            f"its replacement was not handed the place and runs on {facts.replicas.misplaced}, not on {facts.target}"
+        )
     return Finish(MoveState.ELSEWHERE, message=message, release=True)
 
 

@@ -225,7 +225,7 @@ class _Review:
             return
 
     def _walk(self) -> bool:
-        """Make the moves that hold so far, in order; note the first that does not and tell whether there was one."""
+        """Make the moves that hold so far, in order; note the first that does not and return whether there was one."""
         cluster = self._problem.cluster
         sources = {cluster.node_numbers[move.source] for move in self._moves if move.source in cluster.node_numbers}
         state = State(cluster, sources)

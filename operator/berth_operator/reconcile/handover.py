@@ -17,7 +17,7 @@ its placeholder is still there, it would count twice and turn other pods in a ha
 Two clocks answer two questions. The deadline in the note on the pod, which the guard of the node repeats, is a time of
 day: until then everyone else leaves pod and node alone. It is extended, the note first and the guard after it, whenever
 less than half of the time is left, so that nothing irreversible happens close to it. A hand-over fails by the seconds
-for which an operator has attended to its stage (`throttle.AttendedTime`), never by the time of day: while no operator
+for which an operator has attended to its stage (`controller.ActiveTime`), never by the time of day: while no operator
 acts, or no API server answers, no time passes for a pod that is on its way.
 """
 

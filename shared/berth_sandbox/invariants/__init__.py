@@ -1,18 +1,18 @@
 """The check of what must be true of a cluster whenever Berth is at rest, for tests and for `berth doctor`."""
 
-from berth_sandbox.invariants.checks import Vigil, check, find_troubles, find_violations, keep_watch
+from berth_sandbox.invariants.checks import InvariantMonitor, check, find_troubles, find_violations, monitor_invariants
 from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, NamedObject, Violation, read_state
 
 __all__ = [
     "BOUND_SECONDS",
     "ClusterState",
     "Invariant",
+    "InvariantMonitor",
     "NamedObject",
-    "Vigil",
     "Violation",
     "check",
     "find_troubles",
     "find_violations",
-    "keep_watch",
+    "monitor_invariants",
     "read_state",
 ]

@@ -383,7 +383,7 @@ def check(client: KubeClient, *, now: datetime) -> tuple[Violation, ...]:
     """Return what is not as it must be in a live cluster, in a fixed order; empty means all is well.
 
     The kinds are read one after the other, so a cluster in motion may show what was never true at any one time:
-    only what stays for its bound (`keep_watch`) is a breach.
+    only what stays for its bound (`monitor_invariants`) is a breach.
     """
     return find_violations(read_state(client), now=now)
 
@@ -418,7 +418,7 @@ def find_troubles(state: ClusterState, *, now: datetime) -> tuple[Violation, ...
 _PAUSE_SECONDS: Final = 0.5
 
 
-class Vigil:
+class InvariantMonitor:
     """Remembers since when each suspect has been seen without a break."""
 
     def __init__(self, bounds: Mapping[Invariant, float] = BOUND_SECONDS) -> None:
@@ -447,26 +447,26 @@ class Vigil:
         return max(0.0, self._bounds[violation.invariant] - (self._last_look - self._since[violation]))
 
 
-def keep_watch(
+def monitor_invariants(
     look: Callable[[], Iterable[Violation]],
     clock: Clock,
     *,
     bounds: Mapping[Invariant, float] = BOUND_SECONDS,
-    tell: Callable[[Vigil], None] = lambda _: None,
+    tell: Callable[[InvariantMonitor], None] = lambda _: None,
 ) -> tuple[Violation, ...]:
     """Look until nothing is in doubt and return the breaches; `tell` hears after each look.
 
     Between two looks it rests for as long as the last one took, half a second at least. Ends after twice the longest
     bound even if new suspects come and go: a cluster at work always has some.
     """
-    vigil = Vigil(bounds)
+    monitor = InvariantMonitor(bounds)
     end = clock.monotonic() + 2 * max(bounds.values())
     while True:
         at = clock.monotonic()
-        vigil.look(look(), at)
-        tell(vigil)
-        left = vigil.seconds_left()
+        monitor.look(look(), at)
+        tell(monitor)
+        left = monitor.seconds_left()
         if left <= 0 or at >= end:
-            return vigil.breaches()
+            return monitor.breaches()
         took = clock.monotonic() - at
         clock.sleep(min(max(_PAUSE_SECONDS, took), left))
