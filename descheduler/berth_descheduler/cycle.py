@@ -10,10 +10,7 @@ from typing import Final
 
 import structlog
 
-from berth_core.clock import Clock, ClockDeadline
-from berth_core.errors import InputError, PermanentError
-from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
-from berth_core.snapshot import Snapshot
+from berth_core import Clock, ClockDeadline, InputError, MigrationPlan, PermanentError, PlanPhase, RunMode, Snapshot
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
@@ -38,10 +35,7 @@ from berth_descheduler.policy.terms import Terms, TermsOf, judged_by_itself
 from berth_descheduler.report.summary import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.leases import LeaseHolder
-from berth_kube.resources import MIGRATION_PLANS
+from berth_kube import MIGRATION_PLANS, KubeClient, LeaseHolder, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 _APPROVAL_POLL_SECONDS: Final = 0.5

@@ -10,7 +10,7 @@ from typing import Self
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from berth_core.errors import InputError
+from berth_core import InputError
 
 Readiness = Callable[[], Mapping[str, object]]
 """Returns what `/readyz` says; `ready` decides about the answer's status."""

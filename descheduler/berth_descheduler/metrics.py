@@ -10,16 +10,13 @@ from typing import Final, Self
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from berth_core.clock import Clock, read_timestamp
-from berth_core.errors import BerthError
-from berth_core.migration_plans import MoveReason, MoveState, MoveStatus
-from berth_core.policies import DeschedulerPolicyStatus
+from berth_core import BerthError, Clock, DeschedulerPolicyStatus, MoveReason, MoveState, MoveStatus, read_timestamp
 from berth_descheduler import telemetry
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
 from berth_descheduler.planner import Fragmentation, Plan
 from berth_descheduler.planner.stranded_capacity import CapacityReport, CapacityShape, report_capacity
 from berth_descheduler.snapshots import read_capacity
-from berth_kube.client import KubeClient
+from berth_kube import KubeClient
 
 CYCLES: Final = "berth_cycles_total"
 CYCLE_FAILURES: Final = "berth_cycle_failures_total"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from berth_core.migration_plans import Achieved, MoveState, MoveStatus, PlanPhase, RoomReason, RoomState, RoomStatus
+from berth_core import Achieved, MoveState, MoveStatus, PlanPhase, RoomReason, RoomState, RoomStatus
 from berth_descheduler.planner import Plan
 from berth_descheduler.text import count, first_few
 

@@ -11,9 +11,7 @@ import click
 import structlog
 from prometheus_client import CollectorRegistry
 
-from berth_core.clock import Clock, SystemClock
-from berth_core.errors import BerthError, InputError, printable_line
-from berth_core.names import DESCHEDULER_LEASE
+from berth_core import DESCHEDULER_LEASE, BerthError, Clock, InputError, SystemClock, printable_line
 from berth_descheduler import telemetry
 from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
 from berth_descheduler.controller.leader import LeaderElector
@@ -43,9 +41,7 @@ from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
 from berth_descheduler.policy.terms import read_terms
 from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
-from berth_kube.client import KubeClient, connect
-from berth_kube.resources import LEASES, PRIORITY_CLASSES
-from berth_kube.retries import await_rights
+from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
 from berth_service.logs import configure_logs
 from berth_service.process import parse_address
 from berth_service.signals import stop_on_signals

@@ -6,11 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
-from berth_core.clock import format_duration
-from berth_core.errors import InputError, require_positive
-from berth_core.migration_plans import RunMode
-from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.policies import LONGEST_GRACE
+from berth_core import DEFAULT_NAMESPACE, LONGEST_GRACE, InputError, RunMode, format_duration, require_positive
 from berth_service.process import unique_identity
 
 

@@ -11,26 +11,33 @@ from typing import Any, BinaryIO, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from berth_core.errors import BerthError, InputError, RetryableError
-from berth_core.migration_plans import MigrationPlan
-from berth_core.objects import Namespace, Node, ObjectMeta, Pod, PodDisruptionBudget, PriorityClass
-from berth_core.pod_groups import POD_GROUP_TYPES, PodGroup, PodGroupWorkload, VolcanoJob
-from berth_core.reservations import Reservation
-from berth_core.snapshot import Snapshot
-from berth_core.snapshot_kinds import SnapshotKind
-from berth_core.storage import (
+from berth_core import (
+    POD_GROUP_TYPES,
+    BerthError,
     CSINode,
+    InputError,
+    MigrationPlan,
+    Namespace,
+    Node,
+    ObjectMeta,
     PersistentVolume,
     PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PodGroup,
+    PodGroupWorkload,
+    PriorityClass,
+    Reservation,
+    RetryableError,
+    Snapshot,
+    SnapshotKind,
     StorageClass,
+    VolcanoJob,
     VolumeAttachment,
     Workload,
+    refuse_unreadable,
 )
-from berth_core.unreadable import refuse_unreadable
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.informer import Informer, Store
-from berth_kube.resources import (
+from berth_kube import (
     CSI_NODES,
     DEPLOYMENTS,
     JOBS,
@@ -51,9 +58,13 @@ from berth_kube.resources import (
     VOLCANO_JOBS,
     VOLCANO_POD_GROUPS,
     VOLUME_ATTACHMENTS,
+    Informer,
+    KubeClient,
+    NotFoundError,
     Resource,
+    Store,
+    WatchItem,
 )
-from berth_kube.watching import WatchItem
 
 STANDARD_STREAM: Final = "-"
 """As a file name: standard input or output."""

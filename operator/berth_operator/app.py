@@ -8,15 +8,8 @@ from typing import Any, TypeVar
 
 import structlog
 
-from berth_core.clock import Clock
-from berth_core.errors import BerthError
-from berth_core.names import OPERATOR_LEASE
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import LEASES, PRIORITY_CLASSES, RESERVATIONS
-from berth_kube.retries import await_rights
+from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
+from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
 from berth_operator import telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.informers import hear_reservation

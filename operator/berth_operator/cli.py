@@ -9,12 +9,16 @@ from urllib.parse import urlsplit
 import click
 import kopf
 
-from berth_core.clock import DurationError, SystemClock, parse_duration
-from berth_core.errors import BerthError, InputError, printable_line
-from berth_core.names import DEFAULT_NAMESPACE
-from berth_kube.client import ClientSettings, KubeClient, connect
-from berth_kube.retries import RetryPolicy
-from berth_kube.transport import ConfigurationSource, find_source
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    BerthError,
+    DurationError,
+    InputError,
+    SystemClock,
+    parse_duration,
+    printable_line,
+)
+from berth_kube import ClientSettings, ConfigurationSource, KubeClient, RetryPolicy, connect, find_source
 from berth_operator.app import App
 from berth_operator.handlers import declare_process, declare_reservations
 from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf

@@ -11,16 +11,18 @@ from typing import Final
 
 import structlog
 
-from berth_core.clock import Clock
-from berth_core.errors import BerthError, RetryableError
-from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN
-from berth_core.names import OPERATOR_LEASE, OPERATOR_RENEWALS
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.leases import LeaseHolder
-from berth_kube.resources import NODES, PODS
+from berth_core import (
+    OPERATOR_LEASE,
+    OPERATOR_RENEWALS,
+    PATH_ANNOTATION,
+    PATH_PROVEN,
+    BerthError,
+    Clock,
+    Pod,
+    Reservation,
+    RetryableError,
+)
+from berth_kube import NODES, PODS, KubeClient, LeaseHolder, NotFoundError
 from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import kopf
 
-from berth_core.errors import BerthError
-from berth_kube.resources import RESERVATIONS
+from berth_core import BerthError
+from berth_kube import RESERVATIONS
 from berth_operator.app import App
 from berth_operator.kopf_runtime import Connection, ReservationStream, configure
 

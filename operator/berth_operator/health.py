@@ -5,7 +5,7 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from berth_core.errors import InputError
+from berth_core import InputError
 from berth_operator.metrics import REGISTRY
 
 

@@ -3,8 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_core.errors import InputError, require_positive
-from berth_core.names import DEFAULT_NAMESPACE, HANDOVER_SECONDS, PLACEHOLDER_IMAGE, UNTRIED_SECONDS
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    HANDOVER_SECONDS,
+    PLACEHOLDER_IMAGE,
+    UNTRIED_SECONDS,
+    InputError,
+    require_positive,
+)
 from berth_operator.quota.limits import LimitSettings
 from berth_service.process import unique_identity
 

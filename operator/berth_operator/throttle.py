@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation, ReservationPhase, ReservationStatus, SlotState
+from berth_core import Pod, Reservation, ReservationPhase, ReservationStatus, SlotState
 from berth_operator.reconcile.observation import has_started
 
 PATIENCE_SECONDS: Final = 0.5

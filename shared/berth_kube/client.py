@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar
 import msgspec
 from urllib3.response import BaseHTTPResponse
 
-from berth_core.clock import Clock, SystemClock
+from berth_core import Clock, SystemClock
 from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, UnreachableError
 from berth_kube.listing import AS_DICT, PAGE_SIZE, Listing, T, decode, read_all
 from berth_kube.resources import PODS, Resource

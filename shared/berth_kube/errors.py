@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 import urllib3.exceptions as transport_errors
 
-from berth_core.errors import BerthError, PermanentError, RetryableError
+from berth_core import BerthError, PermanentError, RetryableError
 
 _LONGEST_PLAIN_MESSAGE: Final = 500
 _BUDGET_CAUSE: Final = "DisruptionBudget"

@@ -5,8 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from berth_core.clock import Clock, SystemClock, format_timestamp
-from berth_core.reservations import ObjectReference
+from berth_core import Clock, ObjectReference, SystemClock, format_timestamp
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ConflictError, KubeError
 from berth_kube.listing import AS_DICT, T

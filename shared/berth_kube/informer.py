@@ -4,8 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, Self, TypeVar
 
-from berth_core.errors import BerthError
-from berth_core.objects import ObjectMeta
+from berth_core import BerthError, ObjectMeta
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 
 _JOIN_SECONDS: Final = 5.0

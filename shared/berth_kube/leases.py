@@ -13,9 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core.clock import Clock, SystemClock, format_precise_timestamp
-from berth_core.errors import PermanentError
-from berth_core.objects import ObjectMeta
+from berth_core import Clock, ObjectMeta, PermanentError, SystemClock, format_precise_timestamp
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from berth_kube.resources import LEASES

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from berth_core.errors import InputError, PermanentError
+from berth_core import InputError, PermanentError
 
 _NEVER_IN_A_SEGMENT: Final = frozenset("/\\%?#")
 _SEGMENT: Final = "one segment of a path: not empty, not . or .., without / \\ % ? # and control characters"

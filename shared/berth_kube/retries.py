@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
-from berth_core.clock import Clock
-from berth_core.errors import RetryableError
+from berth_core import Clock, RetryableError
 from berth_kube.errors import (
     AlreadyExistsError,
     ConflictError,

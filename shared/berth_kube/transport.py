@@ -21,7 +21,7 @@ from kubernetes.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TO
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 from urllib3.response import BaseHTTPResponse
 
-from berth_core.errors import InputError
+from berth_core import InputError
 from berth_kube.errors import (
     Call,
     Failure,

@@ -16,7 +16,7 @@ from typing import Final, Generic, Protocol, TypeAlias
 from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
-from berth_core.errors import PermanentError
+from berth_core import PermanentError
 from berth_kube.errors import Call, KubeError, UnreachableError, error_from_status
 from berth_kube.listing import Listing, T, decode_error_status, decode_event, decode_item, resource_version_of
 from berth_kube.retries import Backoff

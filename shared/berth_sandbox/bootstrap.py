@@ -11,10 +11,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from berth_core.names import DEFAULT_NAMESPACE, PLACEHOLDER_IMAGE
-from berth_kube.client import KubeClient
-from berth_kube.errors import Call, KubeError
-from berth_kube.resources import (
+from berth_core import DEFAULT_NAMESPACE, PLACEHOLDER_IMAGE
+from berth_kube import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
@@ -28,10 +26,13 @@ from berth_kube.resources import (
     ROLE_BINDINGS,
     ROLES,
     SERVICE_ACCOUNTS,
+    Call,
+    KubeClient,
+    KubeError,
+    Repeatable,
+    Request,
     Resource,
 )
-from berth_kube.retries import Repeatable
-from berth_kube.transport import Request
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.ports import LOOPBACK
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core import DEFAULT_NAMESPACE
 from berth_sandbox import certificates
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS
 from berth_sandbox.certificates import ClientIdentity

@@ -8,7 +8,7 @@ PermanentError (berth_core)
     └── SandboxNameError         a name that is taken, or that nothing is up under
 """
 
-from berth_core.errors import PermanentError
+from berth_core import PermanentError
 
 
 class SandboxError(PermanentError):

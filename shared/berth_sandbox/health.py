@@ -7,10 +7,8 @@ from typing import Final
 
 import urllib3
 
-from berth_core.objects import Node
-from berth_kube.client import KubeClient
-from berth_kube.errors import KubeError
-from berth_kube.resources import NODES
+from berth_core import Node
+from berth_kube import NODES, KubeClient, KubeError
 from berth_sandbox import certificates, processes
 from berth_sandbox.components import Component, health_url
 from berth_sandbox.errors import ComponentError

@@ -13,11 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Node
-from berth_kube.client import ClientSettings, KubeClient, connect
-from berth_kube.resources import NODES
-from berth_kube.retries import NO_RETRIES
+from berth_core import DEFAULT_NAMESPACE, Node
+from berth_kube import NO_RETRIES, NODES, ClientSettings, KubeClient, connect
 from berth_sandbox import bootstrap, health, processes
 from berth_sandbox.bootstrap import NodeShape, build_node, node_names, remove_leases
 from berth_sandbox.builds import find_binaries

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from berth_core.errors import InputError
-from berth_core.resources import parse_quantity
+from berth_core import InputError, parse_quantity
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 

@@ -7,11 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from berth_core.objects import Node, Pod
-from berth_core.resources import ResourceAmounts
-from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError
-from berth_kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PDBS, PODS, Resource
+from berth_core import Node, Pod, ResourceAmounts
+from berth_kube import DEPLOYMENTS, NAMESPACES, NODES, PDBS, PODS, AlreadyExistsError, KubeClient, Resource
 from berth_sandbox.errors import SandboxError
 
 Progress = Callable[[str], None]

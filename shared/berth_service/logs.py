@@ -7,7 +7,7 @@ from typing import Any, Final
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
-from berth_core.errors import printable_text
+from berth_core import printable_text
 
 _NOISY: Final = ("aiohttp", "asyncio", "kopf", "kubernetes", "urllib3")
 

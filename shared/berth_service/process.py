@@ -5,7 +5,7 @@ import secrets
 import socket
 from typing import Final
 
-from berth_core.errors import InputError
+from berth_core import InputError
 
 _LARGEST_PORT: Final = 65535
 

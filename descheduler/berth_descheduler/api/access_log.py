@@ -10,7 +10,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from berth_core.clock import Clock
+from berth_core import Clock
 from berth_descheduler import metrics, telemetry
 from berth_descheduler.api.limits import Admission, RequestContext, send_problem
 from berth_descheduler.api.problems import FAILED, ProblemError, ProblemKind

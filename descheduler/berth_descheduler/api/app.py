@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from berth_core.clock import Clock
-from berth_core.errors import BerthError
+from berth_core import BerthError, Clock
 from berth_descheduler.api.access_log import AccessLog, RequestMetrics
 from berth_descheduler.api.auth import Authority
 from berth_descheduler.api.concurrency import Workers
@@ -22,7 +21,7 @@ from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, Pro
 from berth_descheduler.api.queries import FragmentationQueries
 from berth_descheduler.api.routes import ApiContext, build_routes
 from berth_descheduler.api.settings import RestSettings
-from berth_kube.client import KubeClient
+from berth_kube import KubeClient
 
 DESCRIPTION_PATH: Final = "/openapi.json"
 PAGE_PATH: Final = "/docs"

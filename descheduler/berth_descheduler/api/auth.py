@@ -14,14 +14,12 @@ from typing import Final
 
 import structlog
 
-from berth_core.clock import Clock
-from berth_core.errors import BerthError
+from berth_core import BerthError, Clock
 from berth_descheduler import telemetry
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.problems import ProblemError, ProblemKind, unavailable
 from berth_descheduler.api.settings import RestSettings
-from berth_kube.client import KubeClient
-from berth_kube.reviews import Access, Subject, review_access, review_token
+from berth_kube import Access, KubeClient, Subject, review_access, review_token
 
 _LOG = structlog.get_logger(__name__)
 _TOKEN: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)

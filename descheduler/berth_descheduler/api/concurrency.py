@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from berth_core.clock import Clock
+from berth_core import Clock
 from berth_descheduler.api.problems import ProblemError, ProblemKind
 
 T = TypeVar("T")

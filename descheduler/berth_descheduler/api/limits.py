@@ -9,11 +9,11 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from berth_core.clock import Clock
+from berth_core import Clock
 from berth_descheduler.api.auth import Authority
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, fault, overloaded, too_many
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
-from berth_kube.reviews import Subject
+from berth_kube import Subject
 
 _STREAM_RETRY_SECONDS: Final = 10
 

@@ -15,18 +15,13 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from berth_core.clock import Clock
-from berth_core.errors import BerthError
-from berth_core.migration_plans import MigrationPlan
+from berth_core import BerthError, Clock, MigrationPlan
 from berth_descheduler import telemetry
 from berth_descheduler.api.problems import ProblemError, from_error
 from berth_descheduler.api.schemas import EventKind, describe_change
 from berth_descheduler.api.settings import RestSettings, RestTimes
 from berth_descheduler.report.stored_plans import describe_moves, describe_stored_plan
-from berth_kube.client import KubeClient
-from berth_kube.informer import Informer
-from berth_kube.resources import MIGRATION_PLANS
-from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_kube import MIGRATION_PLANS, Bookmark, Changed, Informer, KubeClient, Listed, Removed, WatchItem
 
 # --- plan events -----------------------------------------------------------------------------------------------------
 # Events between two states of a plan, and their ids.

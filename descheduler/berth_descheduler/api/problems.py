@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core.errors import BerthError, InputError, RetryableError
+from berth_core import BerthError, InputError, RetryableError
 from berth_descheduler.migration.plans import PlanStateError
-from berth_kube.errors import (
+from berth_kube import (
     AlreadyExistsError,
     ConflictError,
     ForbiddenError,

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from berth_core.clock import Clock
-from berth_core.migration_plans import MigrationPlan, PlanPhase
-from berth_core.policies import DeschedulerPolicy
-from berth_core.snapshot import Snapshot
+from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Snapshot
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.planner.stranded_capacity import CapacityShape, report_capacity
@@ -17,8 +14,7 @@ from berth_descheduler.report.documents import Capacity, PlanDocument, PlanList,
 from berth_descheduler.report.policies import list_policies
 from berth_descheduler.report.stored_plans import PlanHead, describe_stored_plan, list_plan
 from berth_descheduler.snapshots import read_capacity
-from berth_kube.client import KubeClient
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, KubeClient
 
 _PLANS_PER_PAGE: Final = 20
 """A plan may take a megabyte, of which a list keeps little."""

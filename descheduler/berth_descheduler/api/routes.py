@@ -11,9 +11,7 @@ import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from berth_core.clock import Clock
-from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
-from berth_core.policies import VALID, DeschedulerPolicy
+from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, RunMode
 from berth_descheduler.api import queries
 from berth_descheduler.api.auth import Authority
 from berth_descheduler.api.concurrency import Workers
@@ -28,10 +26,7 @@ from berth_descheduler.migration import plans
 from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape
 from berth_descheduler.report.documents import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList
 from berth_descheduler.report.stored_plans import list_plan
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PODS
-from berth_kube.reviews import Access, Subject
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PODS, Access, KubeClient, NotFoundError, Subject
 
 # --- parameters ------------------------------------------------------------------------------------------------------
 # Parameters of requests: names, shapes, keys, and the body of a request for a run.

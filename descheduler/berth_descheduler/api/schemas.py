@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from berth_core.migration_plans import Achieved, MigrationPlan, PlanPhase, RunMode
+from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
 from berth_descheduler.report.documents import Capacity, PlanDocument, PlanList, PlanMove, PlanRoom, PolicyList
 from berth_descheduler.report.stored_plans import describe_rooms
 

@@ -20,14 +20,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from berth_core.clock import Clock, SystemClock
-from berth_core.errors import InputError
+from berth_core import Clock, InputError, SystemClock
 from berth_descheduler import telemetry
 from berth_descheduler.api.app import Application
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, overloaded
 from berth_descheduler.api.settings import RestSettings, RestTimes
 from berth_descheduler.options.command import option_of, with_options
-from berth_kube.client import ClientSettings, KubeClient, connect
+from berth_kube import ClientSettings, KubeClient, connect
 from berth_service.process import parse_address
 
 # --- certificate -----------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from berth_core.errors import InputError, require_positive
-from berth_kube.transport import is_loopback
+from berth_core import InputError, require_positive
+from berth_kube import is_loopback
 
 
 @dataclass(frozen=True, slots=True)

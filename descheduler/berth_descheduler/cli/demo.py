@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from berth_core.clock import SystemClock
+from berth_core import SystemClock
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.demo.narration import ConsoleNarrator
 from berth_descheduler.demo.scenario import PLANNER_SETTINGS, DemoResult, DemoRun, log_files, run_demo

@@ -14,10 +14,9 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from berth_core.clock import Clock, SystemClock
-from berth_core.errors import BerthError, InputError, printable_line
-from berth_core.labels import (
+from berth_core import (
     COOLING_LABEL,
+    DEFAULT_NAMESPACE,
     DRAINING_TAINT,
     FREED_ANNOTATION,
     FREED_TAINT,
@@ -25,14 +24,16 @@ from berth_core.labels import (
     HANDOVER_TAINT,
     RESERVATION_LABEL,
     ROOM_TAINT,
+    BerthError,
+    Clock,
+    InputError,
+    SystemClock,
+    printable_line,
 )
-from berth_core.names import DEFAULT_NAMESPACE
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options
 from berth_descheduler.report.tables import Terminal
-from berth_kube.client import KubeClient, connect
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import RESERVATIONS
+from berth_kube import RESERVATIONS, KubeClient, NotFoundError, connect
 from berth_sandbox.invariants import (
     Invariant,
     InvariantMonitor,

@@ -17,10 +17,8 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem, ShellComplete
 
-from berth_core.errors import BerthError, InputError, printable_line, printable_text
-from berth_core.objects import ObjectMeta
-from berth_kube.client import connect
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource
+from berth_core import BerthError, InputError, ObjectMeta, printable_line, printable_text
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource, connect
 
 INTERRUPTED: Final = 130
 

@@ -5,10 +5,7 @@ from typing import Any
 
 import click
 
-from berth_core.clock import ClockDeadline, SystemClock
-from berth_core.errors import InputError
-from berth_core.snapshot import Snapshot
-from berth_core.snapshot_kinds import SnapshotKind, parse_kinds
+from berth_core import ClockDeadline, InputError, Snapshot, SnapshotKind, SystemClock, parse_kinds
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options, naming_options, planner_options
 from berth_descheduler.options.policy import naming_what_was_typed, policy_option, settings_to_plan
@@ -28,7 +25,7 @@ from berth_descheduler.snapshots import (
     read_snapshot_file,
     write_snapshot_file,
 )
-from berth_kube.client import connect
+from berth_kube import connect
 
 
 @click.command("plan")

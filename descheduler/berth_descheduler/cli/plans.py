@@ -10,9 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from berth_core.clock import Clock, SystemClock
-from berth_core.errors import BerthError, InputError, printable_line
-from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_core import BerthError, Clock, InputError, MigrationPlan, MoveState, PlanPhase, SystemClock, printable_line
 from berth_descheduler.cli.main import complete_plans, complete_policies
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.migration import plans
@@ -28,9 +26,7 @@ from berth_descheduler.report.stored_plans import (
     what_to_do,
 )
 from berth_descheduler.report.tables import Terminal, output_console
-from berth_kube.client import KubeClient, connect
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import MIGRATION_PLANS
+from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError, connect
 
 # --- plan waiting ----------------------------------------------------------------------------------------------------
 # Waiting for a MigrationPlan that the service carries out: until when, and what is shown meanwhile.

@@ -7,10 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth_core.clock import SystemClock
-from berth_core.errors import InputError
-from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode
-from berth_core.policies import DeschedulerPolicy
+from berth_core import DeschedulerPolicy, InputError, MigrationPlan, PlanPhase, RunMode, SystemClock
 from berth_descheduler.cli.main import complete_policies
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.cli.plans import known, tell, wait_options, waiter
@@ -21,8 +18,7 @@ from berth_descheduler.policy.lint import Linted, Severity, lint_document
 from berth_descheduler.policy.parsing import read_documents
 from berth_descheduler.report.policies import list_policies, render_policies
 from berth_descheduler.report.tables import output_console
-from berth_kube.client import connect
-from berth_kube.resources import DESCHEDULER_POLICIES
+from berth_kube import DESCHEDULER_POLICIES, connect
 
 
 @click.group("policies", invoke_without_command=True)

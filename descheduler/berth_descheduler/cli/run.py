@@ -6,9 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from berth_core.clock import SystemClock
-from berth_core.errors import BerthError
-from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_core import BerthError, MigrationPlan, MoveState, SystemClock
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.options.command import cluster_options, planner_options
@@ -30,7 +28,7 @@ from berth_descheduler.report.page import Occasion, run_page
 from berth_descheduler.report.progress import RunProgress
 from berth_descheduler.report.tables import Terminal
 from berth_descheduler.snapshots import read_live_snapshot
-from berth_kube.client import KubeClient, connect
+from berth_kube import KubeClient, connect
 from berth_service.logs import configure_logs
 from berth_service.signals import stop_on_signals
 

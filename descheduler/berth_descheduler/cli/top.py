@@ -7,16 +7,13 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from berth_core.clock import SystemClock
-from berth_core.migration_plans import MigrationPlan
+from berth_core import MigrationPlan, SystemClock
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options, duration_option
 from berth_descheduler.report.tables import output_console
 from berth_descheduler.report.top import TopView, describe_view, render_frame, view_cluster
 from berth_descheduler.snapshots import WatchedCluster, read_capacity
-from berth_kube.client import KubeClient, connect
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import MIGRATION_PLANS
+from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError, connect
 from berth_service.signals import interrupt_on_signals
 
 FIRST_LOOK_SECONDS = 60.0

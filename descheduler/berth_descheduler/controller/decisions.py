@@ -8,14 +8,21 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from berth_core.clock import format_timestamp, read_timestamp
-from berth_core.errors import RetryableError
-from berth_core.migration_plans import MigrationPlan, PlanPhase, RunMode, fails_unread
-from berth_core.names import is_scheduled_plan
-from berth_core.policies import SCHEDULED, DeschedulerPolicy
+from berth_core import (
+    SCHEDULED,
+    DeschedulerPolicy,
+    MigrationPlan,
+    PlanPhase,
+    RetryableError,
+    RunMode,
+    fails_unread,
+    format_timestamp,
+    is_scheduled_plan,
+    read_timestamp,
+)
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
-from berth_kube.errors import ForbiddenError, UnauthorizedError
+from berth_kube import ForbiddenError, UnauthorizedError
 
 _TRUE: Final = "True"
 

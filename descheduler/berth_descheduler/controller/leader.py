@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from berth_core.errors import BerthError
+from berth_core import BerthError
 from berth_descheduler import telemetry
 from berth_descheduler.controller.runner import Runner
 from berth_descheduler.controller.status import StatusController

@@ -9,11 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from berth_core.clock import format_timestamp
-from berth_core.errors import BerthError
-from berth_core.migration_plans import MigrationPlan, PlanPhase
-from berth_core.names import scheduled_plan_name
-from berth_core.policies import DeschedulerPolicy
+from berth_core import BerthError, DeschedulerPolicy, MigrationPlan, PlanPhase, format_timestamp, scheduled_plan_name
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import (
     ComputePlan,
@@ -43,9 +39,7 @@ from berth_descheduler.policy.terms import choose_terms
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.telemetry import PolicyEventReason
-from berth_kube.errors import NotFoundError
-from berth_kube.leases import LeaseHolder
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, LeaseHolder, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 _LONGEST_PAUSE_SECONDS: Final = 10.0

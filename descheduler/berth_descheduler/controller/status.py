@@ -10,21 +10,22 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from berth_core.clock import format_timestamp
-from berth_core.errors import BerthError
-from berth_core.migration_plans import MigrationPlan, PlanPhase
-from berth_core.policies import (
+from berth_core import (
     SCHEDULED,
     VALID,
+    BerthError,
+    Condition,
     DeschedulerPolicyStatus,
     FragmentationStatus,
+    MigrationPlan,
+    PlanPhase,
     ResourceUse,
     ScheduledReason,
     ShapeRoom,
     ValidReason,
+    format_amount,
+    format_timestamp,
 )
-from berth_core.reservations import Condition
-from berth_core.resources import format_amount
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import (
     ParsedPolicy,
@@ -46,8 +47,7 @@ from berth_descheduler.planner.stranded_capacity import write_shape
 from berth_descheduler.policy.lint import find_warnings
 from berth_descheduler.policy.parsing import PolicyError
 from berth_descheduler.telemetry import PolicyEventReason
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NotFoundError
 
 FAILED: Final = "Failed"
 """The verdict of a run that ended in an error."""

@@ -9,21 +9,14 @@ from typing import Final, Self, TypeVar
 
 import structlog
 
-from berth_core.clock import Clock
-from berth_core.errors import BerthError, InputError
-from berth_core.migration_plans import MigrationPlan
-from berth_core.policies import DeschedulerPolicy
-from berth_core.unreadable import refuse_unreadable
+from berth_core import BerthError, Clock, DeschedulerPolicy, InputError, MigrationPlan, refuse_unreadable
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.migration.plans import announce
 from berth_descheduler.plugins.registry import PluginRegistry
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.telemetry import PolicyEventReason
-from berth_kube.client import KubeClient
-from berth_kube.informer import Informer, Store
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource
-from berth_kube.watching import WatchItem
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, Informer, KubeClient, Resource, Store, WatchItem
 
 _LOG = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.1

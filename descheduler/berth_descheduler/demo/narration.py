@@ -6,7 +6,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from berth_core.migration_plans import MigrationPlan, MoveState
+from berth_core import MigrationPlan, MoveState
 from berth_descheduler.planner import Fragmentation
 from berth_descheduler.report.node_map import draw_nodes
 

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from berth_core.migration_plans import MigrationPlan, MoveState
-from berth_core.objects import Pod
+from berth_core import MigrationPlan, MoveState, Pod
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, measure_cluster, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName, settings_with
 from berth_descheduler.plugins.registry import default_plugins
 from berth_descheduler.report.summary import counted_by, judge
 from berth_descheduler.snapshots import read_live_snapshot
-from berth_kube.client import KubeClient, connect
-from berth_kube.resources import MIGRATION_PLANS, PODS
+from berth_kube import MIGRATION_PLANS, PODS, KubeClient, connect
 from berth_sandbox.ports import LOOPBACK, free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from berth_core.objects import (
+from berth_core import (
     Container,
     LabelSelector,
     Namespace,
@@ -24,11 +24,13 @@ from berth_core.objects import (
     PodCondition,
     PodSpec,
     PodStatus,
+    ResourceAmounts,
     ResourceRequirements,
+    Snapshot,
+    Workload,
+    WorkloadSpec,
+    WorkloadStatus,
 )
-from berth_core.resources import ResourceAmounts
-from berth_core.snapshot import Snapshot
-from berth_core.storage import Workload, WorkloadSpec, WorkloadStatus
 from berth_descheduler.snapshots import write_snapshot_file
 
 NODES: Final = 60

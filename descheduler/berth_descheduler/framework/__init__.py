@@ -4,18 +4,25 @@ A plugin is a class with a class method `parse(args)` and the methods of one or 
 point of the group `berth.plugins` names it.
 """
 
-from berth_core.clock import Deadline
-from berth_core.errors import InputError, RetryableError
-from berth_core.migration_plans import Objective
-from berth_core.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
-from berth_core.pod_groups import PodGroup, PodGroupWorkload, VolcanoJob
-from berth_core.reservations import Reservation
-from berth_core.snapshot import Snapshot
-from berth_core.storage import (
+from berth_core import (
     CSINode,
+    Deadline,
+    InputError,
+    Namespace,
+    Node,
+    Objective,
     PersistentVolume,
     PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PodGroup,
+    PodGroupWorkload,
+    PriorityClass,
+    Reservation,
+    RetryableError,
+    Snapshot,
     StorageClass,
+    VolcanoJob,
     VolumeAttachment,
     Workload,
 )

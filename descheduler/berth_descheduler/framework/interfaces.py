@@ -12,10 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from berth_core.clock import Deadline
-from berth_core.migration_plans import Objective
-from berth_core.objects import Pod
-from berth_core.snapshot import Snapshot
+from berth_core import Deadline, Objective, Pod, Snapshot
 from berth_descheduler.framework.refusals import Refusal
 
 StrategyT_co = TypeVar("StrategyT_co", covariant=True)

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from berth_core.errors import InputError, PermanentError, RetryableError
-from berth_core.objects import LabelSelector, Pod
+from berth_core import InputError, LabelSelector, PermanentError, Pod, RetryableError
 from berth_descheduler.framework.interfaces import (
     BalancePlugin,
     Candidate,

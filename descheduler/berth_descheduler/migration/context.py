@@ -5,13 +5,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from berth_core.clock import Clock
+from berth_core import Clock
 from berth_descheduler.migration.operator_liveness import OperatorLiveness
 from berth_descheduler.migration.validation import PreEvictionCheck, Reviewer
 from berth_descheduler.outcome import CycleObserver, Phase
 from berth_descheduler.settings import CycleSettings, ExecutionSettings
-from berth_kube.client import KubeClient
-from berth_kube.leases import LeaseHolder
+from berth_kube import KubeClient, LeaseHolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

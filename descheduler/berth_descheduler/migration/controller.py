@@ -7,10 +7,20 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from berth_core.clock import format_timestamp, parse_timestamp
-from berth_core.errors import BerthError, PermanentError
-from berth_core.labels import DRAINING_TAINT, ROOM_TAINT
-from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, MoveStatus, PlanPhase, RoomState
+from berth_core import (
+    DRAINING_TAINT,
+    ROOM_TAINT,
+    BerthError,
+    MigrationPlan,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PermanentError,
+    PlanPhase,
+    RoomState,
+    format_timestamp,
+    parse_timestamp,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.executor import Execution, LeaseLostError, PlanExecutor
@@ -36,8 +46,7 @@ from berth_descheduler.planner import Invalid
 from berth_descheduler.plugins.defragmentation import Goal, goal_of
 from berth_descheduler.telemetry import EventReason
 from berth_descheduler.text import count
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import MIGRATION_PLANS
+from berth_kube import MIGRATION_PLANS, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 _MOST_MOVE_EVENTS: Final = 10

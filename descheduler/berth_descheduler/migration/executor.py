@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 
-from berth_core.clock import Clock, parse_timestamp
-from berth_core.errors import BerthError, RetryableError
-from berth_core.migration_plans import (
+from berth_core import (
+    BerthError,
+    Clock,
     MigrationPlan,
     MigrationPlanStatus,
     MoveReason,
@@ -22,7 +22,9 @@ from berth_core.migration_plans import (
     MoveStatus,
     PlannedMove,
     PlanPhase,
+    RetryableError,
     RoomStatus,
+    parse_timestamp,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
@@ -42,9 +44,7 @@ from berth_descheduler.migration.room_controller import PlanProgress, RoomContro
 from berth_descheduler.migration.validation import WaveValidator, insufficient_targets
 from berth_descheduler.migration.worker_pool import BackgroundCalls
 from berth_descheduler.settings import ExecutionSettings
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import MIGRATION_PLANS
+from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 
 # --- plan stop -------------------------------------------------------------------------------------------------------
 # Whether a plan that is carried out may begin anything new: if not, why, and since when.

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from berth_core.clock import parse_timestamp
-from berth_core.migration_plans import MigrationPlan, MoveState, MoveStatus, PlannedMove
+from berth_core import MigrationPlan, MoveState, MoveStatus, PlannedMove, parse_timestamp
 
 PING_PONG_WINDOW: Final = timedelta(hours=24)
 """How far back moves are looked at when moves that undo them are counted."""

@@ -7,9 +7,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from berth_core import migration_plans, reservations
-from berth_core.clock import format_duration, parse_timestamp
-from berth_core.labels import (
+from berth_core import (
     HANDOVER_GATE,
     HANDOVER_TAINT,
     MANAGED_BY_DESCHEDULER,
@@ -20,21 +18,25 @@ from berth_core.labels import (
     PREFIX,
     ROOM_ANNOTATION,
     ROOM_TAINT,
-)
-from berth_core.matching import deployment_name
-from berth_core.migration_plans import (
+    Condition,
     MigrationPlan,
     MigrationPlanSpec,
     MigrationPlanStatus,
+    ObjectReference,
     PlannedMove,
     PlanPhase,
+    PodSpec,
+    Reservation,
     Room,
+    deployment_name,
+    effective_requests,
+    format_duration,
+    migration_plans,
+    parse_selector,
+    parse_timestamp,
+    reservation_name,
+    reservations,
 )
-from berth_core.names import reservation_name
-from berth_core.objects import PodSpec
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import Condition, ObjectReference, Reservation
-from berth_core.selectors import parse_selector
 
 # --- reservation templates -------------------------------------------------------------------------------------------
 # What a Reservation's template keeps of a live pod: what scheduling sees, and nothing secret.

@@ -11,8 +11,16 @@ from typing import Any, Final, assert_never
 
 import structlog
 
-from berth_core.errors import BerthError, PermanentError, RetryableError
-from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, MoveStatus, PlannedMove
+from berth_core import (
+    BerthError,
+    MigrationPlan,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PermanentError,
+    PlannedMove,
+    RetryableError,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests import PlanIdentity, build_reservation, controller_reference
@@ -32,16 +40,17 @@ from berth_descheduler.migration.operator_liveness import OperatorLiveness
 from berth_descheduler.migration.plans import announce_eviction
 from berth_descheduler.migration.validation import PreEvictionCheck
 from berth_descheduler.migration.worker_pool import BackgroundCalls
-from berth_kube.client import KubeClient
-from berth_kube.errors import (
+from berth_kube import (
+    PODS,
+    RESERVATIONS,
     AlreadyExistsError,
     ConflictError,
     EvictionBlockedError,
     EvictionInterceptedError,
+    KubeClient,
     NotFoundError,
     UnreachableError,
 )
-from berth_kube.resources import PODS, RESERVATIONS
 
 # --- evictions -------------------------------------------------------------------------------------------------------
 # The two calls that a move makes, making its Reservation and evicting its pod, and what their answers mean.

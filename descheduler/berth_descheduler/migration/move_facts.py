@@ -12,12 +12,22 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from berth_core.clock import parse_timestamp
-from berth_core.labels import MOVE_ANNOTATION, RESERVATION_LABEL
-from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
-from berth_core.names import reservation_name
-from berth_core.objects import Pod
-from berth_core.reservations import ConditionType, Reservation, ReservationPhase, Slot, SlotState
+from berth_core import (
+    MOVE_ANNOTATION,
+    RESERVATION_LABEL,
+    ConditionType,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PlannedMove,
+    Pod,
+    Reservation,
+    ReservationPhase,
+    Slot,
+    SlotState,
+    parse_timestamp,
+    reservation_name,
+)
 from berth_descheduler.migration.moves import (
     Eviction,
     MoveFacts,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias, assert_never
 
-from berth_core.migration_plans import MoveReason, MoveState
+from berth_core import MoveReason, MoveState
 from berth_descheduler.settings import MoveTimeouts
 
 

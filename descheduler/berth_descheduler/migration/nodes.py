@@ -9,9 +9,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from berth_core.clock import Clock, format_timestamp, parse_timestamp, read_timestamp
-from berth_core.errors import BerthError
-from berth_core.labels import (
+from berth_core import (
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
     DRAINING_TAINT,
@@ -20,18 +18,34 @@ from berth_core.labels import (
     LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
     ROOM_TAINT,
+    BerthError,
+    Clock,
+    MigrationPlan,
+    Node,
+    PlannedMove,
+    Pod,
+    Snapshot,
+    Taint,
+    format_timestamp,
+    is_dns_subdomain,
+    is_room_taint_of,
+    parse_timestamp,
+    read_timestamp,
+    room_taint_value,
 )
-from berth_core.migration_plans import MigrationPlan, PlannedMove
-from berth_core.names import is_dns_subdomain, is_room_taint_of, room_taint_value
-from berth_core.objects import Node, Pod, Taint
-from berth_core.snapshot import Snapshot
 from berth_descheduler import telemetry
 from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods
 from berth_descheduler.settings import FreedNodes
-from berth_kube.client import KubeClient
-from berth_kube.errors import ConflictError, NotFoundError
-from berth_kube.events import put_taint, remove_taint
-from berth_kube.resources import NODES, PODS, UnaddressableError
+from berth_kube import (
+    NODES,
+    PODS,
+    ConflictError,
+    KubeClient,
+    NotFoundError,
+    UnaddressableError,
+    put_taint,
+    remove_taint,
+)
 
 _LOG = structlog.get_logger(__name__)
 

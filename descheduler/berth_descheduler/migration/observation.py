@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 
-from berth_core.errors import BerthError
-from berth_core.labels import PLAN_LABEL
-from berth_core.migration_plans import MigrationPlan, PlannedMove, Room
-from berth_core.names import is_dns_label
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation
+from berth_core import PLAN_LABEL, BerthError, MigrationPlan, PlannedMove, Pod, Reservation, Room, is_dns_label
 from berth_descheduler.migration.manifests import PlanIdentity
-from berth_kube.client import KubeClient
-from berth_kube.informer import HasMetadata, Informer, Store
-from berth_kube.resources import MIGRATION_PLANS, PODS, RESERVATIONS, Resource
-from berth_kube.watching import WatchItem
+from berth_kube import (
+    MIGRATION_PLANS,
+    PODS,
+    RESERVATIONS,
+    HasMetadata,
+    Informer,
+    KubeClient,
+    Resource,
+    Store,
+    WatchItem,
+)
 
 _MOST_NAMESPACES_WATCHED: Final = 8
 

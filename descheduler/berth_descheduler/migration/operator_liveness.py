@@ -14,20 +14,38 @@ from typing import Any, Final
 
 import structlog
 
-from berth_core.clock import LATEST_UNIX_SECONDS, Clock, parse_timestamp
-from berth_core.errors import BerthError
-from berth_core.labels import HANDOVER_TAINT, PATH_ANNOTATION, PATH_PROVEN, RESERVATION_LABEL, SLOT_ANNOTATION
-from berth_core.names import HANDOVER_SECONDS, OPERATOR_LEASE, OPERATOR_RENEWALS, UNTRIED_SECONDS
-from berth_core.objects import Node
-from berth_core.resources import read_whole_number
+from berth_core import (
+    HANDOVER_SECONDS,
+    HANDOVER_TAINT,
+    LATEST_UNIX_SECONDS,
+    OPERATOR_LEASE,
+    OPERATOR_RENEWALS,
+    PATH_ANNOTATION,
+    PATH_PROVEN,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    UNTRIED_SECONDS,
+    BerthError,
+    Clock,
+    Node,
+    parse_timestamp,
+    read_whole_number,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_ungate_operations
 from berth_descheduler.settings import CycleSettings
-from berth_kube.client import KubeClient
-from berth_kube.errors import ConflictError, InvalidObjectError, NotFoundError
-from berth_kube.events import remove_taint
-from berth_kube.leases import Lease, LeaseSpec
-from berth_kube.resources import LEASES, NODES, PODS
+from berth_kube import (
+    LEASES,
+    NODES,
+    PODS,
+    ConflictError,
+    InvalidObjectError,
+    KubeClient,
+    Lease,
+    LeaseSpec,
+    NotFoundError,
+    remove_taint,
+)
 
 _ALIVE_SHARE: Final = 2.5 / OPERATOR_RENEWALS
 """Of the Lease's duration: a renewal that is due may be missed once, and the next one be late."""

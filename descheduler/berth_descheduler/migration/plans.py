@@ -9,21 +9,26 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from berth_core import migration_plans, policies
-from berth_core.clock import Clock, format_timestamp
-from berth_core.errors import PermanentError
-from berth_core.migration_plans import (
+from berth_core import (
+    DESCHEDULER_LEASE,
+    LEADER_LEASE,
+    Clock,
+    DeschedulerPolicy,
     MigrationPlan,
     MigrationPlanSpec,
     MigrationPlanStatus,
+    ObjectReference,
+    PermanentError,
     PlannedMove,
     PlanPhase,
     Predicted,
     RunMode,
+    format_timestamp,
+    migration_plans,
+    plan_name,
+    policies,
+    requested_plan_name,
 )
-from berth_core.names import DESCHEDULER_LEASE, LEADER_LEASE, plan_name, requested_plan_name
-from berth_core.policies import DeschedulerPolicy
-from berth_core.reservations import ObjectReference
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_plan, build_plan_filling, build_status_patch, plan_labels
 from berth_descheduler.outcome import Outcome, Verdict
@@ -31,11 +36,16 @@ from berth_descheduler.planner import Plan
 from berth_descheduler.planner.fragmentation import record_nodes, resource_type_of
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.telemetry import COMPONENT, EventReason, PodEventReason, PolicyEventReason
-from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, InvalidObjectError, NotFoundError
-from berth_kube.events import record_event
-from berth_kube.leases import LeaseHolder
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+from berth_kube import (
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    AlreadyExistsError,
+    InvalidObjectError,
+    KubeClient,
+    LeaseHolder,
+    NotFoundError,
+    record_event,
+)
 
 _LOG = structlog.get_logger(__name__)
 

@@ -9,29 +9,30 @@ from enum import Enum, auto
 import structlog
 from msgspec.structs import replace
 
-from berth_core.clock import Clock, format_timestamp, parse_timestamp
-from berth_core.errors import BerthError, InputError
-from berth_core.labels import PLAN_LABEL
-from berth_core.migration_plans import (
+from berth_core import (
+    LONGEST_LABEL_VALUE,
+    PLAN_LABEL,
+    BerthError,
+    Clock,
+    InputError,
     MigrationPlan,
     MigrationPlanStatus,
     MoveReason,
     MoveState,
     MoveStatus,
     PlanPhase,
+    Reservation,
     Room,
     RoomReason,
     RoomState,
     RoomStatus,
+    format_timestamp,
+    parse_timestamp,
 )
-from berth_core.names import LONGEST_LABEL_VALUE
-from berth_core.reservations import Reservation
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_status_patch
 from berth_descheduler.migration.nodes import left_over_nodes, untaint_nodes
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS
+from berth_kube import MIGRATION_PLANS, RESERVATIONS, KubeClient, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 

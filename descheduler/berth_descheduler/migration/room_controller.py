@@ -12,11 +12,22 @@ from typing import Any, Final, assert_never
 import msgspec
 import structlog
 
-from berth_core.clock import parse_timestamp
-from berth_core.errors import BerthError, PermanentError, RetryableError
-from berth_core.labels import ROOM_TAINT
-from berth_core.migration_plans import MigrationPlan, MoveReason, Room, RoomReason, RoomSlot, RoomState, RoomStatus
-from berth_core.reservations import Reservation, expires_at
+from berth_core import (
+    ROOM_TAINT,
+    BerthError,
+    MigrationPlan,
+    MoveReason,
+    PermanentError,
+    Reservation,
+    RetryableError,
+    Room,
+    RoomReason,
+    RoomSlot,
+    RoomState,
+    RoomStatus,
+    expires_at,
+    parse_timestamp,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests import PlanIdentity, build_room_reservation, ttl_from
@@ -38,9 +49,7 @@ from berth_descheduler.migration.rooms import (
     takers,
 )
 from berth_descheduler.migration.worker_pool import BackgroundCalls
-from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, NotFoundError
-from berth_kube.resources import PODS, RESERVATIONS
+from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError
 
 # --- room calls ------------------------------------------------------------------------------------------------------
 # The calls that are made for a room: asking for it, keeping it for longer, giving it back; and their answers.

@@ -12,9 +12,19 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeAlias, assert_never
 
-from berth_core.migration_plans import MigrationPlan, PlannedMove, Room, RoomReason, RoomSlot, RoomState, RoomStatus
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation, ReservationPhase, SlotState
+from berth_core import (
+    MigrationPlan,
+    PlannedMove,
+    Pod,
+    Reservation,
+    ReservationPhase,
+    Room,
+    RoomReason,
+    RoomSlot,
+    RoomState,
+    RoomStatus,
+    SlotState,
+)
 from berth_descheduler.migration.manifests import room_reservation_name
 from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.settings import MoveTimeouts

@@ -16,16 +16,29 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from berth_core.clock import Clock, format_duration
-from berth_core.errors import BerthError, InputError, RetryableError
-from berth_core.labels import MOVE_ANNOTATION, PLACEHOLDER_LABEL, PLAN_LABEL, RESERVATION_LABEL
-from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlannedMove, Room
-from berth_core.objects import Node, Pod
-from berth_core.pod_requests import occupied_requests
-from berth_core.reservations import Reservation
-from berth_core.resources import PODS as POD_SLOTS
-from berth_core.resources import ResourceAmounts
-from berth_core.snapshot import Snapshot
+from berth_core import (
+    MOVE_ANNOTATION,
+    PLACEHOLDER_LABEL,
+    PLAN_LABEL,
+    RESERVATION_LABEL,
+    BerthError,
+    Clock,
+    InputError,
+    MigrationPlan,
+    MoveReason,
+    MoveState,
+    Node,
+    PlannedMove,
+    Pod,
+    Reservation,
+    ResourceAmounts,
+    RetryableError,
+    Room,
+    Snapshot,
+    format_duration,
+    occupied_requests,
+)
+from berth_core import PODS as POD_SLOTS
 from berth_descheduler import telemetry
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
@@ -40,8 +53,7 @@ from berth_descheduler.planner.pending_pods import starved_pods
 from berth_descheduler.plugins.defragmentation import Goal, goal_of
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.text import count, first_few
-from berth_kube.client import KubeClient
-from berth_kube.resources import NODES, PODS
+from berth_kube import NODES, PODS, KubeClient
 
 _NAMES_SHOWN: Final = 5
 

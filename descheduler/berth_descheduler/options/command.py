@@ -9,10 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from berth_core.clock import DurationError, SystemClock, parse_duration, parse_timestamp
-from berth_core.errors import InputError
-from berth_core.resources import CPU
-from berth_core.selectors import parse_selector
+from berth_core import CPU, DurationError, InputError, SystemClock, parse_duration, parse_selector, parse_timestamp
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs

@@ -9,9 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from berth_core.clock import format_duration
-from berth_core.errors import InputError
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core import DEFAULT_NAMESPACE, InputError, format_duration
 from berth_descheduler.metrics import CapacitySettings
 from berth_descheduler.options.command import (
     duration_option,

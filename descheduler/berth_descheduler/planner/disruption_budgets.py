@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from berth_core.objects import Pod, PodDisruptionBudget
-from berth_core.selectors import matches_labels
+from berth_core import Pod, PodDisruptionBudget, matches_labels
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 
 _ALWAYS_ALLOW: Final = "AlwaysAllow"

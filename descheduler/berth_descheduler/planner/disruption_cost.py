@@ -3,8 +3,7 @@
 from collections import Counter
 from typing import Final
 
-from berth_core.names import NO_EVICTION_ANNOTATION
-from berth_core.objects import Pod
+from berth_core import NO_EVICTION_ANNOTATION, Pod
 from berth_descheduler.planner.simulation.cluster import Cluster, PodIndex
 
 _PRIORITY_BITS: Final = 8

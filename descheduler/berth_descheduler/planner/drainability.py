@@ -8,10 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from berth_core.clock import parse_timestamp
-from berth_core.errors import InputError
-from berth_core.labels import CRITICAL_NODE_LABEL, LAST_DEFRAGMENTED_ANNOTATION
-from berth_core.objects import Node
+from berth_core import CRITICAL_NODE_LABEL, LAST_DEFRAGMENTED_ANNOTATION, InputError, Node, parse_timestamp
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.settings import PlannerSettings

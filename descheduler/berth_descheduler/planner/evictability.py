@@ -9,13 +9,22 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from berth_core.clock import format_duration
-from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
-from berth_core.names import DEFAULT_NAMESPACE, DO_NOT_DISRUPT_ANNOTATION, SAFE_TO_EVICT_ANNOTATION
-from berth_core.objects import OwnerReference, Pod, Volume, api_group
-from berth_core.policies import LONGEST_GRACE
-from berth_core.snapshot import Snapshot
-from berth_core.storage import PodFailurePolicyRule, Workload
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    DO_NOT_DISRUPT_ANNOTATION,
+    LONGEST_GRACE,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    SAFE_TO_EVICT_ANNOTATION,
+    OwnerReference,
+    Pod,
+    PodFailurePolicyRule,
+    Snapshot,
+    Volume,
+    Workload,
+    api_group,
+    format_duration,
+)
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND, Gangs

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from berth_core.errors import InputError
-from berth_core.migration_plans import NodeBefore, NodesBefore, Objective, PlannedMove
-from berth_core.resources import CPU, MEMORY, ResourceAmounts, format_amount
+from berth_core import (
+    CPU,
+    MEMORY,
+    InputError,
+    NodeBefore,
+    NodesBefore,
+    Objective,
+    PlannedMove,
+    ResourceAmounts,
+    format_amount,
+)
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodPresence
 from berth_descheduler.planner.simulation.state import Step

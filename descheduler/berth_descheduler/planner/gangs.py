@@ -14,16 +14,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from berth_core.objects import Pod, api_group
-from berth_core.pod_groups import (
+from berth_core import (
     GROUP_NAME_ANNOTATIONS,
-    TASK_ANNOTATION,
     VOLCANO_POD_GROUP_API_VERSION,
     LifecyclePolicy,
+    Pod,
     PodGroup,
+    Snapshot,
     VolcanoJob,
+    api_group,
 )
-from berth_core.snapshot import Snapshot
+from berth_core.pod_groups import TASK_ANNOTATION
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 
 VOLCANO_JOB_KIND: Final = ("batch.volcano.sh", "Job")

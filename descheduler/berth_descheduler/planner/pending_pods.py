@@ -8,12 +8,21 @@ one whose room the moves would take.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from berth_core.errors import InputError
-from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL, ROOM_TAINT
-from berth_core.migration_plans import PlannedMove
-from berth_core.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Taint
-from berth_core.selectors import untolerated_taint
-from berth_core.snapshot import Snapshot
+from berth_core import (
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    ROOM_TAINT,
+    Container,
+    InputError,
+    ObjectMeta,
+    PlannedMove,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+    Snapshot,
+    Taint,
+    untolerated_taint,
+)
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest, Shape
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, odd_requests

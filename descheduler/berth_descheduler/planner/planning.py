@@ -5,12 +5,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from berth_core.clock import Deadline, NoDeadline
-from berth_core.migration_plans import Objective, PlannedMove, Predicted, Room
-from berth_core.objects import OwnerReference, Pod
-from berth_core.reservations import ObjectReference
-from berth_core.snapshot import Snapshot
-from berth_core.snapshot_kinds import SnapshotKind
+from berth_core import (
+    Deadline,
+    NoDeadline,
+    Objective,
+    ObjectReference,
+    OwnerReference,
+    PlannedMove,
+    Pod,
+    Predicted,
+    Room,
+    Snapshot,
+    SnapshotKind,
+)
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room

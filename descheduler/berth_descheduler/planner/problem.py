@@ -7,11 +7,15 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final, Protocol
 
-from berth_core.clock import format_timestamp, parse_timestamp
-from berth_core.errors import InputError
-from berth_core.labels import LAST_MOVED_ANNOTATION
-from berth_core.objects import Pod, is_control_plane_node
-from berth_core.snapshot import Snapshot
+from berth_core import (
+    LAST_MOVED_ANNOTATION,
+    InputError,
+    Pod,
+    Snapshot,
+    format_timestamp,
+    is_control_plane_node,
+    parse_timestamp,
+)
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.evictability import Evictability

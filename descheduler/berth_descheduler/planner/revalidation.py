@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_core.snapshot import Snapshot
+from berth_core import MoveReason, PlannedMove, Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.drainability import source_refusal
 from berth_descheduler.planner.problem import Problem

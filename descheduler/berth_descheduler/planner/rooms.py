@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from berth_core.errors import InputError
-from berth_core.migration_plans import Room, RoomSlot
-from berth_core.objects import LabelSelector
-from berth_core.resources import PODS, ResourceAmounts, read_whole_number
-from berth_core.selectors import parse_selector
+from berth_core import (
+    PODS,
+    InputError,
+    LabelSelector,
+    ResourceAmounts,
+    Room,
+    RoomSlot,
+    parse_selector,
+    read_whole_number,
+)
 
 _COUNT: Final = "count"
 _LARGEST_COUNT: Final = 1_000_000

@@ -8,12 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
-from berth_core.clock import format_duration
-from berth_core.errors import InputError
-from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import LabelSelector
-from berth_core.policies import LONGEST_GRACE
-from berth_core.resources import CPU
+from berth_core import CPU, DEFAULT_NAMESPACE, LONGEST_GRACE, InputError, LabelSelector, format_duration
 from berth_descheduler.framework.runtime import PluginSet
 
 _POSITIVE = "a whole number from 1 on"

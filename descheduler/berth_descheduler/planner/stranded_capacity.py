@@ -12,11 +12,7 @@ from typing import Final
 
 import msgspec
 
-from berth_core.errors import InputError
-from berth_core.labels import PLACEHOLDER_LABEL
-from berth_core.objects import Pod, PodSpec
-from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
-from berth_core.snapshot import Snapshot
+from berth_core import CPU, MEMORY, PLACEHOLDER_LABEL, PODS, InputError, Pod, PodSpec, ResourceAmounts, Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.pending_pods import is_pending

@@ -9,11 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from berth_core.clock import parse_timestamp
-from berth_core.errors import InputError
-from berth_core.names import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION
-from berth_core.objects import LabelSelector, OwnerReference, Pod
-from berth_core.selectors import matches_labels
+from berth_core import (
+    EVICT_ANNOTATION,
+    NO_EVICTION_ANNOTATION,
+    InputError,
+    LabelSelector,
+    OwnerReference,
+    Pod,
+    matches_labels,
+    parse_timestamp,
+)
 from berth_descheduler.framework.interfaces import ClusterView, PodFilter
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.framework.runtime import PluginSet

@@ -10,10 +10,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from berth_core.clock import format_duration, parse_duration
-from berth_core.errors import InputError
-from berth_core.objects import LabelSelector
-from berth_core.selectors import parse_selector, read_selector
+from berth_core import InputError, LabelSelector, format_duration, parse_duration, parse_selector, read_selector
 from berth_descheduler.planner.settings import EvictableNamespaces
 
 T = TypeVar("T")

@@ -8,12 +8,7 @@ from enum import Enum, StrEnum, auto
 from importlib.util import find_spec
 from typing import Any, Final, assert_never
 
-from berth_core.clock import Deadline, format_duration, parse_duration
-from berth_core.errors import InputError
-from berth_core.migration_plans import Objective
-from berth_core.objects import Pod
-from berth_core.resources import CPU
-from berth_core.snapshot import Snapshot
+from berth_core import CPU, Deadline, InputError, Objective, Pod, Snapshot, format_duration, parse_duration
 from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner.problem import Problem, Proposal, Strategy
 from berth_descheduler.planner.rooms import RoomRequest

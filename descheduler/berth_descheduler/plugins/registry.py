@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
-from berth_core.errors import InputError
+from berth_core import InputError
 from berth_descheduler.framework.interfaces import PluginType
 from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner.settings import PlannerSettings

@@ -6,10 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from berth_core.clock import format_duration
-from berth_core.errors import InputError
-from berth_core.migration_plans import RunMode
-from berth_core.policies import DeschedulerPolicy, Limits
+from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, format_duration
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import Defragmentation, Goal, StrategyName, goal_of
 from berth_descheduler.plugins.registry import PluginRegistry

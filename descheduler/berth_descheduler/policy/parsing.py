@@ -12,12 +12,20 @@ import msgspec
 import msgspec.inspect
 import yaml
 
-from berth_core.clock import DurationError, parse_duration
-from berth_core.errors import InputError
-from berth_core.migration_plans import RunMode
-from berth_core.objects import LabelSelector
-from berth_core.policies import API_VERSION, KIND, DeschedulerPolicy, DeschedulerPolicySpec, FreedTaint, Limits, Profile
-from berth_core.selectors import parse_selector
+from berth_core import (
+    DeschedulerPolicy,
+    DeschedulerPolicySpec,
+    DurationError,
+    FreedTaint,
+    InputError,
+    LabelSelector,
+    Limits,
+    Profile,
+    RunMode,
+    parse_duration,
+    parse_selector,
+)
+from berth_core.policies import API_VERSION, KIND
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import settings_with
 from berth_descheduler.plugins.registry import PluginRegistry, default_settings, installed_plugins
@@ -25,7 +33,7 @@ from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
 from berth_descheduler.policy.schedule import Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
-from berth_kube.yaml_documents import load_documents, read_bounded
+from berth_kube import load_documents, read_bounded
 
 T = TypeVar("T")
 

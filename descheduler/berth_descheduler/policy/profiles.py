@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard, TypeVar
 
-from berth_core.errors import InputError
-from berth_core.objects import LabelSelector
+from berth_core import InputError, LabelSelector
 from berth_descheduler.framework.interfaces import (
     BalancePlugin,
     DeschedulePlugin,

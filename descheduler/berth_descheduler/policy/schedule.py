@@ -9,9 +9,7 @@ from zoneinfo import ZoneInfo
 
 from croniter import CroniterBadDateError, CroniterError, croniter
 
-from berth_core.clock import DurationError, format_duration, parse_duration
-from berth_core.errors import InputError
-from berth_core.policies import ScheduledReason, Trigger
+from berth_core import DurationError, InputError, ScheduledReason, Trigger, format_duration, parse_duration
 
 _FIELDS: Final = 5
 _SHORTEST_INTERVAL: Final = timedelta(seconds=10)

@@ -6,19 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from berth_core.errors import InputError
-from berth_core.migration_plans import MigrationPlan
-from berth_core.policies import DeschedulerPolicy
-from berth_core.unreadable import refuse_unreadable
+from berth_core import DeschedulerPolicy, InputError, MigrationPlan, refuse_unreadable
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.planner.settings import Thresholds
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs, settings_with, with_defragmentation
 from berth_descheduler.plugins.registry import PluginRegistry
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.settings import CycleSettings
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import DESCHEDULER_POLICIES
+from berth_kube import DESCHEDULER_POLICIES, KubeClient, NotFoundError
 
 MOST_IN_A_WAVE: Final = 2000
 """No plan has more moves."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from berth_core.errors import InputError
+from berth_core import InputError
 from berth_core.policies import API_VERSION, KIND
 
 UPSTREAM_VERSION: Final = "descheduler/v1alpha2"

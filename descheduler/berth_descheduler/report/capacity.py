@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth_core.clock import format_timestamp
-from berth_core.resources import CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY, PODS, format_amount
+from berth_core import CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY, PODS, format_amount, format_timestamp
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner.stranded_capacity import CapacityReport, ResourceState, ShapeFit, StrandedPart
 from berth_descheduler.report.documents import (

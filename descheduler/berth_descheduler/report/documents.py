@@ -12,12 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core.clock import format_duration
-from berth_core.migration_plans import (
+from berth_core import (
     Achieved,
+    Condition,
+    FragmentationStatus,
     MoveState,
     MoveStatus,
     Objective,
+    ObjectReference,
     PlannedMove,
     PlanPhase,
     Predicted,
@@ -25,11 +27,11 @@ from berth_core.migration_plans import (
     RoomState,
     RoomStatus,
     RunMode,
+    Trigger,
+    format_amount,
+    format_duration,
+    format_selector,
 )
-from berth_core.policies import FragmentationStatus, Trigger
-from berth_core.reservations import Condition, ObjectReference
-from berth_core.resources import format_amount
-from berth_core.selectors import format_selector
 from berth_descheduler.framework.interfaces import PluginKind
 from berth_descheduler.framework.refusals import Refused, RefusedKind
 from berth_descheduler.outcome import Forecast, Outcome, Verdict

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from berth_core.clock import format_timestamp
-from berth_core.errors import InputError, printable_text
-from berth_core.migration_plans import MigrationPlan, MoveState, PlannedMove, PlanPhase
-from berth_core.resources import ResourceAmounts
-from berth_core.snapshot import Snapshot
+from berth_core import (
+    InputError,
+    MigrationPlan,
+    MoveState,
+    PlannedMove,
+    PlanPhase,
+    ResourceAmounts,
+    Snapshot,
+    format_timestamp,
+    printable_text,
+)
 from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.fragmentation import matches_record, read_record, resource_type_of
 from berth_descheduler.planner.stranded_capacity import measure_nodes

@@ -8,8 +8,7 @@ from enum import StrEnum
 from itertools import groupby, zip_longest
 from typing import Any, Final
 
-from berth_core.clock import format_duration, format_timestamp
-from berth_core.migration_plans import MoveState, MoveStatus, PlannedMove
+from berth_core import MoveState, MoveStatus, PlannedMove, format_duration, format_timestamp
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade
 from berth_descheduler.planner.fragmentation import requested_share

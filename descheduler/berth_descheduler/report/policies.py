@@ -8,9 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth_core.clock import parse_timestamp
-from berth_core.policies import VALID, DeschedulerPolicy, Trigger
-from berth_core.reservations import Condition
+from berth_core import VALID, Condition, DeschedulerPolicy, Trigger, parse_timestamp
 from berth_descheduler.report.documents import PolicyDocument, PolicyList
 from berth_descheduler.text import span_in_words
 

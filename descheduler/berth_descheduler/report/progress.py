@@ -7,7 +7,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from berth_core.migration_plans import MoveState, MoveStatus
+from berth_core import MoveState, MoveStatus
 from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.summary import judge_plan, summarise_plan

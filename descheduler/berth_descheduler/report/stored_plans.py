@@ -10,20 +10,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth_core.clock import parse_timestamp
-from berth_core.migration_plans import (
+from berth_core import (
     Achieved,
     MigrationPlan,
     MigrationPlanSpec,
     MoveState,
+    ObjectMeta,
     PlanPhase,
     Predicted,
     Room,
     RoomStatus,
     RunMode,
     fails_unread,
+    parse_timestamp,
 )
-from berth_core.objects import ObjectMeta
 from berth_descheduler.report.documents import (
     ListedPlan,
     PlanDocument,

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.resources import CPU, MEMORY, format_amount
-from berth_core.snapshot_kinds import kubectl_command
+from berth_core import CPU, MEMORY, format_amount, kubectl_command
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, Quality
 from berth_descheduler.planner.fragmentation import requested_share

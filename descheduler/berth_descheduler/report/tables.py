@@ -13,8 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from berth_core.errors import printable_text
-from berth_core.migration_plans import PlannedMove
+from berth_core import PlannedMove, printable_text
 from berth_descheduler.framework.refusals import Refused
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign

@@ -14,11 +14,20 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT, PLACEHOLDER_LABEL, ROOM_TAINT
-from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
-from berth_core.objects import Node, Pod
-from berth_core.resources import CPU, MEMORY
-from berth_core.snapshot import Snapshot
+from berth_core import (
+    CPU,
+    DRAINING_TAINT,
+    HANDOVER_TAINT,
+    MEMORY,
+    PLACEHOLDER_LABEL,
+    ROOM_TAINT,
+    MigrationPlan,
+    MoveState,
+    Node,
+    PlanPhase,
+    Pod,
+    Snapshot,
+)
 from berth_descheduler.migration.nodes import is_marked
 from berth_descheduler.planner import Fragmentation, NodeUsage
 from berth_descheduler.planner.fragmentation import requested_share

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
-from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation, ReservationStatus, SlotState
+from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, Pod, Reservation, ReservationStatus, SlotState
 from berth_operator.cache.nodes import GuardableNode, NodeIndex, NodeSurveys
 from berth_operator.cache.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (

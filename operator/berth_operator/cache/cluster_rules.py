@@ -6,10 +6,8 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
-from berth_core.objects import ObjectMeta, PriorityClass, Quantities
-from berth_core.resources import ResourceAmounts
-from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, ObjectMeta, PriorityClass, Quantities, ResourceAmounts
+from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota
 from berth_operator.reconcile.observation import NodeCondition

@@ -9,13 +9,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from berth_core.errors import BerthError
-from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
-from berth_core.objects import Pod, PriorityClass
-from berth_kube.client import KubeClient
-from berth_kube.informer import Informer
-from berth_kube.resources import LIMIT_RANGES, NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
-from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
+from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, BerthError, Pod, PriorityClass
+from berth_kube import (
+    LIMIT_RANGES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    Bookmark,
+    Changed,
+    Informer,
+    KubeClient,
+    Listed,
+    Removed,
+    WatchItem,
+)
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.nodes import GuardableNode

@@ -11,16 +11,19 @@ from typing import Final
 
 import msgspec
 
-from berth_core.clock import LATEST_UNIX_SECONDS
-from berth_core.labels import HANDOVER_TAINT
-from berth_core.objects import (
+from berth_core import (
+    HANDOVER_TAINT,
+    LATEST_UNIX_SECONDS,
+    PODS,
     NodeSpec,
     ObjectMeta,
+    QuantityError,
+    ResourceAmounts,
     has_control_plane_label,
     has_control_plane_taint,
     is_control_plane_node,
+    read_whole_number,
 )
-from berth_core.resources import PODS, QuantityError, ResourceAmounts, read_whole_number
 from berth_operator.cache.cluster_rules import NodeCapacity
 from berth_operator.reconcile.observation import Guard, NodeAccess, Survey
 

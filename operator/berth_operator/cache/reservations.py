@@ -13,21 +13,24 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core.clock import parse_timestamp
-from berth_core.errors import InputError
-from berth_core.matching import DEPLOYMENT, deployment_name
-from berth_core.objects import LabelSelector, ObjectMeta, Pod
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import (
+from berth_core import (
+    DEPLOYMENT,
     ConditionType,
+    InputError,
+    LabelSelector,
+    ObjectMeta,
+    Pod,
     Reservation,
     ReservationOwner,
     ReservationReason,
     ReservationStatus,
     SlotState,
+    deployment_name,
+    effective_requests,
     expires_at,
+    mark,
+    parse_timestamp,
 )
-from berth_core.unreadable import mark
 from berth_operator.reconcile.observation import ProbeResult, Verdict
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
 

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation, Slot, SlotState
+from berth_core import Pod, Reservation, Slot, SlotState
 from berth_operator.cache.cache import Cache
 from berth_operator.reconcile.observation import choose_task
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from berth_core.clock import Clock
-from berth_kube.client import KubeClient
+from berth_core import Clock
+from berth_kube import KubeClient
 from berth_operator.cache.cache import Cache
 from berth_operator.settings import OperatorSettings
 

@@ -13,14 +13,18 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from berth_core.clock import Clock, parse_timestamp
-from berth_core.errors import BerthError, InputError
-from berth_core.labels import RESERVATION_LABEL
-from berth_core.objects import Pod
-from berth_core.reservations import ObjectReference, Reservation, SlotState
-from berth_kube.client import KubeClient
-from berth_kube.events import EventType, record_event
-from berth_kube.resources import PODS
+from berth_core import (
+    RESERVATION_LABEL,
+    BerthError,
+    Clock,
+    InputError,
+    ObjectReference,
+    Pod,
+    Reservation,
+    SlotState,
+    parse_timestamp,
+)
+from berth_kube import PODS, EventType, KubeClient, record_event
 from berth_operator import telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.reconcile.observation import why_not_fitting

@@ -10,29 +10,30 @@ from typing import Final, assert_never
 import msgspec
 import structlog
 
-from berth_core.clock import parse_timestamp
-from berth_core.errors import PermanentError, RetryableError
-from berth_core.objects import Pod
-from berth_core.reservations import (
-    API_VERSION,
-    KIND,
+from berth_core import (
     ObjectReference,
+    PermanentError,
+    Pod,
     Reservation,
     ReservationReason,
     ReservationStatus,
     ReservationTask,
+    RetryableError,
     expires_at,
+    parse_timestamp,
 )
-from berth_kube.client import KubeClient
-from berth_kube.errors import (
+from berth_core.reservations import API_VERSION, KIND
+from berth_kube import (
+    PODS,
+    RESERVATIONS,
     AlreadyExistsError,
     ConflictError,
     ForbiddenError,
     InvalidObjectError,
+    KubeClient,
     NotFoundError,
     RefusedError,
 )
-from berth_kube.resources import PODS, RESERVATIONS
 from berth_operator import metrics, telemetry
 from berth_operator.cache.pods import reservation_uid
 from berth_operator.cache.reservations import read_reservation

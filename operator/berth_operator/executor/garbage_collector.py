@@ -8,12 +8,16 @@ from typing import Final
 import msgspec
 import structlog
 
-from berth_core.errors import PermanentError
-from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL, RESERVATION_NAME_ANNOTATION
-from berth_core.objects import ObjectMeta, Pod, SchedulingGate
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import PODS, RESERVATIONS
+from berth_core import (
+    HANDOVER_GATE,
+    RESERVATION_LABEL,
+    RESERVATION_NAME_ANNOTATION,
+    ObjectMeta,
+    PermanentError,
+    Pod,
+    SchedulingGate,
+)
+from berth_kube import PODS, RESERVATIONS, KubeClient, NotFoundError
 from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import read_reservation

@@ -12,17 +12,18 @@ from typing import Final
 import msgspec
 import structlog
 
-from berth_core.clock import LATEST_UNIX_SECONDS
-from berth_core.errors import BerthError
-from berth_core.labels import FENCE_LABEL, HANDOVER_TAINT
-from berth_core.names import fence_name
-from berth_core.objects import Pod, PodStatus
-from berth_core.pod_requests import effective_requests
-from berth_core.resources import read_whole_number
-from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, NotFoundError
-from berth_kube.events import put_taint, remove_taint
-from berth_kube.resources import PODS
+from berth_core import (
+    FENCE_LABEL,
+    HANDOVER_TAINT,
+    LATEST_UNIX_SECONDS,
+    BerthError,
+    Pod,
+    PodStatus,
+    effective_requests,
+    fence_name,
+    read_whole_number,
+)
+from berth_kube import PODS, AlreadyExistsError, KubeClient, NotFoundError, put_taint, remove_taint
 from berth_operator import telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode

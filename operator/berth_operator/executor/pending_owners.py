@@ -6,12 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from berth_core.errors import BerthError
-from berth_core.labels import RESERVATION_LABEL
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation, SlotState
-from berth_kube.client import KubeClient
-from berth_kube.resources import PODS
+from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, SlotState
+from berth_kube import PODS, KubeClient
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import OwnerIndex, age_order
 from berth_operator.reconcile.observation import choose_task, is_unschedulable

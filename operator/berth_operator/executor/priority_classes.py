@@ -2,11 +2,8 @@
 
 import structlog
 
-from berth_core.names import priority_class_name
-from berth_core.objects import PodSpec, PriorityClass
-from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, NotFoundError
-from berth_kube.resources import PRIORITY_CLASSES
+from berth_core import PodSpec, PriorityClass, priority_class_name
+from berth_kube import PRIORITY_CLASSES, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.reconcile import manifests

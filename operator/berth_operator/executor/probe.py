@@ -14,13 +14,8 @@ from typing import Final
 
 import structlog
 
-from berth_core.errors import BerthError, RetryableError
-from berth_core.labels import RESERVATION_LABEL
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation, SlotState
-from berth_kube.client import KubeClient
-from berth_kube.errors import KubeError
-from berth_kube.resources import PODS
+from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, RetryableError, SlotState
+from berth_kube import PODS, KubeClient, KubeError
 from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import version_of

@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from berth_core.errors import InputError
-from berth_core.objects import Pod, PodSpec
-from berth_core.reservations import Reservation, ReservationReason, ReservationTask, SlotState
-from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError
-from berth_kube.resources import PODS, RESERVATIONS
+from berth_core import InputError, Pod, PodSpec, Reservation, ReservationReason, ReservationTask, SlotState
+from berth_kube import PODS, RESERVATIONS, ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.reservations import templates_digest
 from berth_operator.executor import Context

@@ -6,10 +6,8 @@ from typing import Any
 
 import structlog
 
-from berth_core.names import WEBHOOK_CONFIGURATION
-from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, NotFoundError
-from berth_kube.resources import MUTATING_WEBHOOKS
+from berth_core import WEBHOOK_CONFIGURATION
+from berth_kube import MUTATING_WEBHOOKS, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reconcile.manifests import build_webhook_configuration
 

@@ -8,10 +8,16 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from berth_core.errors import InputError
-from berth_core.objects import Container, ObjectMeta, PodSpec, Quantities, ResourceRequirements
-from berth_core.pod_requests import effective_requests
-from berth_core.resources import parse_quantity
+from berth_core import (
+    Container,
+    InputError,
+    ObjectMeta,
+    PodSpec,
+    Quantities,
+    ResourceRequirements,
+    effective_requests,
+    parse_quantity,
+)
 from berth_operator.quota.resource_quota import with_limits_as_requests
 
 _CONTAINER: Final = "Container"

@@ -4,11 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_core.errors import InputError
-from berth_core.objects import PodSpec, Toleration
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import Reservation, Slot, SlotState
-from berth_core.resources import PODS, ResourceAmounts, format_amount
+from berth_core import (
+    PODS,
+    InputError,
+    PodSpec,
+    Reservation,
+    ResourceAmounts,
+    Slot,
+    SlotState,
+    Toleration,
+    effective_requests,
+    format_amount,
+)
 
 SLOTS: Final = "slots"
 SHARE: Final = "share"

@@ -9,10 +9,16 @@ from typing import Final
 
 import msgspec
 
-from berth_core.errors import InputError
-from berth_core.objects import Container, ObjectMeta, PodAffinity, PodSpec, ResourceRequirements
-from berth_core.pod_requests import effective_requests
-from berth_core.resources import parse_quantity
+from berth_core import (
+    Container,
+    InputError,
+    ObjectMeta,
+    PodAffinity,
+    PodSpec,
+    ResourceRequirements,
+    effective_requests,
+    parse_quantity,
+)
 
 Usage = Mapping[str, int]
 """Quota's name of a resource to an amount: cpu in thousandths, others in their unit."""

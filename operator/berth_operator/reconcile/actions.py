@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from berth_core.objects import Pod
-from berth_core.reservations import ReservationTask
+from berth_core import Pod, ReservationTask
 from berth_operator.reconcile.observation import Assignment
 
 

@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from berth_core.objects import Pod
-from berth_core.reservations import ReservationPhase, ReservationReason, ReservationStatus, Slot, SlotState, is_expired
+from berth_core import Pod, ReservationPhase, ReservationReason, ReservationStatus, Slot, SlotState, is_expired
 from berth_operator.reconcile.observation import Observation, SlotView
 from berth_operator.reconcile.slots import is_closed, view_slots
 from berth_operator.reconcile.validation import refuse

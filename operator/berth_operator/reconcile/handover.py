@@ -29,17 +29,17 @@ from typing import Final, assert_never
 
 import msgspec
 
-from berth_core.clock import parse_timestamp
-from berth_core.labels import RESERVATION_LABEL
-from berth_core.objects import Pod
-from berth_core.reservations import (
+from berth_core import (
+    RESERVATION_LABEL,
     ObjectReference,
+    Pod,
     Reservation,
     ReservationReason,
     ReservationTask,
     Slot,
     SlotState,
     expires_at,
+    parse_timestamp,
 )
 from berth_operator.reconcile.actions import (
     Action,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core.labels import (
+from berth_core import (
     CONTROL_PLANE_KEYS,
     DAEMON_POD_LABEL,
     FENCE_LABEL,
@@ -23,13 +23,19 @@ from berth_core.labels import (
     ROOM_TAINT,
     SLOT_ANNOTATION,
     SUCCESSOR_LABEL,
-    TASK_ANNOTATION,
     VERSION_ANNOTATION,
+    WEBHOOK_CONFIGURATION,
+    NodeSelectorTerm,
+    PodSpec,
+    Reservation,
+    ReservationTask,
+    effective_requests,
+    placeholder_name,
+    priority_class_name,
+    probe_name,
+    room_taint_value,
 )
-from berth_core.names import WEBHOOK_CONFIGURATION, placeholder_name, priority_class_name, probe_name, room_taint_value
-from berth_core.objects import NodeSelectorTerm, PodSpec
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import Reservation, ReservationTask
+from berth_core.labels import TASK_ANNOTATION
 from berth_operator.reconcile.observation import Assignment
 from berth_operator.settings import PlaceholderSettings
 

@@ -11,23 +11,37 @@ from typing import Final
 
 import msgspec
 
-from berth_core.clock import LATEST_UNIX_SECONDS
-from berth_core.errors import InputError
-from berth_core.labels import (
+from berth_core import (
     HANDOVER_GATE,
     HANDOVER_TAINT,
+    HIGHEST_SLOT_INDEX,
     INDEX_ANNOTATION,
+    LATEST_UNIX_SECONDS,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
-    TASK_ANNOTATION,
+    InputError,
+    NodeSpec,
+    Pod,
+    PodSpec,
+    Quantities,
+    Reservation,
+    ReservationReason,
+    ReservationTask,
+    ResourceAmounts,
+    Slot,
+    Taint,
+    Toleration,
+    effective_requests,
+    owner_matches,
+    read_whole_number,
+    shape_of,
+    template_differences,
+    template_matches,
+    tolerates,
+    untolerated_taint,
 )
-from berth_core.matching import owner_matches, shape_of, template_differences, template_matches
-from berth_core.objects import NodeSpec, Pod, PodSpec, Quantities, Taint, Toleration
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import HIGHEST_SLOT_INDEX, Reservation, ReservationReason, ReservationTask, Slot
-from berth_core.resources import ResourceAmounts, read_whole_number
-from berth_core.selectors import tolerates, untolerated_taint
+from berth_core.labels import TASK_ANNOTATION
 
 # --- assignments -----------------------------------------------------------------------------------------------------
 # The note on an owner pod that says which slot it was given, on which node and until when.

@@ -9,9 +9,15 @@ from typing import Any
 
 import msgspec
 
-from berth_core.labels import HANDOVER_GATE, PLACEHOLDER_LABEL, RESERVATION_LABEL, SLOT_ANNOTATION
-from berth_core.objects import Pod, Toleration
-from berth_core.reservations import Reservation
+from berth_core import (
+    HANDOVER_GATE,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    Pod,
+    Reservation,
+    Toleration,
+)
 from berth_operator.reconcile.manifests import handover_toleration, room_tolerations
 from berth_operator.reconcile.observation import Assignment
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from berth_core.clock import parse_timestamp
-from berth_core.reservations import ReservationPhase, ReservationStatus, SlotState, expires_at
+from berth_core import ReservationPhase, ReservationStatus, SlotState, expires_at, parse_timestamp
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,

@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from berth_core.objects import Pod
-from berth_core.reservations import ReservationReason, ReservationTask, Slot, SlotState
+from berth_core import Pod, ReservationReason, ReservationTask, Slot, SlotState
 from berth_operator.reconcile.handover import SLOW_SECONDS, has_timed_out, may_be_bound, view_handover
 from berth_operator.reconcile.observation import (
     Assignment,

@@ -7,24 +7,25 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias, assert_never
 
-from berth_core.clock import format_timestamp, parse_timestamp
-from berth_core.objects import PodSpec
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import (
+from berth_core import (
     Condition,
     ConditionType,
+    PodSpec,
     Reservation,
     ReservationPhase,
     ReservationReason,
     ReservationState,
     ReservationStatus,
+    ResourceAmounts,
     Slot,
     SlotState,
     TaskStatus,
+    effective_requests,
     expires_at,
+    format_timestamp,
     is_expired,
+    parse_timestamp,
 )
-from berth_core.resources import ResourceAmounts
 from berth_operator.reconcile.manifests import scheduler_of
 from berth_operator.reconcile.observation import Observation, SlotView
 from berth_operator.reconcile.slots import is_closed, is_refused, node_to_come

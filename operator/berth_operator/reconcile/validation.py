@@ -5,8 +5,7 @@
 
 from typing import Final
 
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import Reservation, ReservationReason, ReservationTask
+from berth_core import Reservation, ReservationReason, ReservationTask, effective_requests
 from berth_operator.reconcile.manifests import constraint_bytes, required_terms
 from berth_operator.reconcile.observation import Verdict
 

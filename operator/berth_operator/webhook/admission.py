@@ -17,10 +17,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from berth_core.errors import InputError
-from berth_core.labels import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
-from berth_core.objects import Pod
-from berth_core.reservations import Reservation
+from berth_core import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION, InputError, Pod, Reservation
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.slot_matching import SlotFinder
 from berth_operator.reconcile.manifests import handover_gate

@@ -27,11 +27,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL
-from berth_core.names import WEBHOOK_SECRET
-from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from berth_kube.resources import SECRETS
+from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, WEBHOOK_SECRET
+from berth_kube import SECRETS, AlreadyExistsError, ConflictError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.settings import OperatorSettings
 

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from berth_core.errors import BerthError, InputError
+from berth_core import BerthError, InputError
 from berth_operator import metrics, telemetry
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook.admission import (

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-from berth_core.clock import LATEST_UNIX_SECONDS, Clock, parse_timestamp, read_timestamp
-from berth_core.errors import InputError
-from berth_core.labels import (
+from berth_core import (
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
+    DESCHEDULER_LEASE,
     DRAINING_TAINT,
     FENCE_LABEL,
     FREED_ANNOTATION,
@@ -17,32 +16,37 @@ from berth_core.labels import (
     HANDOVER_GATE,
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
+    LATEST_UNIX_SECONDS,
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
+    OPERATOR_LEASE,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     ROOM_TAINT,
     SLOT_ANNOTATION,
-    TASK_ANNOTATION,
-)
-from berth_core.migration_plans import PlanPhase
-from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE, WEBHOOK_CONFIGURATION, is_room_taint_of
-from berth_core.objects import Pod
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import (
+    WEBHOOK_CONFIGURATION,
+    Clock,
     ConditionType,
+    InputError,
     ObjectReference,
+    PlanPhase,
+    Pod,
     Reservation,
     ReservationOwner,
     ReservationPhase,
+    ResourceAmounts,
     Slot,
     SlotState,
+    Workload,
+    effective_requests,
+    is_room_taint_of,
+    matches_labels,
+    parse_timestamp,
+    read_timestamp,
+    read_whole_number,
 )
-from berth_core.resources import ResourceAmounts, read_whole_number
-from berth_core.selectors import matches_labels
-from berth_core.storage import Workload
-from berth_kube.client import KubeClient
-from berth_kube.leases import Lease
+from berth_core.labels import TASK_ANNOTATION
+from berth_kube import KubeClient, Lease
 from berth_sandbox.invariants.reservations import untrue_statuses
 from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, Violation, read_state
 

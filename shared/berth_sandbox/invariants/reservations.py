@@ -9,28 +9,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from berth_core.clock import format_timestamp, parse_timestamp
-from berth_core.labels import (
+from berth_core import (
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
-    TASK_ANNOTATION,
-)
-from berth_core.objects import Node, Pod, Taint
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import (
     ConditionType,
+    Node,
+    Pod,
     Reservation,
     ReservationPhase,
     ReservationTask,
+    ResourceAmounts,
     Slot,
     SlotState,
+    Taint,
+    effective_requests,
     expires_at,
+    format_timestamp,
+    parse_timestamp,
+    untolerated_taint,
 )
-from berth_core.resources import ResourceAmounts
-from berth_core.selectors import untolerated_taint
+from berth_core.labels import TASK_ANNOTATION
 from berth_sandbox.invariants.state import ClusterState, Invariant, Violation
 
 _OPEN_PHASES = {ReservationPhase.PENDING, ReservationPhase.WAITING}

@@ -7,19 +7,21 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core.clock import parse_timestamp
-from berth_core.errors import InputError
-from berth_core.migration_plans import MigrationPlan
-from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import Node, ObjectMeta, Pod
-from berth_core.pod_requests import effective_requests
-from berth_core.reservations import Reservation, ReservationSpec, expires_at
-from berth_core.storage import Workload
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.leases import Lease
-from berth_kube.listing import T
-from berth_kube.resources import (
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    InputError,
+    MigrationPlan,
+    Node,
+    ObjectMeta,
+    Pod,
+    Reservation,
+    ReservationSpec,
+    Workload,
+    effective_requests,
+    expires_at,
+    parse_timestamp,
+)
+from berth_kube import (
     JOBS,
     LEASES,
     MIGRATION_PLANS,
@@ -30,7 +32,11 @@ from berth_kube.resources import (
     REPLICA_SETS,
     RESERVATIONS,
     STATEFUL_SETS,
+    KubeClient,
+    Lease,
+    NotFoundError,
     Resource,
+    T,
 )
 
 

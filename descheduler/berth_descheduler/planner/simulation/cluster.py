@@ -11,14 +11,33 @@ from typing import Final, NewType
 
 import msgspec
 
-from berth_core.errors import InputError
-from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL
-from berth_core.names import DEFAULT_NAMESPACE, placeholder_name
-from berth_core.objects import Affinity, LabelSelector, Node, NodeSelector, ObjectMeta, Pod, PodSpec, PodStatus
-from berth_core.reservations import Reservation, ReservationTask, Slot, SlotState
-from berth_core.resources import CPU, MEMORY, PODS, ResourceAmounts
-from berth_core.selectors import matches_labels
-from berth_core.snapshot import Snapshot
+from berth_core import (
+    CPU,
+    DEFAULT_NAMESPACE,
+    MANAGED_BY_OPERATOR,
+    MANAGED_LABEL,
+    MEMORY,
+    PLACEHOLDER_LABEL,
+    PODS,
+    RESERVATION_LABEL,
+    Affinity,
+    InputError,
+    LabelSelector,
+    Node,
+    NodeSelector,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Reservation,
+    ReservationTask,
+    ResourceAmounts,
+    Slot,
+    SlotState,
+    Snapshot,
+    matches_labels,
+    placeholder_name,
+)
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
 from berth_descheduler.planner.simulation.volumes import attach_columns
 

@@ -7,10 +7,18 @@ from typing import Final
 
 import msgspec
 
-from berth_core.labels import DRAINING_TAINT, HANDOVER_TAINT, ROOM_TAINT
-from berth_core.objects import Affinity, Node, NodeAffinity, PodSpec
-from berth_core.resources import ResourceAmounts
-from berth_core.selectors import matches_node_affinity, untolerated_taint
+from berth_core import (
+    DRAINING_TAINT,
+    HANDOVER_TAINT,
+    ROOM_TAINT,
+    Affinity,
+    Node,
+    NodeAffinity,
+    PodSpec,
+    ResourceAmounts,
+    matches_node_affinity,
+    untolerated_taint,
+)
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation.cluster import NEEDED_RESOURCES, Cluster, NodeIndex

@@ -9,8 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.labels import FENCE_LABEL, MANAGED_BY_OPERATOR, MANAGED_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    FENCE_LABEL,
+    MANAGED_BY_OPERATOR,
+    MANAGED_LABEL,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+)
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex

@@ -5,10 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NewType
 
-from berth_core.errors import InputError
-from berth_core.objects import Container, ContainerPort, Pod, PodSpec, TopologySpreadConstraint
-from berth_core.pod_requests import effective_requests, occupied_requests
-from berth_core.resources import ResourceAmounts
+from berth_core import (
+    Container,
+    ContainerPort,
+    InputError,
+    Pod,
+    PodSpec,
+    ResourceAmounts,
+    TopologySpreadConstraint,
+    effective_requests,
+    occupied_requests,
+)
 
 ClassIndex = NewType("ClassIndex", int)
 

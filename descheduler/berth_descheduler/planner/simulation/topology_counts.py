@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from berth_core.objects import Affinity, LabelSelector, LabelSelectorRequirement, Namespace, PodAffinityTerm
-from berth_core.selectors import matches_labels
+from berth_core import Affinity, LabelSelector, LabelSelectorRequirement, Namespace, PodAffinityTerm, matches_labels
 from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 

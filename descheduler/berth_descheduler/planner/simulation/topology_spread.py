@@ -13,9 +13,15 @@ from typing import Final
 
 import msgspec
 
-from berth_core.labels import HANDOVER_TAINT
-from berth_core.objects import LabelSelector, Node, TopologySpreadConstraint
-from berth_core.selectors import matches_labels, matches_node_affinity, untolerated_taint
+from berth_core import (
+    HANDOVER_TAINT,
+    LabelSelector,
+    Node,
+    TopologySpreadConstraint,
+    matches_labels,
+    matches_node_affinity,
+    untolerated_taint,
+)
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.node_fit import NodeFit

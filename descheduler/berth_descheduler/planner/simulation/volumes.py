@@ -5,10 +5,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core.objects import Node, NodeSelector, Pod, Volume
-from berth_core.selectors import matches_any_term
-from berth_core.snapshot import Snapshot
-from berth_core.storage import CSINode, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
+from berth_core import (
+    CSINode,
+    Node,
+    NodeSelector,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeSpec,
+    Pod,
+    Snapshot,
+    Volume,
+    matches_any_term,
+)
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.pod_classes import PodClass
 

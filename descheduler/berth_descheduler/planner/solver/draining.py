@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from berth_core.clock import Deadline, is_over
+from berth_core import Deadline, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.drainability import Sources
 from berth_descheduler.planner.problem import Problem

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from berth_core.clock import Deadline, is_over
+from berth_core import Deadline, is_over
 from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.solver.draining import Candidates, Draining, DrainLimits
 from berth_descheduler.planner.solver.filling import MOVE, Filled

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from berth_core.clock import Deadline, is_over
+from berth_core import Deadline, is_over
 from berth_descheduler.planner.solver.model import Ints
 
 _ATTEMPTS: Final = ((1, 40), (2, 40), (3, 4_000))

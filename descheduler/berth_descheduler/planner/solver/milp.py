@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from berth_core.clock import Deadline
+from berth_core import Deadline
 from berth_descheduler.planner.solver.highs import LinearProgram, SolverResult, SolverStatus
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 

@@ -11,10 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from berth_core.clock import Deadline, NoDeadline
-from berth_core.objects import Pod
-from berth_core.resources import PODS
-from berth_core.snapshot import Snapshot
+from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.drainability import Sources, find_sources

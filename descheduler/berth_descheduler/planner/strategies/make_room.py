@@ -12,9 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from berth_core.clock import Deadline, NoDeadline
-from berth_core.objects import Pod
-from berth_core.snapshot import Snapshot
+from berth_core import Deadline, NoDeadline, Pod, Snapshot
 from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.drainability import find_sources
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, find_pods_to_fit, gang_of

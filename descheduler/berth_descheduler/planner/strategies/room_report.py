@@ -5,9 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from berth_core.objects import Pod
-from berth_core.pod_requests import effective_requests
-from berth_core.resources import PODS
+from berth_core import PODS, Pod, effective_requests
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.drainability import source_refusal
 from berth_descheduler.planner.explanations import Blockers

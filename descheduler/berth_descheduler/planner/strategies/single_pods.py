@@ -11,8 +11,7 @@ from functools import cached_property
 
 from msgspec.structs import replace as with_fields
 
-from berth_core.objects import Pod
-from berth_core.snapshot import Snapshot
+from berth_core import Pod, Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.framework.runtime import Enabled

@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from berth_core.objects import Pod
-from berth_core.snapshot import Snapshot
+from berth_core import Pod, Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.drainability import drain_refusal, holding_refusal, source_refusal
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
