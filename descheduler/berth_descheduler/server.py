@@ -42,9 +42,7 @@ from berth_descheduler.policy.parsing import RunDefaults
 from berth_descheduler.policy.terms import read_terms
 from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
-from berth_service.logs import configure_logs
-from berth_service.process import parse_address
-from berth_service.signals import stop_on_signals
+from berth_service.process import configure_logs, parse_address, stop_on_signals
 
 _LOG = structlog.get_logger(__name__)
 _FAILED = 1

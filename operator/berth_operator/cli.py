@@ -24,8 +24,7 @@ from berth_operator.handlers import declare_process, declare_reservations
 from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
 from berth_operator.quota.limits import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
 from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
-from berth_service.logs import configure_logs
-from berth_service.process import parse_address, unique_identity
+from berth_service.process import configure_logs, parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.0005

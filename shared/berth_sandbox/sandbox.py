@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
+
 from berth_core import DEFAULT_NAMESPACE, Node
 from berth_kube import NO_RETRIES, NODES, ClientSettings, KubeClient, connect
 from berth_sandbox import bootstrap, health, processes
@@ -33,9 +35,40 @@ from berth_sandbox.errors import SandboxError, SandboxNameError
 from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder, temporary_folder
 from berth_sandbox.health import SandboxHealth, count_nodes, usable_nodes
 from berth_sandbox.ports import PortReservation, Ports
-from berth_sandbox.record import SandboxRecord, read_record, write_record
 from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.watchdog import Watchdog
+
+# --- record ----------------------------------------------------------------------------------------------------------
+# What one process writes down about a sandbox so that another can find, use and stop it.
+
+
+class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of one sandbox; `started` is RFC 3339."""
+
+    settings: SandboxSettings
+    ports: Ports
+    binaries: dict[str, str]
+    started: str
+
+    def place(self, folder: SandboxFolder) -> ComponentPlace:
+        """Return what the components' command lines are made of."""
+        binaries = {name: Path(path) for name, path in self.binaries.items()}
+        return ComponentPlace(binaries, folder, self.ports)
+
+
+def write_record(folder: SandboxFolder, record: SandboxRecord) -> None:
+    """Write the record."""
+    folder.record.write_bytes(msgspec.json.encode(record))
+
+
+def read_record(folder: SandboxFolder) -> SandboxRecord:
+    """Return the record; raise `SandboxNameError` when the folder holds none that can be read."""
+    try:
+        return msgspec.json.decode(folder.record.read_bytes(), type=SandboxRecord)
+    except (OSError, msgspec.MsgspecError) as error:
+        name = folder.root.name
+        raise SandboxNameError(f"no sandbox {name!r} is up; `berth sandbox up --name {name}` starts one") from error
+
 
 # --- claims ----------------------------------------------------------------------------------------------------------
 # The taking of a sandbox's folder: two starts under one name never share it.

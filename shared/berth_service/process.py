@@ -1,11 +1,21 @@
-"""How an address to listen on is given."""
+"""What both programs share as processes: addresses, names, logs and signals."""
 
+import logging
 import os
 import secrets
+import signal
 import socket
-from typing import Final
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
 
-from berth_core import InputError
+import structlog
+from structlog.stdlib import ProcessorFormatter
+
+from berth_core import InputError, printable_text
 
 _LARGEST_PORT: Final = 65535
 
@@ -25,3 +35,97 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
 def unique_identity() -> str:
     """Return a name for this process that no other process uses."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+# How logs are written: JSON lines for a service, a few plain lines for people; always to standard error.
+
+_NOISY: Final = ("aiohttp", "asyncio", "kopf", "kubernetes", "urllib3")
+
+
+def configure_logs(level: str, *, as_json: bool) -> None:
+    """Write all logs, ours and the libraries', from this level up."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    last = _as_json() if as_json else _as_text()
+    handler.setFormatter(ProcessorFormatter(foreign_pre_chain=shared, processors=last))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for noisy in _NOISY:
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _as_json() -> list[Any]:
+    return [
+        structlog.stdlib.add_logger_name,
+        ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(),
+    ]
+
+
+def _as_text() -> list[Any]:
+    return [ProcessorFormatter.remove_processors_meta, structlog.dev.ConsoleRenderer(colors=False), _printable]
+
+
+def _printable(_logger: Any, _method: str, line: str) -> str:  # noqa: ANN401 - what structlog passes
+    """Return a line without control characters, which names and messages of others may have."""
+    return printable_text(line)
+
+
+# --- signals ---------------------------------------------------------------------------------------------------------
+# How a signal asks a program to stop: a run once politely, then as ever; whoever has things to clear up, at once.
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set; a second signal ends the process as ever."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, ask_to_stop)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interrupt_on_signals() -> Iterator[None]:
+    """Let SIGTERM and a terminal that is closed interrupt the block as Ctrl-C does, so that it clears up after itself.
+
+    The clearing up is not interrupted by another of them; one that is ignored from the start stays so, as under nohup.
+    """
+    before = {number: signal.getsignal(number) for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -31,10 +31,7 @@ from berth_descheduler.api.app import DESCRIPTION_PATH, PAGE_PATH, Application
 from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS
 from berth_kube.client import KubeClient
 from berth_operator.reconcile.actions import Action, label_of
-from berth_operator.reconcile.status import (
-    TEMPLATE_DIFFERS,
-    ConditionReason,
-)
+from berth_operator.reconcile.status import TEMPLATE_DIFFERS, ConditionReason
 from conventions.command_documents import documents
 from conventions.plugin_framework import framework
 from conventions.source_walk import PACKAGES, Source, sources

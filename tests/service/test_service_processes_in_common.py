@@ -18,8 +18,7 @@ from berth_kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from berth_service.logs import configure_logs
-from berth_service.process import parse_address, unique_identity
+from berth_service.process import configure_logs, parse_address, unique_identity
 
 CALL = Call("list", "nodes")
 FAILURE = Failure(500, "Odd", "so it is")

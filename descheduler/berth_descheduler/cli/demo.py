@@ -10,8 +10,7 @@ from rich.table import Table
 
 from berth_core import SystemClock
 from berth_descheduler.cli.output import Output, output_option, write_described
-from berth_descheduler.demo.narration import ConsoleNarrator
-from berth_descheduler.demo.scenario import PLANNER_SETTINGS, DemoResult, DemoRun, log_files, run_demo
+from berth_descheduler.demo.scenario import PLANNER_SETTINGS, ConsoleNarrator, DemoResult, DemoRun, log_files, run_demo
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import plan
 from berth_descheduler.report.documents import describe_plan
@@ -22,7 +21,7 @@ from berth_descheduler.snapshots import read_snapshot_file
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from berth_service.signals import interrupt_on_signals
+from berth_service.process import interrupt_on_signals
 
 _KEPT_NAME = "demo"
 _FAILED = 1

@@ -29,8 +29,7 @@ from berth_descheduler.report.progress import RunProgress
 from berth_descheduler.report.tables import Terminal
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import KubeClient, connect
-from berth_service.logs import configure_logs
-from berth_service.signals import stop_on_signals
+from berth_service.process import configure_logs, stop_on_signals
 
 _LISTED_FAILURES: Final = 20
 _FAILED: Final = 1

@@ -14,7 +14,7 @@ from berth_descheduler.report.tables import output_console
 from berth_descheduler.report.top import TopView, describe_view, render_frame, view_cluster
 from berth_descheduler.snapshots import WatchedCluster, read_capacity
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError, connect
-from berth_service.signals import interrupt_on_signals
+from berth_service.process import interrupt_on_signals
 
 FIRST_LOOK_SECONDS = 60.0
 """How long the first reading of a cluster may take."""
