@@ -163,7 +163,7 @@ def test_a_rolling_update_under_load_loses_nothing(replicas: Replicas, stage: St
                 old.stop()
                 assert old.exit_code == 0
             time.sleep(2)
-            eventually("hand-overs went on", lambda: len(landed) >= 12 or any(one.done() for one in loads), seconds=120)
+            eventually("hand-overs went on", lambda: len(landed) >= 12 or any(one.done() for one in loads), seconds=400)
         finally:
             ended.set()
         for load in loads:
@@ -180,9 +180,9 @@ def hand_over_again_and_again(stage: Stage, lane: int, landed: list[str], ended:
     for number in itertools.takewhile(lambda _: not ended.is_set(), itertools.count()):
         name = f"lane-{lane}-{number}"
         stage.reserve(name, app=name, template=stage.template(cpu="1"), nodes=[node])
-        stage.wait_until_proven(name)
+        stage.wait_until_proven(name, seconds=300)  # a fence of the leader before may stand for minutes
         stage.create_pod(name, app=name, cpu="1")
-        taken = stage.wait_for(ReservationPhase.SUCCEEDED, name)
+        taken = stage.wait_for(ReservationPhase.SUCCEEDED, name, seconds=300)
         owner = taken.status.slots[0].owner
         assert owner is not None
         assert (owner.name, taken.status.node, stage.pod(name).spec.node_name) == (name, node, node)

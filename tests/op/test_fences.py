@@ -119,6 +119,18 @@ def test_a_hand_over_that_is_extended_gets_the_next_fence_and_all_go_with_its_en
     assert fences(desk) == []
 
 
+@pytest.mark.parametrize("later", [0, 120])
+def test_the_next_leader_takes_away_a_fence_with_its_guard_though_it_never_listed_it(desk: Desk, later: int) -> None:
+    know_node(desk)
+    before = node_guard(desk)
+    for deadline in (DEADLINE, DEADLINE + later):
+        hand_over(desk, deadline=deadline)
+        before.reconcile("node-a", NOON)
+    desk.cache.remove_owner(owner_pod(given=note(deadline=DEADLINE + later)))
+    node_guard(desk).reconcile("node-a", NOON)
+    assert fences(desk) == []
+
+
 def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(desk: Desk) -> None:
     know_node(desk)
     fence_manager(desk).create("node-a", DEADLINE, NOON)

@@ -102,6 +102,15 @@ class FenceManager:
                 if not self._fences[node]:
                     del self._fences[node]
 
+    def know(self, node: str, guard_deadline: str) -> None:
+        """Take a guard's fences for known, also those that the leader before made since this one listed them."""
+        deadline = read_whole_number(guard_deadline, most=LATEST_UNIX_SECONDS)
+        if deadline is None or self._names(node):
+            return
+        period = deadline // _PERIOD_SECONDS
+        for one in (period - 1, period):  # that of the period before outlives it
+            self._add(node, fence_name(node, one))
+
     def find(self) -> frozenset[str]:
         """Return the nodes that have a fence, also of an earlier operator."""
         listed = self._client.list(PODS, namespace=self._settings.namespace, label_selector=FENCE_LABEL, type=Pod)
@@ -160,6 +169,7 @@ class NodeGuard:
         try:
             if deadline is None:
                 if current is not None:
+                    self._fences.know(node, current)
                     self._unguard(node)
                 self._fences.delete(node)
             elif not self._is_long_enough(current, deadline):
