@@ -12,7 +12,7 @@ from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
 from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
 from berth_operator import telemetry
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.informers import hear_reservation
+from berth_operator.cache.informers import apply_event
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.controller import Controller
 from berth_operator.executor.webhook_registration import WebhookRegistration
@@ -20,7 +20,7 @@ from berth_operator.health import HealthServer
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook.admission import Admission
 from berth_operator.webhook.certificates import CertificateManager
-from berth_operator.webhook.server import READ_ANEW_SECONDS, WebhookServer
+from berth_operator.webhook.server import REFETCH_SECONDS, WebhookServer
 from berth_operator.workqueue import SCOPE_KEY, WorkQueue
 
 # --- loop threads ----------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class App:
         self._queue = WorkQueue()
         self._cache = Cache(self._queue.add)
         self._keeper = CertificateManager(client, settings)
-        admission = Admission(self._cache, let_go=self._hear_let_go, read_anew=self._read_anew)
+        admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch)
         self._webhook = WebhookServer(admission, self._keeper, settings)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for what kopf hears
         scope = WebhookRegistration(
@@ -131,9 +131,9 @@ class App:
     def _list_priorities(self) -> None:
         self._client.list(PRIORITY_CLASSES)
 
-    def hear_reservation(self, event_type: str | None, body: Mapping[str, Any]) -> None:
+    def apply_event(self, event_type: str | None, body: Mapping[str, Any]) -> None:
         """Take in a version of a Reservation, or that it is gone; what has to be done about it is queued."""
-        hear_reservation(self._cache, event_type, body)
+        apply_event(self._cache, event_type, body)
 
     def begin_reservation(self, uid: str) -> None:
         """Forget that reconciles of a Reservation failed: it is new to this process, or asks for something else."""
@@ -143,21 +143,21 @@ class App:
         """Take note that kopf has listed all Reservations and hears of changes from now on."""
         self._engine.note_listed()
 
-    def _hear_let_go(self, pod: Pod) -> None:
-        self._engine.hear_let_go(pod)
+    def _note_not_gated(self, pod: Pod) -> None:
+        self._engine.note_not_gated(pod)
 
-    def _read_anew(self, reservation: Reservation) -> None:
+    def _refetch(self, reservation: Reservation) -> None:
         """Take in a Reservation as the API server holds it now; one that is gone is heard of by the watch."""
         name, namespace = reservation.metadata.name, reservation.metadata.namespace
         with suppress(NotFoundError):
-            body = self._client.within(READ_ANEW_SECONDS).get(RESERVATIONS, name, namespace=namespace)
+            body = self._client.within(REFETCH_SECONDS).get(RESERVATIONS, name, namespace=namespace)
             self._cache.put_reservation(read_reservation(body))
 
     def _why_not_ready(self) -> tuple[str, ...]:
         """Return why pods may not be sent here for admission, empty where they may."""
         return tuple(filter(None, (self._engine.why_not_serving(), self._webhook.why_not_serving(self._clock.now()))))
 
-    async def wind_down(self) -> None:
+    async def drain(self) -> None:
         """Stop acting and give the lease back, but answer reviews until the API server has heard that this one goes."""
         _LOG.info(telemetry.DRAINING)
         self._webhook.drain()

@@ -157,7 +157,7 @@ class Controller:
         self._freed: set[str] = set()
         """Uids of Reservations whose time is up and whose places were released, but whose status does not say so."""
         self._dropped = threading.Event()
-        self._hears_reservations = threading.Event()
+        self._reservations_listed = threading.Event()
         self._listed_anew = threading.Event()
         self._led = False
         self._lease = self._build_lease()
@@ -225,14 +225,14 @@ class Controller:
 
     def note_listed(self) -> None:
         """Take note that kopf has listed all Reservations; what was deleted before it did, it tells nobody."""
-        self._hears_reservations.set()
+        self._reservations_listed.set()
         self._listed_anew.set()
 
     def forget_failures(self, uid: str) -> None:
         """Have the next failure of a Reservation tried again as soon as the first one."""
         self._failures.pop(Key(KeyKind.RESERVATION, uid), None)
 
-    def hear_let_go(self, pod: Pod) -> None:
+    def note_not_gated(self, pod: Pod) -> None:
         """Take note of a pod that the webhook let go although a Reservation may be for it."""
         self._refusals.schedule(pod)
 
@@ -278,7 +278,7 @@ class Controller:
         ended = self._ended_threads()
         if ended:
             return f"what is to go on has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
-        heard = self._hears_reservations.is_set()
+        heard = self._reservations_listed.is_set()
         missing = (*(() if heard else ("Reservations",)), *self._informers.missing())
         if not self._started.is_set() or missing:
             return f"the picture of the cluster is not complete: {', '.join(missing)}"
@@ -321,13 +321,13 @@ class Controller:
                 self._dropped.set()
             if self._listed_anew.is_set():
                 self._listed_anew.clear()
-                self._look_again()
+                self._resync_known()
             if not self._lease.held():
                 self._cache.start_epoch()
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
                 if time.monotonic() - last_look >= self._settings.sweep_seconds:
-                    self._look_again()
+                    self._resync_known()
                     last_look = time.monotonic()
             elif self._dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
                 everything = self._dropped.is_set() or math.isinf(last_sweep)
@@ -344,7 +344,7 @@ class Controller:
             self._retired.wait(_LEASE_TRY_SECONDS)
             return False
 
-    def _look_again(self) -> None:
+    def _resync_known(self) -> None:
         """Compare the known Reservations with the API server's."""
         try:
             list_reservations(self._client, self._cache)
@@ -428,11 +428,11 @@ class Controller:
             self._orphans.release(key.name)
             return
         decision = decide(seen, self._clock.now(), self._settings)
-        if self._has_news_of_the_lost(seen, decision):
+        if self._lost_pods_changed(seen, decision):
             self._queue.add(key)
             return
         self._fair_sharing.observe(seen.reservation, decision.status)
-        if self._frees_first(key, seen, decision):
+        if self._releases_first(key, seen, decision):
             return
         waits = self._throttle.status_delay(key.name, seen.reservation.status, decision.status)
         if waits:
@@ -446,15 +446,15 @@ class Controller:
         if decision.wake_seconds is not None:
             self._queue.add(key, decision.wake_seconds)
 
-    def _has_news_of_the_lost(self, seen: Observation, decision: Decision) -> bool:
+    def _lost_pods_changed(self, seen: Observation, decision: Decision) -> bool:
         """Read the owners anew whose slots are about to be called lost; return whether one is not as it was known.
 
         The loss of a slot is told once and for all: it must not be told of a pod that was bound meanwhile.
         """
         lost = {slot.owner.uid for slot in newly_lost(seen.reservation.status, decision.status) if slot.owner}
-        return any(self._is_news(pod) for pod in seen.owners if pod.metadata.uid in lost)
+        return any(self._has_changed(pod) for pod in seen.owners if pod.metadata.uid in lost)
 
-    def _is_news(self, pod: Pod) -> bool:
+    def _has_changed(self, pod: Pod) -> bool:
         """Read a pod and return whether it is at another step of its hand-over than was known."""
         found = find_pod(self._client, pod)
         if found is None:
@@ -469,7 +469,7 @@ class Controller:
         placeholders, owners = self._cache.pods_of(uid)
         return reservation is not None and not owners and only_starts(reservation, placeholders)
 
-    def _frees_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
+    def _releases_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
         """Release what an expired Reservation holds when much else is due; return whether its status waits.
 
         Places come before statuses then: when it ends was told long before, in its status.
@@ -512,7 +512,7 @@ class Controller:
 
     def _observe(self, uid: str) -> Observation | None:
         """Return what is seen of a Reservation, at first without what its status claims and its placeholders deny."""
-        seen = self._look(uid)
+        seen = self._observe_with_nodes(uid)
         if seen is None or self._cache.is_own(uid):
             return seen
         believed = without_forged_claims(seen, self._clock.now(), self._settings.handover, self._runs_on)
@@ -529,7 +529,7 @@ class Controller:
             return False
         return pod.metadata.uid == meta.uid and pod.status.phase == "Running" and not pod.is_terminating
 
-    def _look(self, uid: str) -> Observation | None:
+    def _observe_with_nodes(self, uid: str) -> Observation | None:
         """Return what is seen of a Reservation; that a node is gone counts only if the API server says so.
 
         Pods and nodes come through separate watches: a placeholder may be heard of before the new node it is on.

@@ -38,7 +38,7 @@ def declare_process(
         except BerthError as error:
             raise kopf.PermanentError(str(error)) from error
         stream.expect_requests()
-        hear_signal(program, stop_flag)
+        drain_on_signal(program, stop_flag)
 
     @kopf.on.login(id="login", registry=registry)
     async def log_in(**_: Any) -> kopf.AiohttpSession:  # noqa: ANN401 - kopf's keyword arguments
@@ -52,9 +52,9 @@ def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
     could be deleted while the operator is down. The same holds for timers, so expiry is a delayed key of the queue.
     """
 
-    @kopf.on.event(*RESERVATION, id="hear", registry=registry)
-    async def hear(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
-        program.hear_reservation(event["type"], event["object"])
+    @kopf.on.event(*RESERVATION, id="event", registry=registry)
+    async def apply(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        program.apply_event(event["type"], event["object"])
 
     @kopf.on.resume(*RESERVATION, id="resume", errors=kopf.ErrorsMode.IGNORED, registry=registry)
     @kopf.on.create(*RESERVATION, id="create", errors=kopf.ErrorsMode.IGNORED, registry=registry)
@@ -63,21 +63,21 @@ def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
         program.begin_reservation(uid)
 
 
-def hear_signal(program: App, stop_flag: asyncio.Event) -> None:
-    """Have SIGTERM wind the program down before kopf stops to watch; a second one ends it at once."""
+def drain_on_signal(program: App, stop_flag: asyncio.Event) -> None:
+    """Drain on SIGTERM before kopf stops to watch; a second SIGTERM ends the process at once."""
     loop = asyncio.get_running_loop()
-    winding_down: set[asyncio.Task[None]] = set()
+    draining: set[asyncio.Task[None]] = set()
 
-    async def wind_down() -> None:
+    async def drain() -> None:
         try:
-            await program.wind_down()
+            await program.drain()
         finally:
             stop_flag.set()
 
-    def hear() -> None:
-        if winding_down:
+    def drain_first() -> None:
+        if draining:
             stop_flag.set()
         else:
-            winding_down.add(asyncio.create_task(wind_down()))
+            draining.add(asyncio.create_task(drain()))
 
-    loop.add_signal_handler(signal.SIGTERM, hear)
+    loop.add_signal_handler(signal.SIGTERM, drain_first)

@@ -47,7 +47,7 @@ from berth_kube.transport import find_source
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
 from berth_operator.app import App
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.informers import hear_reservation
+from berth_operator.cache.informers import apply_event
 from berth_operator.cli import connection_info
 from berth_operator.handlers import declare_reservations
 from berth_operator.kopf_runtime import configure
@@ -68,8 +68,8 @@ class Heard:
     cache: Cache = field(default_factory=lambda: Cache(lambda _key: None))
     cpu_before: float = 0.0
 
-    def hear_reservation(self, event_type: str | None, body: Mapping[str, Any]) -> None:
-        hear_reservation(self.cache, event_type, body)
+    def apply_event(self, event_type: str | None, body: Mapping[str, Any]) -> None:
+        apply_event(self.cache, event_type, body)
         self.times[body["metadata"]["resourceVersion"]] = time.monotonic()
 
     def begin_reservation(self, uid: str) -> None:
@@ -106,11 +106,11 @@ def hear_by_watch(kubeconfig: str, pipe: Connection) -> None:
             match item:
                 case Listed(bodies):
                     for body in bodies:
-                        heard.hear_reservation(None, body)
+                        heard.apply_event(None, body)
                 case Changed(body):
-                    heard.hear_reservation("MODIFIED", body)
+                    heard.apply_event("MODIFIED", body)
                 case Removed(body):
-                    heard.hear_reservation("DELETED", body)
+                    heard.apply_event("DELETED", body)
                 case Bookmark():
                     pass
 

@@ -171,7 +171,7 @@ class Listener:
         self.heard: list[tuple[str | None, str, str]] = []
         self.begun: list[str] = []
 
-    def hear_reservation(self, event_type: str | None, body: Mapping[str, Any]) -> None:
+    def apply_event(self, event_type: str | None, body: Mapping[str, Any]) -> None:
         self.heard.append((event_type, body["metadata"]["name"], body["metadata"]["resourceVersion"]))
 
     def has_heard(self, event_type: str | None, name: str = "place") -> bool:

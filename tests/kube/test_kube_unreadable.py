@@ -50,7 +50,7 @@ from berth_kube.resources import (
 )
 from berth_kube.watching import Bookmark, Changed, Listed
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.informers import hear_reservation
+from berth_operator.cache.informers import apply_event
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.executor.garbage_collector import list_reservations
@@ -206,7 +206,7 @@ def test_the_operator_takes_in_through_kopf_one_that_is_invalid_beside_the_other
     server.on("WATCH", RESERVATIONS.path(), Stream(tuple(raw_line(body, levels) for body in bodies)))
     cache = Cache(lambda _: None)
     for body in asyncio.run(read_as_kopf(server.url + RESERVATIONS.path(), is_watched=is_watched)):
-        hear_reservation(cache, None, body)
+        apply_event(cache, None, body)
     verdict, known = cache.observe("u-deep"), cache.observe("u-good")
     assert verdict is not None
     assert verdict.verdict is not None

@@ -69,13 +69,13 @@ def patched(answer: Answer, one: Pod) -> Pod:
 def test_what_finds_no_place_is_passed_on_and_nothing_else() -> None:
     cache = Cache(lambda _key: None)
     cache.put_reservation(HELD)
-    let_go: list[Pod] = []
-    asked = Admission(cache, let_go=let_go.append)
+    not_gated: list[Pod] = []
+    asked = Admission(cache, on_not_gated=not_gated.append)
     ask(asked, pod("fits", labels=WEB))
     ask(asked, pod("dry", labels=WEB, cpu="64"), dry_run=True)
     ask(asked, pod("large", labels=WEB, cpu="64"))
     ask(asked, pod("bound", labels=WEB, cpu="64", node="node-a"))
-    assert [one.metadata.name for one in let_go] == ["large"]
+    assert [one.metadata.name for one in not_gated] == ["large"]
 
 
 # --- one pod
@@ -197,7 +197,7 @@ def test_a_replica_that_does_not_write_the_status_is_unsure_where(
 ) -> None:
     cache = Cache(lambda _key: None)
     cache.put_reservation(reservation)
-    reader = Admission(cache, read_anew=cache.put_reservation)
+    reader = Admission(cache, refetch=cache.put_reservation)
     assert bool(ask(reader, one).unsure) is want
     cache.put_written(PLACE_UID, reservation.status, cache.epoch)
     assert ask(reader, one).unsure == (), "who wrote the status knows it"
@@ -218,7 +218,7 @@ def test_a_replica_that_hears_of_a_held_slot_just_after_its_search_is_unsure(mon
         return found
 
     monkeypatch.setattr(SlotFinder, "find", search_and_hear)
-    reader = Admission(cache, read_anew=cache.put_reservation)
+    reader = Admission(cache, refetch=cache.put_reservation)
     assert ask(reader, OWNER).unsure
     assert reader.answer(read_review(review(as_api(OWNER))), is_last=True).reservation == PLACE_UID
 
@@ -227,16 +227,16 @@ def test_a_pod_is_gated_for_a_slot_that_was_read_to_be_held_and_let_go_only_at_l
     cache = Cache(lambda _key: None)
     cache.put_reservation(PENDING)
     stored: list[Reservation] = []
-    let_go: list[Pod] = []
-    reader = Admission(cache, let_go=let_go.append, read_anew=lambda _: cache.put_reservation(stored[-1]))
+    not_gated: list[Pod] = []
+    reader = Admission(cache, on_not_gated=not_gated.append, refetch=lambda _: cache.put_reservation(stored[-1]))
     asked = read_review(review(as_api(OWNER)))
     answers: list[str] = []
     for state in (PENDING, newer(HELD)):
         stored.append(state)
-        reader.look_again(reader.answer(asked))
+        reader.refetch_unsure(reader.answer(asked))
         answers.append(reader.answer(asked, is_last=True).reservation)
     assert answers == ["", PLACE_UID]
-    assert len(let_go) == 1
+    assert len(not_gated) == 1
 
 
 # --- several pods

@@ -6,7 +6,7 @@ import pytest
 
 from berth_core.reservations import API_VERSION, KIND, Reservation
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.informers import hear_reservation
+from berth_operator.cache.informers import apply_event
 from berth_operator.cache.reservations import read_reservation
 from builders import as_api
 from handover_builders import PLACE_UID, place
@@ -20,7 +20,7 @@ def version(number: str, **rest: Any) -> dict[str, Any]:  # noqa: ANN401 - field
 def hear(*events: tuple[str | None, dict[str, Any]]) -> Cache:
     cache = Cache(lambda _key: None)
     for event_type, body in events:
-        hear_reservation(cache, event_type, body)
+        apply_event(cache, event_type, body)
     return cache
 
 

@@ -100,11 +100,11 @@ async def test_a_review_that_breaks_the_admission_lets_the_pod_be() -> None:
     assert [msgspec.json.decode(body)["response"] for _, body in answers] == [{"uid": "review-1", "allowed": True}] * 2
 
 
-def admission_that_has_not_heard(read_anew: Callable[[Cache], None]) -> Admission:
+def admission_that_has_not_heard(refetch: Callable[[Cache], None]) -> Admission:
     """Return one that knows of a place that it is not held."""
     cache = Cache(lambda _key: None)
     cache.put_reservation(place(slot(SlotState.PENDING), phase=ReservationPhase.PENDING))
-    return Admission(cache, read_anew=lambda _: read_anew(cache))
+    return Admission(cache, refetch=lambda _: refetch(cache))
 
 
 def hear(cache: Cache) -> None:
@@ -118,12 +118,12 @@ def refuse(_: Cache) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("read_anew", "gated"), [(hear, True), (refuse, False)])
+@pytest.mark.parametrize(("refetch", "gated"), [(hear, True), (refuse, False)])
 async def test_what_another_replica_may_hold_is_read_before_a_pod_is_let_be(
-    read_anew: Callable[[Cache], None],
+    refetch: Callable[[Cache], None],
     gated: bool,  # noqa: FBT001 - what the case wants
 ) -> None:
-    async with running_server(admission_that_has_not_heard(read_anew)) as (server, keeper):
+    async with running_server(admission_that_has_not_heard(refetch)) as (server, keeper):
         status, body = await post(server, keeper, OWNER)
     response = msgspec.json.decode(body)["response"]
     assert (status, response["allowed"], "patch" in response) == (200, True, gated)
@@ -131,7 +131,7 @@ async def test_what_another_replica_may_hold_is_read_before_a_pod_is_let_be(
 
 @pytest.mark.asyncio
 async def test_a_pod_is_let_be_where_the_api_server_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth_operator.webhook.server.READ_ANEW_SECONDS", 0.1)
+    monkeypatch.setattr("berth_operator.webhook.server.REFETCH_SECONDS", 0.1)
     ended = threading.Event()
     waiting = admission_that_has_not_heard(lambda _: wait_for(ended))
     try:

@@ -292,10 +292,10 @@ class Cache:
         with self._lock:
             return self._nodes.of_control_plane()
 
-    def barred_nodes(self) -> frozenset[str]:
+    def unlabelled_control_plane_nodes(self) -> frozenset[str]:
         """Return the names of the control plane's nodes that no label shows to be so."""
         with self._lock:
-            return self._nodes.barred()
+            return self._nodes.unlabelled_control_plane()
 
     def guard_users(self, node: str) -> tuple[Assignment, ...]:
         """Return the slots on a node that living pods were given and have not taken yet."""

@@ -42,7 +42,7 @@ Watch = Callable[[threading.Event], Iterable[WatchItem[Any]]]
 Handle = Callable[[WatchItem[Any]], object]
 
 
-def hear_reservation(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
+def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
     """Take in what kopf hears of a Reservation, unless it is known already: what we write ourselves comes back."""
     metadata = body["metadata"]
     if event_type == "DELETED":

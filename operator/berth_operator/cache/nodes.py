@@ -41,12 +41,12 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return next((taint.value for taint in self.spec.taints if taint.key == HANDOVER_TAINT), None)
 
     @property
-    def is_barred(self) -> bool:
+    def is_tainted_control_plane(self) -> bool:
         """Return whether a taint shows it to be of the control plane."""
         return has_control_plane_taint(self.spec)
 
     @property
-    def is_labelled(self) -> bool:
+    def is_labelled_control_plane(self) -> bool:
         """Return whether a label shows it to be of the control plane."""
         return has_control_plane_label(self.metadata)
 
@@ -98,7 +98,7 @@ class NodeIndex:
         known = self._nodes.get(name)
         self._nodes[name] = node
         if is_control_plane_node(node.metadata, node.spec):
-            self._of_control_plane[name] = node.is_labelled
+            self._of_control_plane[name] = node.is_labelled_control_plane
         else:
             self._of_control_plane.pop(name, None)
         deadline = node.guard_deadline
@@ -124,7 +124,7 @@ class NodeIndex:
         """Return the names of the control plane's nodes."""
         return frozenset(self._of_control_plane)
 
-    def barred(self) -> frozenset[str]:
+    def unlabelled_control_plane(self) -> frozenset[str]:
         """Return the control plane's nodes that only a taint shows to be so."""
         return frozenset(name for name, labelled in self._of_control_plane.items() if not labelled)
 

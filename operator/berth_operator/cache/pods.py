@@ -139,7 +139,7 @@ class PodStore:
     def put_placeholder(self, pod: Pod) -> tuple[Key, ...]:
         """Take a placeholder, unless it is gone or known in a newer version."""
         known = self.placeholders.get(pod.metadata.name)
-        if not self._is_news(pod, known):
+        if not self._is_newer(pod, known):
             return ()
         self.placeholders.put(pod)
         self.targets.replace(known, pod)
@@ -163,7 +163,7 @@ class PodStore:
     def put_owner(self, pod: Pod) -> tuple[Key, ...]:
         """Take a labelled pod, unless it is gone or known in a newer version."""
         known = self.owners.get(pod.metadata.uid)
-        if not self._is_news(pod, known):
+        if not self._is_newer(pod, known):
             return ()
         self.owners.put(pod)
         self.targets.replace(known, pod)
@@ -206,7 +206,7 @@ class PodStore:
         self.targets.replace(pod, None)
         self._started_since.pop(pod.metadata.uid, None)
 
-    def _is_news(self, pod: Pod, known: Pod | None) -> bool:
+    def _is_newer(self, pod: Pod, known: Pod | None) -> bool:
         if self._tombstones.covers(pod.metadata):
             return False
         return known is None or is_newer(pod.metadata, known.metadata)

@@ -297,7 +297,7 @@ class ProbeResults:
 
     _probes: dict[str, ProbeResult] = field(default_factory=dict)
     _probed_at: dict[str, float] = field(default_factory=dict)
-    _heard_version: float = -1.0
+    _proven_version: float = -1.0
     _registered: AbstractSet[str] = frozenset()
 
     def put(self, uid: str, result: ProbeResult) -> None:
@@ -310,8 +310,8 @@ class ProbeResults:
     def put_shared(self, probed: Reservation, registered: AbstractSet[str]) -> None:
         """Record a gated probe, made while the webhook was registered for these namespaces."""
         version = version_of(probed.metadata)
-        if version >= self._heard_version or not registered <= self._registered:
-            self._heard_version, self._registered = version, registered
+        if version >= self._proven_version or not registered <= self._registered:
+            self._proven_version, self._registered = version, registered
 
     def forget(self, uid: str) -> None:
         """Forget a Reservation that is gone."""
@@ -323,7 +323,7 @@ class ProbeResults:
         changed = (result and result.gated) != (self.path and self.path.gated)
         self.path = result
         if result is None:
-            self._heard_version, self._registered = -1.0, frozenset()
+            self._proven_version, self._registered = -1.0, frozenset()
         return changed
 
     def result_for(self, reservation: Reservation) -> ProbeResult | None:
@@ -347,7 +347,7 @@ class ProbeResults:
 
     def _is_covered(self, reservation: Reservation) -> bool:
         meta = reservation.metadata
-        return meta.namespace in self._registered and version_of(meta) <= self._heard_version
+        return meta.namespace in self._registered and version_of(meta) <= self._proven_version
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def templates_digest(reservation: Reservation) -> str:
     return reservation.metadata.annotations.get(TEMPLATES_ANNOTATION, "")
 
 
-def keep_what_was_computed(reservation: Reservation, known: Reservation) -> None:
+def reuse_computed(reservation: Reservation, known: Reservation) -> None:
     """Pass on to a version what was computed for the same templates of an earlier one."""
     digest = templates_digest(reservation)
     if not digest or digest != templates_digest(known):
@@ -481,7 +481,7 @@ class ReservationStore:
         ):
             return ()
         if known is not None:
-            keep_what_was_computed(reservation, known)
+            reuse_computed(reservation, known)
         scope_changed = self._replace(self.statuses.reconcile(reservation), known)
         return (Key(KeyKind.RESERVATION, uid), *((SCOPE_KEY,) if scope_changed else ()))
 

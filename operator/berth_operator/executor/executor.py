@@ -255,7 +255,9 @@ class ActionExecutor:
             priority=priority,
             deadline_seconds=self._deadline_seconds(reservation),
             settings=self._settings.placeholders,
-            barred_nodes=None if self._settings.limits.control_plane_nodes else self._cache.barred_nodes(),
+            excluded_nodes=None
+            if self._settings.limits.control_plane_nodes
+            else self._cache.unlabelled_control_plane_nodes(),
         )
         body = change(body)
         namespace = self._settings.placeholders.namespace

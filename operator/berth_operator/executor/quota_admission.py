@@ -331,7 +331,7 @@ class Validator:
         try:
             self._client.create(PODS, body, namespace=settings.namespace, dry_run=True, strict=True)
         except (InvalidObjectError, RefusedError) as error:
-            words = _in_its_words(error, body)
+            words = _without_pod_name(error, body)
             return _invalid(task, _explain_unknown_fields(words) or words)
         except ForbiddenError:
             return None  # our own namespace may be stricter than the owner's
@@ -349,10 +349,10 @@ class Validator:
             if any(words in error.message for words in _NOT_OF_THE_TEMPLATE):
                 raise
             if any(words in error.message for words in _OF_AMOUNTS):
-                return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {_in_its_words(error, body)}")
-            return _refused_there(task, namespace, _in_its_words(error, body))
+                return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {_without_pod_name(error, body)}")
+            return _refused_there(task, namespace, _without_pod_name(error, body))
         except (InvalidObjectError, RefusedError) as error:
-            return _refused_there(task, namespace, _in_its_words(error, body))
+            return _refused_there(task, namespace, _without_pod_name(error, body))
         return _why_changed(task, namespace, body, pod)
 
     def _why_forbidden(self, reservation: Reservation) -> Verdict | None:
@@ -381,7 +381,7 @@ def _refused_there(task: ReservationTask, namespace: str, words: str) -> Verdict
     return _invalid(task, f"admission in namespace {namespace} refuses such a pod: {words}")
 
 
-def _in_its_words(error: KubeError, body: manifests.Body) -> str:
+def _without_pod_name(error: KubeError, body: manifests.Body) -> str:
     """Return a refusal without the name of the dry-run pod."""
     name = body["metadata"]["name"]
     return error.message.removeprefix(f'Pod "{name}" is invalid: ').removeprefix(f'pods "{name}" is forbidden: ')

@@ -295,12 +295,12 @@ def hand_over(
     if to.spec.node_name or guard is None or guard.deadline < note.deadline:
         return []  # an earlier hand-over's guard may be removed at any moment
     if view.placeholder is None:
-        return _let_go(to, note.node)
+        return _send_to_node(to, note.node)
     has_settled = not view.placeholder.is_terminating and guard.age_seconds >= handover.settle_seconds
     return [DeletePlaceholder(view.placeholder, for_owner=True)] if has_settled else []
 
 
-def _let_go(pod: Pod, node: str) -> list[Action]:
+def _send_to_node(pod: Pod, node: str) -> list[Action]:
     """Return what sends a pod to its node."""
     if holds_our_gate(pod):
         return [Nominate(pod, node), Ungate(pod)]

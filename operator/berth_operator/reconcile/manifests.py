@@ -83,13 +83,13 @@ def build_placeholder(
     priority: int,
     deadline_seconds: int | None,
     settings: PlaceholderSettings,
-    barred_nodes: Iterable[str] | None = (),
+    excluded_nodes: Iterable[str] | None = (),
 ) -> Body:
     """Return the pod that holds one slot, with the template's requests and constraints only.
 
     The kubelet ends it after `deadline_seconds`, None for never. It carries none of the
     owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It goes to no node that is labelled
-    as one of the control plane, nor to `barred_nodes`; with None it may go to any of them.
+    as one of the control plane, nor to `excluded_nodes`; with None it may go to any of them.
     """
     meta = reservation.metadata
     body: Body = {
@@ -111,7 +111,7 @@ def build_placeholder(
             },
         },
         "spec": {
-            **_placeholder_spec(reservation, task, settings, barred_nodes),
+            **_placeholder_spec(reservation, task, settings, excluded_nodes),
             "priorityClassName": priority_class_name(priority),
         },
     }
@@ -195,7 +195,7 @@ def _placeholder_spec(
     reservation: Reservation,
     task: ReservationTask,
     settings: PlaceholderSettings,
-    barred_nodes: Iterable[str] | None,
+    excluded_nodes: Iterable[str] | None,
 ) -> Body:
     spec = task.template.spec
     requests = effective_requests(spec).to_quantities()
@@ -209,8 +209,8 @@ def _placeholder_spec(
     if spec.node_selector:
         result["nodeSelector"] = dict(spec.node_selector)
     terms = _node_terms(spec, task.node_names)
-    if barred_nodes is not None:
-        terms = _barring(terms, barred_nodes)
+    if excluded_nodes is not None:
+        terms = _exclude_nodes(terms, excluded_nodes)
     if terms:
         result["affinity"] = {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
@@ -247,7 +247,7 @@ def constraint_bytes(task: ReservationTask) -> int:
     return (tied if names else sum(terms)) + sum(len(msgspec.json.encode(one)) for one in written)
 
 
-def _barring(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
+def _exclude_nodes(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
     """Return node terms that exclude labelled control-plane nodes and some by name."""
     if terms and not any(terms):
         return terms  # empty terms allow no node at all

@@ -32,7 +32,7 @@ from berth_operator.reconcile.handover import (
 )
 from berth_operator.reconcile.observation import Observation, SlotView, has_started
 from berth_operator.reconcile.slots import due_surveys, view_slots
-from berth_operator.reconcile.status import compute_status, patience_left
+from berth_operator.reconcile.status import compute_status, unschedulable_seconds_left
 from berth_operator.settings import OperatorSettings
 
 _FIRST_PROBE_PAUSE_SECONDS: Final = 0.5
@@ -157,7 +157,7 @@ def _live_wakes(
     """Return after how many seconds each thing changes by time alone."""
     expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
     return [
-        patience_left(status.state, now, settings.unschedulable_seconds),
+        unschedulable_seconds_left(status.state, now, settings.unschedulable_seconds),
         None if expiry is None else (expiry - now).total_seconds(),
         _probe_left(seen, views) or None,  # one that is due now is among the actions
         due_surveys(seen, views)[1],

@@ -163,7 +163,9 @@ def compute_status(
     `patience_seconds` is how long the schedulers may find no place before the Reservation fails; 0: for ever.
     """
     reservation = seen.reservation
-    current = _terminal_state(reservation) or _lose_patience(_live_state(seen, views, now), seen, now, patience_seconds)
+    current = _terminal_state(reservation) or _fail_when_unschedulable(
+        _live_state(seen, views, now), seen, now, patience_seconds
+    )
     state = _stamp(current, reservation, now)
     counts = Counter(view.slot.state for view in views)
     slots = tuple(_final_slot(view.slot, state.phase) for view in views)
@@ -207,19 +209,19 @@ def _is_available(seen: Observation, state: ReservationState, counts: Counter[Sl
     return occupied >= seen.reservation.spec.wanted
 
 
-def patience_left(state: ReservationState | None, now: datetime, patience_seconds: float) -> float | None:
+def unschedulable_seconds_left(state: ReservationState | None, now: datetime, patience_seconds: float) -> float | None:
     """Return how many seconds a state may still wait for a place, None for no limit."""
     if not patience_seconds or state is None or state.reason != ReservationReason.UNSCHEDULABLE_YET:
         return None
     return patience_seconds - (now - parse_timestamp(state.last_transition_time)).total_seconds()
 
 
-def _lose_patience(state: _State, seen: Observation, now: datetime, patience_seconds: float) -> _State:
+def _fail_when_unschedulable(state: _State, seen: Observation, now: datetime, patience_seconds: float) -> _State:
     """Return the state, or a failure where no scheduler found a place in time."""
     prior = seen.reservation.status.state
     if prior is None or prior.reason != state.reason:
         return state
-    left = patience_left(prior, now, patience_seconds)
+    left = unschedulable_seconds_left(prior, now, patience_seconds)
     if left is None or left > 0:
         return state
     text = f"no place was found within {patience_seconds:g} s: {state.message}"

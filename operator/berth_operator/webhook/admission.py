@@ -239,16 +239,16 @@ class Admission:
         cache: Cache,
         search_time: SearchBudget | None = None,
         *,
-        let_go: Callable[[Pod], None] = lambda _: None,
-        read_anew: Callable[[Reservation], None] | None = None,
+        on_not_gated: Callable[[Pod], None] = lambda _: None,
+        refetch: Callable[[Reservation], None] | None = None,
     ) -> None:
-        """`let_go` gets the pods without a slot, though a Reservation may hold one for them.
+        """`on_not_gated` gets the pods without a slot, though a Reservation may hold one for them.
 
-        `read_anew` refreshes a Reservation from the API server; without it the cache decides.
+        `refetch` refreshes a Reservation from the API server; without it the cache decides.
         """
         self._cache = cache
-        self._let_go = let_go
-        self._read_anew = read_anew
+        self._on_not_gated = on_not_gated
+        self._refetch = refetch
         self._lock = threading.Lock()
         self._promises: dict[str, list[_Promise]] = {}
         self._promised = 0
@@ -261,7 +261,7 @@ class Admission:
     def answer(self, review: AdmissionReview, *, is_last: bool = False) -> Answer:
         """Return the answer: always allowed, patched where the pod must wait for its slot.
 
-        An `unsure` answer is followed by `look_again` and one more call with `is_last`.
+        An `unsure` answer is followed by `refetch_unsure` and one more call with `is_last`.
         """
         request = review.request
         pod = _read_pod(request)
@@ -273,13 +273,13 @@ class Admission:
             return _gate(request.uid, pod, probed) if known else allow(request.uid)
         if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
             return allow(request.uid)
-        return self._gate_if_owner(request, pod, is_last=is_last or self._read_anew is None)
+        return self._gate_if_owner(request, pod, is_last=is_last or self._refetch is None)
 
-    def look_again(self, answer: Answer) -> None:
+    def refetch_unsure(self, answer: Answer) -> None:
         """Refresh the Reservations of an unsure answer; raises the API server's error."""
         for reservation in answer.unsure[:_MOST_READ]:
-            if self._read_anew is not None:
-                self._read_anew(reservation)
+            if self._refetch is not None:
+                self._refetch(reservation)
 
     def _knows(self, uid: str, version: str) -> bool:
         """Return whether the cache has this version of a Reservation, and it is live."""
@@ -296,8 +296,8 @@ class Admission:
                 if reservation is None:
                     unsure = () if is_last else tuple(self._slots.unsure(pod, is_over=is_over))
                     if not (request.dry_run or unsure):
-                        self._let_go(pod)
-                    return _let_be(request.uid, pod, is_out_of_time=is_over(), unsure=unsure)
+                        self._on_not_gated(pod)
+                    return _allow_without_slot(request.uid, pod, is_out_of_time=is_over(), unsure=unsure)
                 with self._lock:
                     if request.dry_run:
                         break
@@ -359,7 +359,7 @@ def allow(uid: str) -> Answer:
     return Answer(_response(uid))
 
 
-def _let_be(uid: str, pod: Pod, *, is_out_of_time: bool, unsure: tuple[Reservation, ...]) -> Answer:
+def _allow_without_slot(uid: str, pod: Pod, *, is_out_of_time: bool, unsure: tuple[Reservation, ...]) -> Answer:
     """Return the answer for a pod without a slot."""
     return Answer(_response(uid), pod=_name_of(pod), is_out_of_time=is_out_of_time, unsure=unsure)
 

@@ -32,7 +32,7 @@ from berth_operator.webhook.certificates import CertificateManager
 
 _PATH_PREFIX: Final = "/handover/"
 _STOP_SECONDS: Final = 2.0
-READ_ANEW_SECONDS: Final = 2.0
+REFETCH_SECONDS: Final = 2.0
 """A part of the time that the API server waits for an answer."""
 
 _LOG = structlog.get_logger(__name__)
@@ -160,7 +160,7 @@ class WebhookServer:
         try:
             answer = self._admission.answer(review)
             if answer.unsure:
-                await self._look_again(answer)
+                await self._refetch_unsure(answer)
                 answer = self._admission.answer(review, is_last=True)
         except Exception:  # noqa: BLE001 - logged; the pod is let be, whatever went wrong
             metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
@@ -176,11 +176,11 @@ class WebhookServer:
             )
         return answer
 
-    async def _look_again(self, answer: Answer) -> None:
+    async def _refetch_unsure(self, answer: Answer) -> None:
         """Have read anew what an answer is unsure of, beside other reviews; without an answer in time go on."""
         try:
-            async with asyncio.timeout(READ_ANEW_SECONDS):
-                await asyncio.to_thread(self._admission.look_again, answer)
+            async with asyncio.timeout(REFETCH_SECONDS):
+                await asyncio.to_thread(self._admission.refetch_unsure, answer)
         except (BerthError, TimeoutError) as error:
             told = {telemetry.KEY_ACTION: "read anew", telemetry.KEY_POD: answer.pod, telemetry.KEY_ERROR: str(error)}
             _LOG.warning(telemetry.ACTION_FAILED, **told)

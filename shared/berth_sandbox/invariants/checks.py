@@ -54,7 +54,7 @@ from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invarian
 # The invariants about what Berth puts on pods, nodes and the cluster: nothing of it stays where nobody needs it.
 
 
-def things_left_behind(state: ClusterState, now: datetime) -> Iterator[Violation]:
+def find_leftovers(state: ClusterState, now: datetime) -> Iterator[Violation]:
     """Yield everything of Berth's that nobody needs."""
     by_uid = {reservation.metadata.uid: reservation for reservation in state.reservations}
     waiting: defaultdict[str, list[Pod]] = defaultdict(list)
@@ -251,10 +251,10 @@ def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:
 
 def absent_services(state: ClusterState, now: datetime) -> Iterator[Violation]:
     """Yield who should be at work and is not, and the held places whose hand-over is not proven."""
-    missing = _why_nobody_holds(state, OPERATOR_LEASE, now)
+    missing = _why_not_held(state, OPERATOR_LEASE, now)
     if missing:
         yield Violation(Invariant.OPERATOR_ABSENT, f"lease {state.own_namespace}/{OPERATOR_LEASE}", missing)
-    missing = _why_nobody_holds(state, DESCHEDULER_LEASE, now)
+    missing = _why_not_held(state, DESCHEDULER_LEASE, now)
     for plan in state.plans:
         if missing and plan.phase is PlanPhase.RUNNING:
             yield Violation(Invariant.PLAN_ABANDONED, f"migrationplan {plan.metadata.name}", missing)
@@ -267,7 +267,7 @@ def absent_services(state: ClusterState, now: datetime) -> Iterator[Violation]:
             yield Violation(Invariant.HANDOVER_UNPROVEN, f"reservation {reservation.key}", told or "it was not tried")
 
 
-def _why_nobody_holds(state: ClusterState, name: str, now: datetime) -> str:
+def _why_not_held(state: ClusterState, name: str, now: datetime) -> str:
     """Return why a Lease is nobody's, "" where somebody holds it.
 
     The time of the last renewal is part of the text: where a clock differs and the Lease is renewed all the same, the
@@ -397,7 +397,7 @@ def find_violations(state: ClusterState, *, now: datetime) -> tuple[Violation, .
     return tuple(
         sorted(
             {
-                *things_left_behind(state, now),
+                *find_leftovers(state, now),
                 *untrue_statuses(state, now),
                 *short_workloads(state),
                 *pending_pods(state),

@@ -62,7 +62,7 @@ def untrue_statuses(state: ClusterState, now: datetime) -> Iterator[Violation]:
         if not reservation.spec.tasks:
             continue  # its spec cannot be read: nothing can be worked out from it
         facts = _gather(reservation, pods.get(reservation.metadata.uid, []), nodes, now)
-        for wrong in _find_lies(facts):
+        for wrong in _find_untrue(facts):
             yield Violation(Invariant.STATUS_UNTRUE, f"reservation {reservation.key}", wrong)
 
 
@@ -80,7 +80,7 @@ def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], n
     return _Facts(reservation, placeholders, owners, nodes, now)
 
 
-def _find_lies(facts: _Facts) -> Iterator[str]:
+def _find_untrue(facts: _Facts) -> Iterator[str]:
     """Yield a phrase for each thing that is wrong in one status."""
     reservation = facts.reservation
     if reservation.status.state is None:
