@@ -26,12 +26,12 @@ from berth_descheduler.migration.validation import (
     NotBegun,
     PlanValidator,
     PreEvictionCheck,
+    pods_waiting_reason,
     too_little_gain_reason,
-    why_others_come_first,
 )
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.policy.terms import Terms, TermsOf, judged_by_itself
+from berth_descheduler.policy.plan_settings import PlanSettings, PlanSettingsReader, without_policy_limits
 from berth_descheduler.report.summary import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
@@ -52,7 +52,7 @@ class CycleContext:
     stop: threading.Event
     """Set to end early: nothing new is begun, what is under way is brought to a safe end."""
 
-    terms_of: TermsOf | None = None
+    settings_of_plan: PlanSettingsReader | None = None
     """How plans that other runs left are carried on; None: by this run's own settings."""
 
 
@@ -60,16 +60,16 @@ class Cycle:
     """One run of the descheduler; made for one `run`."""
 
     def __init__(
-        self, around: CycleContext, settings: CycleSettings, planner: PlannerSettings, lease: LeaseHolder | None = None
+        self, context: CycleContext, settings: CycleSettings, planner: PlannerSettings, lease: LeaseHolder | None = None
     ) -> None:
-        self._around = around
-        self._client = around.client
+        self._context = context
+        self._client = context.client
         self._settings = settings
         self._planner = limit_moves(planner)
-        self._barred = ""
+        self._blocked_reason = ""
         self._phases: dict[str, float] = {}
-        self._begun_at = around.clock.monotonic()
-        self._lease = lease or run_lease(around.client, around.clock, settings)
+        self._begun_at = context.clock.monotonic()
+        self._lease = lease or run_lease(context.client, context.clock, settings)
 
     def run(self, request: MigrationPlan | None = None) -> Outcome:
         """Run the cycle and return what it did; what it finds goes into the plan that was asked for, if one was.
@@ -80,16 +80,16 @@ class Cycle:
             return self._ended(self._plan_only())
         outcome = self._run_alone(lambda: self._run_steps(request))
         if request is not None:
-            conclude_request(self._client, self._around.clock, request, outcome)
+            conclude_request(self._client, self._context.clock, request, outcome)
         return self._ended(outcome)
 
-    def carry_on(self, plan: MigrationPlan, barred: str = "") -> Outcome:
+    def resume(self, plan: MigrationPlan, blocked_reason: str = "") -> Outcome:
         """Carry out a plan that is in the cluster, approved or begun by another run; raises as `run` does.
 
-        `barred` says why none of its moves is begun, if so.
+        `blocked_reason` says why none of its moves is begun, if so.
         """
-        self._barred = barred
-        return self._ended(self._run_alone(lambda: self._carry_on(plan)))
+        self._blocked_reason = blocked_reason
+        return self._ended(self._run_alone(lambda: self._resume(plan)))
 
     def _run_alone(self, steps: Callable[[], Outcome]) -> Outcome:
         """Run while no other process does."""
@@ -97,12 +97,12 @@ class Cycle:
             if not self._lease.acquire(self._settings.lease_wait_seconds):
                 return self._outcome(Verdict.LEASE_HELD)
         try:
-            with clean_up_after_operator(self._client, self._around.clock, self._settings):
+            with clean_up_after_operator(self._client, self._context.clock, self._settings):
                 return steps()
         finally:
             self._lease.release()
 
-    def _carry_on(self, plan: MigrationPlan) -> Outcome:
+    def _resume(self, plan: MigrationPlan) -> Outcome:
         with self._timed(Phase.LEFTOVERS):
             left = {one.metadata.uid: one for one in self._clear_leftovers()}
         if plan.phase is PlanPhase.RUNNING and plan.metadata.uid not in left:
@@ -111,10 +111,10 @@ class Cycle:
             )
             return self._outcome(Verdict.ABORTED, why=why)
         adopted = tuple(self._adopt(one for uid, one in left.items() if uid != plan.metadata.uid))
-        if self._around.stop.is_set():
+        if self._context.stop.is_set():
             return self._outcome(Verdict.STOPPED, adopted=adopted)
         try:
-            done = self._carry_out(plan, adopted=plan.phase is PlanPhase.RUNNING)
+            done = self._execute(plan, adopted=plan.phase is PlanPhase.RUNNING)
         except PlanDeletedError:
             return self._outcome(Verdict.PLAN_DELETED, adopted=adopted)
         return self._outcome(Verdict.CARRIED_OUT, plan=done, adopted=adopted)
@@ -123,9 +123,9 @@ class Cycle:
         with self._timed(Phase.LEFTOVERS):  # 2 undo or adopt what an interrupted run left
             left = self._clear_leftovers()
         adopted = tuple(self._adopt(left))
-        if self._around.stop.is_set():
+        if self._context.stop.is_set():
             return self._outcome(Verdict.STOPPED, adopted=adopted)
-        found, not_begun = self._find_what_to_begin()  # 3 snapshot, 4 score, 5 plan
+        found, not_begun = self._find_plan_to_begin()  # 3 snapshot, 4 score, 5 plan
         forecast = _forecast(found)
         if not_begun is not None:
             why = not_begun.sentence
@@ -140,7 +140,7 @@ class Cycle:
             name = published.metadata.name
             if verdict is not None:
                 return self._outcome(verdict, published=name, adopted=adopted, forecast=forecast)
-            done = self._carry_out(published, adopted=False)  # 8 to 12
+            done = self._execute(published, adopted=False)  # 8 to 12
         except PlanDeletedError:
             return self._outcome(Verdict.PLAN_DELETED, adopted=adopted, forecast=forecast)
         return self._outcome(Verdict.CARRIED_OUT, plan=done, published=name, adopted=adopted, forecast=forecast)
@@ -151,9 +151,9 @@ class Cycle:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
-        left = recover_plans(self._client, self._around.clock, self._settings.adoption_seconds)
+        left = recover_plans(self._client, self._context.clock, self._settings.adoption_seconds)
         sweep_freed_nodes(self._client, self._read_snapshot)
-        sweep_cooling_nodes(self._client, self._around.clock)
+        sweep_cooling_nodes(self._client, self._context.clock)
         return left
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
@@ -164,38 +164,38 @@ class Cycle:
         """
         for one in left:
             try:
-                if (terms := self._terms_of(one)) is not None:
-                    yield self._carry_on_surely(one, terms)
+                if (chosen := self._settings_of_plan(one)) is not None:
+                    yield self._resume_with_one_retry(one, chosen)
             except PlanDeletedError:
                 continue
             except (PermanentError, InputError) as error:
                 keys = {telemetry.KEY_PLAN: one.metadata.name, telemetry.KEY_ERROR: str(error)}
                 _LOG.error(telemetry.WORK_FAILED, **keys)
                 text = f"Failed: it cannot be carried out: {error}"
-                abort_plan(self._client, one, self._around.clock, text, PlanPhase.FAILED)
+                abort_plan(self._client, one, self._context.clock, text, PlanPhase.FAILED)
 
-    def _carry_on_surely(self, one: MigrationPlan, terms: Terms) -> PlanOutcome:
+    def _resume_with_one_retry(self, one: MigrationPlan, chosen: PlanSettings) -> PlanOutcome:
         """Carry a plan on, once more where it failed: only what fails again does so for good."""
         try:
-            return self._carry_out(one, adopted=True, terms=terms)
+            return self._execute(one, adopted=True, chosen=chosen)
         except PlanDeletedError:
             raise
         except (PermanentError, InputError):
-            self._around.stop.wait(_AGAIN_SECONDS)
-            return self._carry_out(one, adopted=True, terms=terms)
+            self._context.stop.wait(_AGAIN_SECONDS)
+            return self._execute(one, adopted=True, chosen=chosen)
 
-    def _terms_of(self, plan: MigrationPlan) -> Terms | None:
-        terms_of = self._around.terms_of
-        if terms_of is not None:
-            return terms_of(plan)
-        planner = self._planner if plan.spec.policy else judged_by_itself(plan, self._planner)
-        return Terms(self._settings, planner)
+    def _settings_of_plan(self, plan: MigrationPlan) -> PlanSettings | None:
+        settings_of_plan = self._context.settings_of_plan
+        if settings_of_plan is not None:
+            return settings_of_plan(plan)
+        planner = self._planner if plan.spec.policy else without_policy_limits(plan, self._planner)
+        return PlanSettings(self._settings, planner)
 
-    def _find_what_to_begin(self) -> tuple[Plan, NotBegun | None]:
+    def _find_plan_to_begin(self) -> tuple[Plan, NotBegun | None]:
         """Plan until no other pod waits for the room of the moves, or has for too long; return why not to begin."""
-        clock, execution = self._around.clock, self._settings.execution
+        clock, execution = self._context.clock, self._settings.execution
         begun_at, pause = clock.monotonic(), FIRST_PAUSE_SECONDS
-        history = self._let_moved_pods_rest()
+        history = self._keep_moved_pods()
         while True:
             snapshot = self._read_snapshot_timed()
             found = self._find_plan(snapshot)
@@ -203,11 +203,11 @@ class Cycle:
             if not_worth_it is not None or not self._begins_by_itself:
                 return found, not_worth_it
             waited = clock.monotonic() - begun_at
-            others = why_others_come_first(found, snapshot, waited)
-            if others is None or waited >= execution.pending_wait_seconds or self._around.stop.is_set():
+            others = pods_waiting_reason(found, snapshot, waited)
+            if others is None or waited >= execution.pending_wait_seconds or self._context.stop.is_set():
                 return found, others
             _LOG.info(telemetry.PODS_WAIT, **{telemetry.KEY_SENTENCE: others.sentence})
-            self._around.stop.wait(min(pause, max(0.0, execution.pending_wait_seconds - waited)))
+            self._context.stop.wait(min(pause, max(0.0, execution.pending_wait_seconds - waited)))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     @property
@@ -215,7 +215,7 @@ class Cycle:
         """Return whether a plan is carried out as soon as it is published."""
         return self._settings.approval is Approval.AUTO and self._settings.mode in {None, RunMode.AUTO}
 
-    def _let_moved_pods_rest(self) -> tuple[MigrationPlan, ...]:
+    def _keep_moved_pods(self) -> tuple[MigrationPlan, ...]:
         """Keep the pods that plans have moved within the cool-down where they are; return the earlier plans."""
         history, resting = self._read_history(self._settings)
         self._planner = dataclasses.replace(self._planner, pods_in_cooldown=resting)
@@ -227,7 +227,7 @@ class Cycle:
         if not rest:
             return (), {}
         history = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
-        return history, find_pods_in_cooldown(history, self._around.clock.now(), rest)
+        return history, find_pods_in_cooldown(history, self._context.clock.now(), rest)
 
     def _read_snapshot_timed(self) -> Snapshot:
         with self._timed(Phase.SNAPSHOT):
@@ -236,8 +236,8 @@ class Cycle:
     def _find_plan(self, snapshot: Snapshot) -> Plan:
         """Plan on a snapshot; the planner scores on the way, so both have one time."""
         with self._timed(Phase.PLAN):
-            found = plan(snapshot, self._planner, ClockDeadline(self._around.clock, self._planner.time_limit_seconds))
-        self._around.observer.planned(found)
+            found = plan(snapshot, self._planner, ClockDeadline(self._context.clock, self._planner.time_limit_seconds))
+        self._context.observer.planned(found)
         return found
 
     def _read_snapshot(self) -> Snapshot:
@@ -249,10 +249,10 @@ class Cycle:
     def _publish(self, found: Plan, request: MigrationPlan | None) -> MigrationPlan:
         """Put the plan into the API; raises `PlanDeletedError` where the one that was asked for is gone."""
         try:
-            published = publish_plan(self._client, self._around.clock, self._settings, found, request)
+            published = publish_plan(self._client, self._context.clock, self._settings, found, request)
         except NotFoundError as error:
             raise PlanDeletedError("the plan that was asked for was deleted before it was made") from error
-        self._around.observer.plan_published(published.metadata.name, approved=published.spec.approved)
+        self._context.observer.plan_published(published.metadata.name, approved=published.spec.approved)
         return published
 
     def _await_approval(self, published: MigrationPlan) -> Verdict | None:
@@ -268,16 +268,16 @@ class Cycle:
                 return self._wait_for_approval(published)
 
     def _wait_for_approval(self, published: MigrationPlan) -> Verdict | None:
-        name, clock = published.metadata.name, self._around.clock
+        name, clock = published.metadata.name, self._context.clock
         deadline = clock.monotonic() + self._settings.approval_seconds
         seen = published
         while not seen.spec.approved:
             if seen.spec.aborted:
                 return self._abort(seen, Verdict.ABORTED, "aborted: somebody asked for it before it began")
-            if self._around.stop.is_set() or clock.monotonic() >= deadline:
-                verdict = Verdict.STOPPED if self._around.stop.is_set() else Verdict.NOT_APPROVED
+            if self._context.stop.is_set() or clock.monotonic() >= deadline:
+                verdict = Verdict.STOPPED if self._context.stop.is_set() else Verdict.NOT_APPROVED
                 return self._abort(seen, verdict, "aborted: it was not approved in time")
-            self._around.stop.wait(_APPROVAL_POLL_SECONDS)
+            self._context.stop.wait(_APPROVAL_POLL_SECONDS)
             try:
                 seen = self._client.get(MIGRATION_PLANS, name, type=MigrationPlan)
             except NotFoundError:
@@ -285,25 +285,25 @@ class Cycle:
         return None
 
     def _abort(self, plan: MigrationPlan, verdict: Verdict, message: str) -> Verdict:
-        abort_plan(self._client, plan, self._around.clock, message)
+        abort_plan(self._client, plan, self._context.clock, message)
         return verdict
 
-    def _carry_out(self, one: MigrationPlan, *, adopted: bool, terms: Terms | None = None) -> PlanOutcome:
+    def _execute(self, one: MigrationPlan, *, adopted: bool, chosen: PlanSettings | None = None) -> PlanOutcome:
         """Carry out a plan by the settings of this run, or by those of its own; pods that were moved lately rest."""
-        terms = terms or Terms(self._settings, self._planner, self._barred)
-        planner = dataclasses.replace(terms.planner, pods_in_cooldown=self._read_history(terms.settings)[1])
+        chosen = chosen or PlanSettings(self._settings, self._planner, self._blocked_reason)
+        planner = dataclasses.replace(chosen.planner, pods_in_cooldown=self._read_history(chosen.settings)[1])
         context = PlanContext(
             client=self._client,
-            clock=self._around.clock,
-            settings=terms.settings,
+            clock=self._context.clock,
+            settings=chosen.settings,
             lease=self._lease,
-            stop=self._around.stop,
-            observer=self._around.observer,
+            stop=self._context.stop,
+            observer=self._context.observer,
             timed=self._timed,
-            operator=OperatorLiveness(self._client, self._around.clock, terms.settings.namespace),
-            reviewer=PlanValidator(one, planner, self._read_snapshot, barred=terms.barred),
+            operator=OperatorLiveness(self._client, self._context.clock, chosen.settings.namespace),
+            reviewer=PlanValidator(one, planner, self._read_snapshot, blocked_reason=chosen.blocked_reason),
             pre_eviction_check=PreEvictionCheck(
-                planner.plugins, self._read_snapshot, self._read_gangs, self._around.clock
+                planner.plugins, self._read_snapshot, self._read_gangs, self._context.clock
             ),
         )
         return execute_plan(context, one, adopted=adopted)
@@ -313,19 +313,19 @@ class Cycle:
     @contextmanager
     def _timed(self, phase: Phase) -> Iterator[None]:
         """Time a phase; phases that come again add up."""
-        self._around.observer.phase_begun(phase)
-        begun_at = self._around.clock.monotonic()
+        self._context.observer.phase_begun(phase)
+        begun_at = self._context.clock.monotonic()
         try:
             yield
         finally:
-            seconds = self._around.clock.monotonic() - begun_at
+            seconds = self._context.clock.monotonic() - begun_at
             self._phases[phase.value] = self._phases.get(phase.value, 0.0) + seconds
-            self._around.observer.phase_ended(phase, seconds)
+            self._context.observer.phase_ended(phase, seconds)
             keys = {telemetry.KEY_PHASE: phase.value, telemetry.KEY_SECONDS: round(seconds, 3)}
             _LOG.debug(telemetry.PHASE_ENDED, **keys)
 
     def _ended(self, outcome: Outcome) -> Outcome:
-        self._around.observer.cycle_ended(outcome)
+        self._context.observer.cycle_ended(outcome)
         _LOG.info(telemetry.CYCLE_ENDED, **{telemetry.KEY_SENTENCE: outcome.sentence})
         return outcome
 
@@ -346,7 +346,7 @@ class Cycle:
             why=why,
             forecast=forecast or Forecast(),
             adopted=adopted,
-            seconds=self._around.clock.monotonic() - self._begun_at,
+            seconds=self._context.clock.monotonic() - self._begun_at,
             phases=dict(self._phases),
         )
 

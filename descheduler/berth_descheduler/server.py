@@ -39,7 +39,7 @@ from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
-from berth_descheduler.policy.terms import read_terms
+from berth_descheduler.policy.plan_settings import read_plan_settings
 from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
 from berth_service.process import configure_logs, parse_address, stop_on_signals
@@ -83,7 +83,7 @@ class DeschedulerService:
             self._clock,
             self.metrics,
             self._stop,
-            terms_of=lambda plan: read_terms(self._client, plan, defaults, registry, self._clock.now()),
+            settings_of_plan=lambda plan: read_plan_settings(self._client, plan, defaults, registry, self._clock.now()),
         )
         self.busy = True
         try:

@@ -5,13 +5,13 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from account_acts import (
+from account_calls import (
     ALLOWED,
     NAMESPACE,
     REFUSED,
     THEIR_TAINT,
+    ApiTargets,
     Body,
-    Ground,
     bystander,
     changed,
     is_refused,
@@ -70,7 +70,7 @@ def remove_all(admin: KubeClient) -> None:
 
 
 @pytest.fixture(scope="module")
-def ground(sandbox: Sandbox) -> Iterator[Ground]:
+def targets(sandbox: Sandbox) -> Iterator[ApiTargets]:
     refuse_other_contexts(sandbox.context)
     with ExitStack() as stack:
         admin = stack.enter_context(sandbox.connect())
@@ -83,10 +83,10 @@ def ground(sandbox: Sandbox) -> Iterator[Ground]:
         admin.merge_patch(NODES, node, {"spec": {"taints": [THEIR_TAINT]}})
         make_all(admin)
         stack.enter_context(without_pod_security(admin))
-        ground = Ground(node, accounts)
+        targets = ApiTargets(node, accounts)
         # The last one of the file: the API server takes policies up in the order of their making.
-        eventually("the policies are in force", lambda: is_refused(ground, "an event of another reporter"), seconds=60)
-        yield ground
+        eventually("the policies are in force", lambda: is_refused(targets, "an event of another reporter"), seconds=60)
+        yield targets
         remove_all(admin)
         admin.delete(NODES, node)
 
@@ -116,23 +116,23 @@ def without_pod_security(admin: KubeClient) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_the_policies_refuse(ground: Ground, case: str) -> None:
+def test_the_policies_refuse(targets: ApiTargets, case: str) -> None:
     act, told = REFUSED[case]
     with pytest.raises(InvalidObjectError, match="ValidatingAdmissionPolicy") as refusal:
-        act(ground)
+        act(targets)
     assert told in str(refusal.value)
 
 
 @pytest.fixture
-def used_up(ground: Ground, sandbox: Sandbox) -> Iterator[Ground]:
+def used_up(targets: ApiTargets, sandbox: Sandbox) -> Iterator[ApiTargets]:
     """Yield the ground for a test that uses up what is there; it is there again for the others, whichever come next."""
-    yield ground
+    yield targets
     with sandbox.connect() as admin:
         remove_all(admin)
         make_all(admin)
 
 
-def test_the_policies_let_both_accounts_do_what_they_need(used_up: Ground) -> None:
+def test_the_policies_let_both_accounts_do_what_they_need(used_up: ApiTargets) -> None:
     for case, act in ALLOWED.items():
         try:
             act(used_up)
@@ -142,16 +142,16 @@ def test_the_policies_let_both_accounts_do_what_they_need(used_up: Ground) -> No
             raise AssertionError(f"{case}: {error}") from error
 
 
-def test_nobody_else_is_held_to_the_policies(ground: Ground, sandbox: Sandbox) -> None:
-    assert is_refused(ground, "another Lease")
+def test_nobody_else_is_held_to_the_policies(targets: ApiTargets, sandbox: Sandbox) -> None:
+    assert is_refused(targets, "another Lease")
     with sandbox.connect() as admin:
         admin.create(LEASES, lease("mine"), namespace=DEFAULT_NAMESPACE, dry_run=True)
         admin.create(SECRETS, secret("mine"), namespace=DEFAULT_NAMESPACE, dry_run=True)
         admin.create(MUTATING_WEBHOOKS, changed(registration(), "metadata.name", "mine"), dry_run=True)
 
 
-def test_the_policies_are_well_typed(ground: Ground, sandbox: Sandbox) -> None:
-    assert is_refused(ground, "another Lease")
+def test_the_policies_are_well_typed(targets: ApiTargets, sandbox: Sandbox) -> None:
+    assert is_refused(targets, "another Lease")
     with sandbox.connect() as admin:
 
         def policies() -> list[Body]:

@@ -36,7 +36,7 @@ from conventions.command_documents import documents
 from conventions.plugin_framework import framework
 from conventions.source_walk import PACKAGES, Source, sources
 from conventions.tracked import ROOT
-from descheduler.rest_desk import populated, quick
+from descheduler.rest_server import populated, quick
 
 GOLDEN: Final = ROOT / "tests" / "golden"
 _CHART: Final = ROOT / "helm" / "berth"

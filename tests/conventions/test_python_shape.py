@@ -79,7 +79,7 @@ INVENTED_NAMES: Final = (
     r"\b(?:AttendedTime|Bells|Book|CapacityDesk|CertificateKeeper|Clerk|Crew|Desk|Engine|Graves|GuardKeeper|Kinship|"
     r"LastWord|MoveKeeper|NobodyEndedItError|NodeBook|Office|OperatorPulse|OrphanKeeper|OwnStatuses|Passage|"
     r"PatientProtocol|Performer|PlanReview|PodShelf|ProofBook|RoomKeeper|Seeker|SeenObjects|Setbacks|ShortMemory|"
-    r"Surroundings|Unobserved|Vigil|WaveGate|Workshop|homeless|astray)\b"
+    r"ReplicaTally|RoomTerms|Siblings|Surroundings|Unobserved|Vigil|WaveGate|Workshop|homeless|astray)\b"
 )
 RITUAL_WORDS: Final = re.compile(r'"""Owns |\b[Ii]t does not own\b|\b[Tt]ell whether\b')
 

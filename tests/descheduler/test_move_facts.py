@@ -22,7 +22,7 @@ from berth_core.reservations import (
 )
 from berth_descheduler.migration.move_facts import (
     MoveProgress,
-    ReplicaTally,
+    ReplicaCounter,
     derive_facts,
     observe_wave,
     read_place,
@@ -226,7 +226,7 @@ def test_a_place_counts_while_it_lasts(expires: str | None, gone: bool, want: Re
     held = status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY, expires_at=expires)
     seen = observed((one, held, None if gone else pod("web-1", node="source")))
     look = observe_wave([one], seen, NOW, GAP, horizon=HORIZON)
-    assert look.sights[one.index].place is want
+    assert look.observations[one.index].place is want
 
 
 # --- several moves --------------------------------------------------------------------------------------------------
@@ -256,8 +256,8 @@ def test_a_replacement_in_a_siblings_place_is_at_home() -> None:
 
 
 def test_a_strangers_pod_in_a_place_makes_nobody_at_home() -> None:
-    tally = ReplicaTally(held=1, awaiting_replacement=-1)
-    assert tally.frozen() == ReplicaCounts(held=1, awaiting_replacement=0)
+    tally = ReplicaCounter(held=1, awaiting_replacement=-1)
+    assert tally.counts() == ReplicaCounts(held=1, awaiting_replacement=0)
 
 
 def test_a_sibling_that_ended_in_anothers_place_still_balances_it() -> None:
@@ -300,7 +300,7 @@ def newcomer(name: str = "web-9", *, node: str = "elsewhere", created: str = LAT
     return pod(name, uid=f"uid-{name}", node=node, created=created, controller=WEB, **rest)
 
 
-def kin_after(
+def counts_after(
     gap: float, more: tuple[Pod, ...], *, state: SlotState = SlotState.HELD, owner: str = ""
 ) -> ReplicaCounts:
     """Look twice, so far apart, at a pod that was evicted and is gone, beside more pods of its controller."""
@@ -312,7 +312,7 @@ def kin_after(
 
 
 def test_a_replacement_that_was_handed_no_place_is_at_home_where_it_runs() -> None:
-    assert kin_after(GAP, (newcomer(),)) == ReplicaCounts(held=1, awaiting_replacement=0, misplaced="elsewhere")
+    assert counts_after(GAP, (newcomer(),)) == ReplicaCounts(held=1, awaiting_replacement=0, misplaced="elsewhere")
 
 
 NOT_ASTRAY = {
@@ -328,9 +328,9 @@ NOT_ASTRAY = {
 
 @pytest.mark.parametrize(("gap", "found"), NOT_ASTRAY.values(), ids=NOT_ASTRAY)
 def test_the_replacement_is_waited_for_beside(gap: float, found: Pod) -> None:
-    assert kin_after(gap, (found,)) == ReplicaCounts(held=1, awaiting_replacement=1)
+    assert counts_after(gap, (found,)) == ReplicaCounts(held=1, awaiting_replacement=1)
 
 
 def test_a_pod_that_took_a_place_is_not_astray() -> None:
-    taken = kin_after(GAP, (newcomer(),), state=SlotState.TAKEN, owner="uid-web-9")
+    taken = counts_after(GAP, (newcomer(),), state=SlotState.TAKEN, owner="uid-web-9")
     assert taken == ReplicaCounts(held=0, awaiting_replacement=0)

@@ -144,7 +144,7 @@ def test_an_approved_plan_is_carried_on(cluster: FakeCluster) -> None:
     cycle(cluster, RunMode.APPROVE).run()
     name = stored(cluster).metadata.name
     cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"approved": True}})
-    outcome = cycle(cluster, RunMode.APPROVE).carry_on(stored(cluster))
+    outcome = cycle(cluster, RunMode.APPROVE).resume(stored(cluster))
     assert outcome.verdict is Verdict.CARRIED_OUT
     assert stored(cluster).phase is PlanPhase.SUCCEEDED
 
@@ -153,7 +153,7 @@ def test_what_changed_before_the_approval_is_looked_at_again(cluster: FakeCluste
     cycle(cluster, RunMode.APPROVE).run()
     gone = stored(cluster).spec.moves[0]
     cluster.delete(PODS, gone.pod, namespace=gone.namespace)
-    outcome = cycle(cluster, RunMode.APPROVE).carry_on(stored(cluster))
+    outcome = cycle(cluster, RunMode.APPROVE).resume(stored(cluster))
     assert outcome.plan is not None
     assert outcome.plan.statuses[0].state.value == "Skipped"
 
@@ -185,6 +185,6 @@ def test_what_another_run_began_is_carried_on_unless_it_is_too_old(
     begun = format_timestamp(SystemClock().now() - timedelta(hours=hours))
     patch = {"spec": {"approved": True}, "status": {"phase": "Running", "startTime": begun}}
     cluster.merge_patch(MIGRATION_PLANS, stored(cluster).metadata.name, patch)
-    outcome = cycle(cluster, RunMode.APPROVE).carry_on(stored(cluster))
+    outcome = cycle(cluster, RunMode.APPROVE).resume(stored(cluster))
     assert stored(cluster).phase is want
     assert outcome.verdict is (Verdict.CARRIED_OUT if want is PlanPhase.SUCCEEDED else Verdict.ABORTED)

@@ -23,7 +23,7 @@ from berth_descheduler.api.server import Certificate, rest_settings
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
 from berth_kube.resources import MIGRATION_PLANS, TOKEN_REVIEWS
 from berth_operator.webhook.certificates import CertificateTerms, renew
-from descheduler.rest_desk import ADMIN, READER, ReviewingCluster, ask, hurried, populated, quick, serving, session
+from descheduler.rest_server import ADMIN, READER, ReviewingCluster, ask, hurried, populated, quick, serving, session
 from waiting import soon
 
 TOKEN: Final = f"Authorization: Bearer {ADMIN}\r\n".encode()

@@ -25,7 +25,7 @@ from berth_descheduler.cli.main import run
 from berth_kube.client import KubeClient
 from berth_kube.resources import MIGRATION_PLANS
 from conventions.pages import PAGES, prose
-from descheduler.rest_desk import ADMIN, ReviewingCluster, add_plan, ask, hurried, populated, quick, serving
+from descheduler.rest_server import ADMIN, ReviewingCluster, add_plan, ask, hurried, populated, quick, serving
 
 PATHS = (
     "POST /v1/runs",

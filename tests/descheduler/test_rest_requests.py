@@ -23,7 +23,7 @@ from berth_kube.resources import (
     Resource,
 )
 from descheduler.fake_cluster import Raw, call, failure
-from descheduler.rest_desk import (
+from descheduler.rest_server import (
     ADMIN,
     NOBODY,
     READER,
@@ -168,7 +168,7 @@ def test_while_the_cluster_does_not_say_who_may_nobody_may(
 
 
 def test_the_cluster_is_not_asked_again_for_a_while(cluster: ReviewingCluster) -> None:
-    with serving(cluster, hurried(quick(), identity_seconds=600, stranger_seconds=600)) as url:
+    with serving(cluster, hurried(quick(), identity_seconds=600, rejected_seconds=600)) as url:
         for _ in range(5):
             assert ask("GET", f"{url}/v1/plans").ok
             assert ask("GET", f"{url}/v1/plans", token=NOBODY).status_code == 401

@@ -14,7 +14,7 @@ import requests
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import MIGRATION_PLANS
 from descheduler.fake_cluster import Raw, call, failure
-from descheduler.rest_desk import (
+from descheduler.rest_server import (
     ADMIN,
     READER,
     ReviewingCluster,

@@ -32,9 +32,9 @@ from berth_descheduler.migration.rooms import (
     RoomFacts,
     RoomProgress,
     RoomReservationProgress,
-    Waiters,
+    WaitingPods,
     moves_of_rooms,
-    see_room,
+    observe_room,
     start_rooms,
 )
 from builders import NOON_TEXT, meta, pod, reservation
@@ -93,7 +93,7 @@ def look(progress: RoomProgress, *seen: Reservation | Pod) -> RoomFacts:
         reservations={one.key: one for one in seen if isinstance(one, Reservation)},
         pods={one.metadata.uid: one for one in seen if isinstance(one, Pod)},
     )
-    return see_room(progress, observed, NOW, GAP)
+    return observe_room(progress, observed, NOW, GAP)
 
 
 # --- how far the holding is
@@ -153,44 +153,46 @@ def test_a_reservation_that_is_not_seen_was_not_asked_for_or_comes_or_was_delete
 @dataclass(frozen=True)
 class Waiting:
     pods: tuple[Pod, ...]
-    want: Waiters
+    want: WaitingPods
     want_words: str = ""
     reservation: Reservation = field(default_factory=lambda: held(HELD, HELD))
     room: Room = ROOM
 
 
 WAITINGS = {
-    "both wait": Waiting((waits(NAMES[0]), waits(NAMES[1])), Waiters.WAITING),
-    "one is gone": Waiting((waits(NAMES[0]),), Waiters.GONE, "shop/large-1 is gone"),
+    "both wait": Waiting((waits(NAMES[0]), waits(NAMES[1])), WaitingPods.WAITING),
+    "one is gone": Waiting((waits(NAMES[0]),), WaitingPods.GONE, "shop/large-1 is gone"),
     "one is being deleted": Waiting(
-        (waits(NAMES[0]), waits(NAMES[1], deleted=NOON_TEXT)), Waiters.GONE, "shop/large-1 is gone"
+        (waits(NAMES[0]), waits(NAMES[1], deleted=NOON_TEXT)), WaitingPods.GONE, "shop/large-1 is gone"
     ),
-    "one has ended": Waiting((waits(NAMES[0], phase="Failed"), waits(NAMES[1])), Waiters.GONE, "shop/large-0 is gone"),
-    "another has its name": Waiting((waits(NAMES[0]), pod(NAMES[1], uid="another")), Waiters.GONE),
-    "one found a place": Waiting((waits(NAMES[0], node="x"), waits(NAMES[1])), Waiters.WAITING),
+    "one has ended": Waiting(
+        (waits(NAMES[0], phase="Failed"), waits(NAMES[1])), WaitingPods.GONE, "shop/large-0 is gone"
+    ),
+    "another has its name": Waiting((waits(NAMES[0]), pod(NAMES[1], uid="another")), WaitingPods.GONE),
+    "one found a place": Waiting((waits(NAMES[0], node="x"), waits(NAMES[1])), WaitingPods.WAITING),
     "both found a place": Waiting(
         (waits(NAMES[0], node="x"), waits(NAMES[1], node="y")),
-        Waiters.PLACED,
+        WaitingPods.PLACED,
         "shop/large-0, shop/large-1 got a place on x, y",
     ),
     "one took its slot and has ended, the other waits": Waiting(
-        (waits(NAMES[1]),), Waiters.WAITING, reservation=held(TAKEN, HELD)
+        (waits(NAMES[1]),), WaitingPods.WAITING, reservation=held(TAKEN, HELD)
     ),
     "one took its slot, the other found a place": Waiting(
         (waits(NAMES[0], node="node-a"), waits(NAMES[1], node="y")),
-        Waiters.PLACED,
+        WaitingPods.PLACED,
         "shop/large-1 got a place on y",
         reservation=held(TAKEN, HELD),
     ),
-    "a shape has no pods": Waiting((), Waiters.NONE, room=SHAPE),
+    "a shape has no pods": Waiting((), WaitingPods.NONE, room=SHAPE),
 }
 
 
 @pytest.mark.parametrize("case", WAITINGS.values(), ids=WAITINGS)
 def test_what_became_of_those_that_wait_when(case: Waiting) -> None:
     facts = look(begun(case.room), case.reservation, *case.pods)
-    assert facts.waiters is case.want
-    assert case.want_words in facts.waiters_detail
+    assert facts.waiting_pods is case.want
+    assert case.want_words in facts.waiting_pods_detail
 
 
 def test_times_count_from_the_first_look_and_anew_after_a_break() -> None:

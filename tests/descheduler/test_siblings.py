@@ -8,7 +8,7 @@ import pytest
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
-from berth_descheduler.migration.move_facts import MoveProgress, Siblings, find_unready, start_progress
+from berth_descheduler.migration.move_facts import MoveProgress, ReplicaTracker, find_unready, start_progress
 from berth_descheduler.migration.moves import Eviction
 from berth_descheduler.migration.observation import ObservedPlan
 from builders import pod
@@ -16,7 +16,7 @@ from builders import pod
 SINCE = "2026-11-21T12:00:00Z"
 LATER, EARLIER = "2026-11-21T12:00:05Z", "2026-11-21T11:59:00Z"
 WEB = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="uid-web", controller=True)
-KIN = ("default", "ReplicaSet", "web", "uid-web")
+OWNER = ("default", "ReplicaSet", "web", "uid-web")
 
 
 def progress(
@@ -75,19 +75,19 @@ CASES = {
 def test_which_controller_has_to_wait(case: Case) -> None:
     observed = ObservedPlan(pods={one.metadata.uid: one for one in case.pods})
     found = find_unready(case.earlier, observed, since=SINCE, known={"known"})
-    assert found == (frozenset({KIN}) if case.want else frozenset())
+    assert found == (frozenset({OWNER}) if case.want else frozenset())
 
 
 def test_each_wave_is_counted_anew_and_a_wave_now_and_then() -> None:
     moves = [progress(), progress("web-2", MoveState.PENDING, wave=1, eviction=NOT_SENT)]
-    siblings = Siblings(moves, since=SINCE, known=())
+    siblings = ReplicaTracker(moves, since=SINCE, known=())
     nobody, ready = ObservedPlan(), ObservedPlan(pods={"web-9": newcomer()})
     assert siblings.unready(0, nobody, 1.0) == frozenset(), "nothing was taken before the first wave"
-    assert siblings.unready(1, nobody, 1.0) == {KIN}
-    assert siblings.unready(1, ready, 1.1) == {KIN}
+    assert siblings.unready(1, nobody, 1.0) == {OWNER}
+    assert siblings.unready(1, ready, 1.1) == {OWNER}
     assert siblings.unready(1, ready, 1.3) == frozenset()
 
 
 def test_a_controller_with_nothing_left_to_move_is_not_counted() -> None:
-    siblings = Siblings([progress(), progress("web-2", MoveState.SKIPPED, wave=1)], since=SINCE, known=())
+    siblings = ReplicaTracker([progress(), progress("web-2", MoveState.SKIPPED, wave=1)], since=SINCE, known=())
     assert siblings.unready(1, ObservedPlan(), 1.0) == frozenset()

@@ -22,9 +22,9 @@ from berth_operator.settings import OperatorSettings
 from builders import node, task
 from fake_api import error
 from handover_builders import PLACE_UID, place
-from operator_desk import Desk, desk
+from operator_harness import OperatorHarness, harness
 
-__all__ = ["desk"]
+__all__ = ["harness"]
 
 NAME = "probe"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -42,12 +42,12 @@ def refusing(kind: type[KubeError], message: str) -> Callable[[dict[str, Any]], 
     return in_namespace(refuse)
 
 
-def judged(desk: Desk, reservation: Reservation | None = None) -> Verdict | None:
+def judged(harness: OperatorHarness, reservation: Reservation | None = None) -> Verdict | None:
     """Return the verdict on a Reservation that is new."""
     reservation = reservation or place()
-    desk.know(of=reservation)
-    desk.perform(Validate(), of=reservation)
-    seen = desk.cache.observe(reservation.metadata.uid)
+    harness.know(of=reservation)
+    harness.perform(Validate(), of=reservation)
+    seen = harness.cache.observe(reservation.metadata.uid)
     assert seen is not None
     assert seen.validated
     return seen.verdict
@@ -67,10 +67,10 @@ REFUSALS: dict[str, tuple[type[KubeError], str, str]] = {
 
 @pytest.mark.parametrize(("kind", "message", "want"), REFUSALS.values(), ids=REFUSALS.keys())
 def test_what_admission_refuses_is_invalid_with_its_words(
-    desk: Desk, kind: type[KubeError], message: str, want: str
+    harness: OperatorHarness, kind: type[KubeError], message: str, want: str
 ) -> None:
-    desk.api.on_dry_run = refusing(kind, message)
-    verdict = judged(desk)
+    harness.api.on_dry_run = refusing(kind, message)
+    verdict = judged(harness)
     assert verdict is not None
     assert verdict.reason is ReservationReason.INVALID
     assert verdict.message.startswith("task web: admission in namespace default refuses such a pod: ")
@@ -82,23 +82,23 @@ def test_what_admission_refuses_is_invalid_with_its_words(
     "words",
     ["exceeded quota: few, requested: pods=1", "[maximum cpu usage per Container is 1, but limit is 2]"],
 )
-def test_what_quotas_and_limit_ranges_refuse_is_forbidden(desk: Desk, words: str) -> None:
-    desk.api.on_dry_run = refusing(ForbiddenError, f'pods "{NAME}" is forbidden: {words}')
-    assert judged(desk) == Verdict(ReservationReason.FORBIDDEN, f"task web: {words}")
-    desk.api.on_dry_run = lambda body: body
-    assert judged(desk, place(uid="uid-after", name="after")) is None, "nothing of the one before is counted"
+def test_what_quotas_and_limit_ranges_refuse_is_forbidden(harness: OperatorHarness, words: str) -> None:
+    harness.api.on_dry_run = refusing(ForbiddenError, f'pods "{NAME}" is forbidden: {words}')
+    assert judged(harness) == Verdict(ReservationReason.FORBIDDEN, f"task web: {words}")
+    harness.api.on_dry_run = lambda body: body
+    assert judged(harness, place(uid="uid-after", name="after")) is None, "nothing of the one before is counted"
 
 
 @pytest.mark.parametrize(
     "words",
     ['User "x" cannot create resource "pods" in API group ""', "error looking up service account default/default"],
 )
-def test_what_says_nothing_of_the_template_is_asked_again(desk: Desk, words: str) -> None:
-    desk.api.on_dry_run = refusing(ForbiddenError, words)
-    desk.know(of=place())
+def test_what_says_nothing_of_the_template_is_asked_again(harness: OperatorHarness, words: str) -> None:
+    harness.api.on_dry_run = refusing(ForbiddenError, words)
+    harness.know(of=place())
     with pytest.raises(ForbiddenError):
-        desk.perform(Validate())
-    seen = desk.cache.observe(PLACE_UID)
+        harness.perform(Validate())
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert not seen.validated
 
@@ -120,15 +120,17 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("change", "want"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_template_that_admission_would_send_elsewhere_is_invalid(desk: Desk, change: Any, want: str) -> None:
-    desk.api.on_dry_run = in_namespace(change)
-    verdict = judged(desk)
+def test_a_template_that_admission_would_send_elsewhere_is_invalid(
+    harness: OperatorHarness, change: Any, want: str
+) -> None:
+    harness.api.on_dry_run = in_namespace(change)
+    verdict = judged(harness)
     assert verdict is not None
     assert verdict.reason is ReservationReason.INVALID
     assert want in verdict.message
 
 
-def asked(desk: Desk) -> list[str]:
+def asked(harness: OperatorHarness) -> list[str]:
     """Return the namespaces that dry runs are made in from now on."""
     namespaces: list[str] = []
 
@@ -136,12 +138,12 @@ def asked(desk: Desk) -> list[str]:
         namespaces.append(body["metadata"]["namespace"])
         return body
 
-    desk.api.on_dry_run = note
+    harness.api.on_dry_run = note
     return namespaces
 
 
-def test_equal_templates_are_asked_for_again_after_half_a_minute_as_policies_change(desk: Desk) -> None:
-    namespaces = asked(desk)
+def test_equal_templates_are_asked_for_again_after_half_a_minute_as_policies_change(harness: OperatorHarness) -> None:
+    namespaces = asked(harness)
     template = {"spec": {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}
 
     def digested(number: int) -> Reservation:
@@ -151,22 +153,22 @@ def test_equal_templates_are_asked_for_again_after_half_a_minute_as_policies_cha
         tasks = (ReservationTask(name="web", template=msgspec.convert(template, PodTemplate)),)
         return msgspec.structs.replace(made, metadata=metadata, spec=msgspec.structs.replace(made.spec, tasks=tasks))
 
-    assert judged(desk, digested(0)) is None
-    assert judged(desk, digested(1)) is None
+    assert judged(harness, digested(0)) is None
+    assert judged(harness, digested(1)) is None
     assert namespaces == ["berth-system", "default"]
-    desk.clock.advance(31)
-    assert judged(desk, digested(2)) is None
+    harness.clock.advance(31)
+    assert judged(harness, digested(2)) is None
     assert namespaces == ["berth-system", "default", "default"]
 
 
-def test_without_dry_runs_only_our_own_namespace_is_asked(desk: Desk) -> None:
+def test_without_dry_runs_only_our_own_namespace_is_asked(harness: OperatorHarness) -> None:
     limits = LimitSettings(dry_runs=False, tolerations={"default": frozenset({"gpu"})})
-    desk.settings = replace(OperatorSettings(), limits=limits)
-    desk.executor = desk.executor_that(lambda: True)
-    namespaces = asked(desk)
-    assert judged(desk, tolerating(Toleration(key="gpu"))) is None
+    harness.settings = replace(OperatorSettings(), limits=limits)
+    harness.executor = harness.executor_that(lambda: True)
+    namespaces = asked(harness)
+    assert judged(harness, tolerating(Toleration(key="gpu"))) is None
     assert namespaces == ["berth-system"]
-    verdict = judged(desk, tolerating(Toleration(key="control"), name="other", uid="uid-other"))
+    verdict = judged(harness, tolerating(Toleration(key="control"), name="other", uid="uid-other"))
     assert verdict == Verdict(
         ReservationReason.INVALID,
         "task web: it tolerates the taint control, which its namespace is not allowed to (--namespace-tolerations)",
@@ -218,9 +220,9 @@ def test_admission_is_asked_about_the_pod_without_what_a_placeholder_has_not() -
 # --- the control plane
 
 
-def put_nodes(desk: Desk, *nodes: Any) -> None:
+def put_nodes(harness: OperatorHarness, *nodes: Any) -> None:
     for one in nodes:
-        desk.cache.put_node(msgspec.convert(msgspec.to_builtins(one), GuardableNode))
+        harness.cache.put_node(msgspec.convert(msgspec.to_builtins(one), GuardableNode))
 
 
 LABELLED = {"metadata": {"name": "labelled", "labels": {CONTROL_PLANE: ""}}}
@@ -230,55 +232,55 @@ TAINTED = {
 }
 
 
-def held_at(desk: Desk, names: Sequence[str] = ()) -> set[str]:
+def held_at(harness: OperatorHarness, names: Sequence[str] = ()) -> set[str]:
     """Return on which of three nodes a placeholder may be, whatever it tolerates."""
     reservation = place(tasks=[task("web", nodes=list(names))])
-    desk.know(of=reservation)
-    desk.perform(CreatePlaceholder(reservation.spec.tasks[0], 0), of=reservation)
-    (held,) = desk.cache.placeholders()
+    harness.know(of=reservation)
+    harness.perform(CreatePlaceholder(reservation.spec.tasks[0], 0), of=reservation)
+    (held,) = harness.cache.placeholders()
     nodes = [node("labelled", labels={CONTROL_PLANE: ""}), node("tainted"), node("worker")]
     return {one.metadata.name for one in nodes if matches_node_affinity(held.spec, one)}
 
 
-def test_no_placeholder_goes_to_the_control_plane_unless_that_is_allowed(desk: Desk) -> None:
-    put_nodes(desk, LABELLED, TAINTED)
-    assert held_at(desk) == {"worker"}
+def test_no_placeholder_goes_to_the_control_plane_unless_that_is_allowed(harness: OperatorHarness) -> None:
+    put_nodes(harness, LABELLED, TAINTED)
+    assert held_at(harness) == {"worker"}
 
 
-def test_a_pinned_placeholder_does_not_either(desk: Desk) -> None:
-    put_nodes(desk, LABELLED, TAINTED)
-    assert held_at(desk, ["labelled", "tainted", "worker"]) == {"worker"}
+def test_a_pinned_placeholder_does_not_either(harness: OperatorHarness) -> None:
+    put_nodes(harness, LABELLED, TAINTED)
+    assert held_at(harness, ["labelled", "tainted", "worker"]) == {"worker"}
 
 
-def test_placeholders_may_be_allowed_on_the_control_plane(desk: Desk) -> None:
-    desk.settings = replace(OperatorSettings(), limits=LimitSettings(control_plane_nodes=True))
-    desk.executor = desk.executor_that(lambda: True)
-    put_nodes(desk, LABELLED, TAINTED)
-    assert held_at(desk) == {"labelled", "tainted", "worker"}
-    assert judged(desk, place(tasks=[task("web", nodes=["labelled"])], name="pinned", uid="uid-pinned")) is None
+def test_placeholders_may_be_allowed_on_the_control_plane(harness: OperatorHarness) -> None:
+    harness.settings = replace(OperatorSettings(), limits=LimitSettings(control_plane_nodes=True))
+    harness.executor = harness.executor_that(lambda: True)
+    put_nodes(harness, LABELLED, TAINTED)
+    assert held_at(harness) == {"labelled", "tainted", "worker"}
+    assert judged(harness, place(tasks=[task("web", nodes=["labelled"])], name="pinned", uid="uid-pinned")) is None
 
 
-def test_a_reservation_of_control_plane_nodes_alone_is_invalid_at_once(desk: Desk) -> None:
-    put_nodes(desk, LABELLED, TAINTED)
+def test_a_reservation_of_control_plane_nodes_alone_is_invalid_at_once(harness: OperatorHarness) -> None:
+    put_nodes(harness, LABELLED, TAINTED)
     pinned = place(tasks=[task("web", nodes=["tainted", "labelled"])])
-    assert judged(desk, pinned) == Verdict(
+    assert judged(harness, pinned) == Verdict(
         ReservationReason.INVALID,
         "task web: labelled, tainted: no place is held on control-plane nodes (--control-plane-nodes)",
     )
     also = place(tasks=[task("web", nodes=["tainted", "worker"])], name="also", uid="uid-also")
-    assert judged(desk, also) is None
+    assert judged(harness, also) is None
 
 
-def test_a_node_that_is_of_the_control_plane_no_more_is_like_any_other(desk: Desk) -> None:
-    put_nodes(desk, TAINTED)
-    put_nodes(desk, {"metadata": {"name": "tainted", "resourceVersion": "2"}})
-    assert desk.cache.control_plane_nodes() == frozenset()
+def test_a_node_that_is_of_the_control_plane_no_more_is_like_any_other(harness: OperatorHarness) -> None:
+    put_nodes(harness, TAINTED)
+    put_nodes(harness, {"metadata": {"name": "tainted", "resourceVersion": "2"}})
+    assert harness.cache.control_plane_nodes() == frozenset()
 
 
-def test_our_own_gate_on_the_pod_that_is_asked_about_is_nothing(desk: Desk) -> None:
+def test_our_own_gate_on_the_pod_that_is_asked_about_is_nothing(harness: OperatorHarness) -> None:
     def gated(body: dict[str, Any]) -> dict[str, Any]:
         body["spec"]["schedulingGates"] = [{"name": HANDOVER_GATE}]
         return body
 
-    desk.api.on_dry_run = in_namespace(gated)
-    assert judged(desk) is None
+    harness.api.on_dry_run = in_namespace(gated)
+    assert judged(harness) is None

@@ -39,40 +39,40 @@ from berth_operator.reconcile.observation import Verdict
 from builders import as_api, task
 from fake_api import error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot
-from operator_desk import Desk, desk
+from operator_harness import OperatorHarness, harness
 
-__all__ = ["desk"]
+__all__ = ["harness"]
 
 # --- placeholders
 
 
-def test_a_placeholder_comes_with_its_priority_class(desk: Desk) -> None:
-    calls = desk.perform(CreatePlaceholder(task(), 0))
+def test_a_placeholder_comes_with_its_priority_class(harness: OperatorHarness) -> None:
+    calls = harness.perform(CreatePlaceholder(task(), 0))
     assert [call.split()[0:2] for call in calls if not call.startswith("get")] == [
         ["create", "priorityclasses"],
         ["create", "pods"],
     ]
-    (made,) = desk.cache.placeholders()
+    (made,) = harness.cache.placeholders()
     assert made.spec.priority_class_name == "berth-placeholder-0"
     assert made.spec.containers[0].resources.requests["cpu"] == "100m"
 
 
-def test_a_placeholder_that_is_there_already_is_taken_as_it_is(desk: Desk) -> None:
-    desk.perform(CreatePlaceholder(task(), 0))
-    (first,) = desk.cache.placeholders()
-    desk.perform(CreatePlaceholder(task(), 0))
-    assert desk.cache.placeholders() == (first,)
+def test_a_placeholder_that_is_there_already_is_taken_as_it_is(harness: OperatorHarness) -> None:
+    harness.perform(CreatePlaceholder(task(), 0))
+    (first,) = harness.cache.placeholders()
+    harness.perform(CreatePlaceholder(task(), 0))
+    assert harness.cache.placeholders() == (first,)
 
 
-def test_the_kubelet_is_told_when_to_end_a_placeholder(desk: Desk) -> None:
-    desk.perform(CreatePlaceholder(task(), 0), of=place(ttl="100s"))
-    (made,) = desk.cache.placeholders()
+def test_the_kubelet_is_told_when_to_end_a_placeholder(harness: OperatorHarness) -> None:
+    harness.perform(CreatePlaceholder(task(), 0), of=place(ttl="100s"))
+    (made,) = harness.cache.placeholders()
     assert made.spec.active_deadline_seconds == 160
 
 
-def test_a_placeholder_of_a_far_expiry_has_the_longest_deadline_that_the_api_takes(desk: Desk) -> None:
-    desk.perform(CreatePlaceholder(task(), 0), of=place(ttl="2000000h"))
-    (made,) = desk.cache.placeholders()
+def test_a_placeholder_of_a_far_expiry_has_the_longest_deadline_that_the_api_takes(harness: OperatorHarness) -> None:
+    harness.perform(CreatePlaceholder(task(), 0), of=place(ttl="2000000h"))
+    (made,) = harness.cache.placeholders()
     assert made.spec.active_deadline_seconds == 2**31 - 1
 
 
@@ -88,33 +88,33 @@ VERDICTS = {
 
 @pytest.mark.parametrize(("fault", "reason", "message"), VERDICTS.values(), ids=VERDICTS.keys())
 def test_a_placeholder_that_is_refused_for_good_is_a_verdict(
-    desk: Desk, fault: KubeError, reason: ReservationReason, message: str
+    harness: OperatorHarness, fault: KubeError, reason: ReservationReason, message: str
 ) -> None:
-    desk.know(of=place())
-    desk.perform(CreatePlaceholder(task(), 0))
-    (made,) = desk.cache.placeholders()
-    desk.api.faults[f"create pods {made.metadata.name}"] = fault
-    desk.perform(CreatePlaceholder(task(), 0))
-    seen = desk.cache.observe(PLACE_UID)
+    harness.know(of=place())
+    harness.perform(CreatePlaceholder(task(), 0))
+    (made,) = harness.cache.placeholders()
+    harness.api.faults[f"create pods {made.metadata.name}"] = fault
+    harness.perform(CreatePlaceholder(task(), 0))
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.verdict is not None
     assert (seen.verdict.reason, seen.verdict.message) == (reason, message)
 
 
-def test_a_lack_of_rights_is_no_verdict_on_the_reservation(desk: Desk) -> None:
-    desk.know(of=place())
-    desk.api.faults["create priorityclasses berth-placeholder-0"] = error(ForbiddenError, "no right to create")
+def test_a_lack_of_rights_is_no_verdict_on_the_reservation(harness: OperatorHarness) -> None:
+    harness.know(of=place())
+    harness.api.faults["create priorityclasses berth-placeholder-0"] = error(ForbiddenError, "no right to create")
     with pytest.raises(ForbiddenError):
-        desk.perform(CreatePlaceholder(task(), 0))
-    seen = desk.cache.observe(PLACE_UID)
+        harness.perform(CreatePlaceholder(task(), 0))
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.verdict is None
 
 
-def test_a_placeholder_that_is_gone_already_is_forgotten(desk: Desk) -> None:
-    desk.cache.put_placeholder(placeholder())
-    desk.perform(DeletePlaceholder(placeholder()))
-    assert desk.cache.placeholders() == ()
+def test_a_placeholder_that_is_gone_already_is_forgotten(harness: OperatorHarness) -> None:
+    harness.cache.put_placeholder(placeholder())
+    harness.perform(DeletePlaceholder(placeholder()))
+    assert harness.cache.placeholders() == ()
 
 
 def held_since(start: str | None, *, deleted: str | None = None) -> Pod:
@@ -133,13 +133,13 @@ WASTED = {
 
 @pytest.mark.parametrize(("pod", "how", "want_seconds"), WASTED.values(), ids=WASTED.keys())
 def test_the_time_for_which_a_place_was_held_in_vain_is_counted(
-    desk: Desk, pod: Pod, how: dict[str, bool], want_seconds: float
+    harness: OperatorHarness, pod: Pod, how: dict[str, bool], want_seconds: float
 ) -> None:
-    desk.api.put(PODS, as_api(pod))
-    desk.cache.put_placeholder(pod)
+    harness.api.put(PODS, as_api(pod))
+    harness.cache.put_placeholder(pod)
     before = REGISTRY.get_sample_value("berth_reserved_wasted_seconds_total") or 0.0
 
-    desk.perform(DeletePlaceholder(pod, **how))
+    harness.perform(DeletePlaceholder(pod, **how))
 
     after = REGISTRY.get_sample_value("berth_reserved_wasted_seconds_total") or 0.0
     assert after - before == want_seconds
@@ -148,35 +148,35 @@ def test_the_time_for_which_a_place_was_held_in_vain_is_counted(
 # --- validation and proof
 
 
-def test_every_template_is_put_to_the_api_server(desk: Desk) -> None:
+def test_every_template_is_put_to_the_api_server(harness: OperatorHarness) -> None:
     both = place(tasks=[task("web"), task("db")])
-    desk.know(of=both)
-    calls = desk.perform(Validate(), of=both)
+    harness.know(of=both)
+    calls = harness.perform(Validate(), of=both)
     assert sum(call.startswith("dry-run pods") for call in calls) == 4, "as a pod, and in its namespace"
-    seen = desk.cache.observe(PLACE_UID)
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert (seen.validated, seen.verdict) == (True, None)
 
 
-def test_what_the_api_server_says_of_a_template_is_told_without_our_own_words(desk: Desk) -> None:
+def test_what_the_api_server_says_of_a_template_is_told_without_our_own_words(harness: OperatorHarness) -> None:
     name = f"{probe_name(PLACE_UID)}-web"
-    desk.know(of=place())
-    desk.api.faults[f"dry-run pods {name}"] = error(
+    harness.know(of=place())
+    harness.api.faults[f"dry-run pods {name}"] = error(
         InvalidObjectError, f'Pod "{name}" is invalid: spec.containers[0].image: Required value'
     )
-    desk.perform(Validate())
-    seen = desk.cache.observe(PLACE_UID)
+    harness.perform(Validate())
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.verdict is not None
     assert seen.verdict.message == "task web: spec.containers[0].image: Required value"
 
 
-def test_an_unknown_field_of_a_template_is_named_with_what_would_be_right(desk: Desk) -> None:
-    desk.know(of=place())
+def test_an_unknown_field_of_a_template_is_named_with_what_would_be_right(harness: OperatorHarness) -> None:
+    harness.know(of=place())
     told = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.nodeSelektor"'
-    desk.api.faults[f"dry-run pods {probe_name(PLACE_UID)}-web"] = error(RefusedError, told)
-    desk.perform(Validate())
-    seen = desk.cache.observe(PLACE_UID)
+    harness.api.faults[f"dry-run pods {probe_name(PLACE_UID)}-web"] = error(RefusedError, told)
+    harness.perform(Validate())
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.verdict == Verdict(
         ReservationReason.INVALID,
@@ -214,36 +214,38 @@ ODD_REQUESTS = {
 
 @pytest.mark.parametrize(("odd", "want"), ODD_REQUESTS.values(), ids=ODD_REQUESTS.keys())
 def test_a_template_that_requests_nothing_is_invalid_unless_it_says_so(
-    desk: Desk, odd: ReservationTask, want: str
+    harness: OperatorHarness, odd: ReservationTask, want: str
 ) -> None:
     both = place(tasks=[task("db", cpu="1"), odd])
-    desk.know(of=both)
-    desk.perform(Validate(), of=both)
-    seen = desk.cache.observe(PLACE_UID)
+    harness.know(of=both)
+    harness.perform(Validate(), of=both)
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert (seen.verdict.message if seen.verdict else "") == want
 
 
-def test_a_validation_that_could_not_be_made_is_made_again(desk: Desk) -> None:
-    desk.know(of=place())
-    desk.api.faults[f"dry-run pods {probe_name(PLACE_UID)}-web"] = error(ServerError)
+def test_a_validation_that_could_not_be_made_is_made_again(harness: OperatorHarness) -> None:
+    harness.know(of=place())
+    harness.api.faults[f"dry-run pods {probe_name(PLACE_UID)}-web"] = error(ServerError)
     with pytest.raises(ServerError):
-        desk.perform(Validate())
-    seen = desk.cache.observe(PLACE_UID)
+        harness.perform(Validate())
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.validated is False
 
 
-def test_a_reservation_that_is_gone_when_it_is_judged_takes_nothing_from_its_namespace(desk: Desk) -> None:
+def test_a_reservation_that_is_gone_when_it_is_judged_takes_nothing_from_its_namespace(
+    harness: OperatorHarness,
+) -> None:
     most = LimitSettings().default.slots
     assert most is not None
     gone, other = (place(replicas=most, name=name, uid=f"uid-{name}") for name in ("gone", "other"))
     for one in (gone, other):
-        desk.know(of=one)
-    desk.cache.remove_reservation("uid-gone")
-    desk.perform(Validate(), of=gone)
-    desk.perform(Validate(), of=other)
-    seen = desk.cache.observe("uid-other")
+        harness.know(of=one)
+    harness.cache.remove_reservation("uid-gone")
+    harness.perform(Validate(), of=gone)
+    harness.perform(Validate(), of=other)
+    seen = harness.cache.observe("uid-other")
     assert seen is not None
     assert (seen.validated, seen.verdict) == (True, None)
 
@@ -268,22 +270,22 @@ PROOFS = {
 
 
 @pytest.mark.parametrize(("answer", "want"), PROOFS.values(), ids=PROOFS.keys())
-def test_the_path_is_proven_by_a_pod_that_comes_back_gated(desk: Desk, answer: Any, want: bool) -> None:  # noqa: ANN401, FBT001 - the case
-    desk.know(of=place())
-    desk.api.on_dry_run = answer
-    desk.perform(Probe())
-    seen = desk.cache.observe(PLACE_UID)
+def test_the_path_is_proven_by_a_pod_that_comes_back_gated(harness: OperatorHarness, answer: Any, want: bool) -> None:  # noqa: ANN401, FBT001 - the case
+    harness.know(of=place())
+    harness.api.on_dry_run = answer
+    harness.perform(Probe())
+    seen = harness.cache.observe(PLACE_UID)
     assert seen is not None
     assert seen.probe is not None
     assert seen.probe.gated is want
-    assert not [key for key in desk.api.objects if key[0] == "pods"]
+    assert not [key for key in harness.api.objects if key[0] == "pods"]
 
 
 def test_a_proof_covers_the_namespace_first_and_asks_twice_where_another_replica_may_not_have_heard_yet(
-    desk: Desk,
+    harness: OperatorHarness,
 ) -> None:
-    desk.know(of=place())
-    calls = desk.perform(Probe())
+    harness.know(of=place())
+    calls = harness.perform(Probe())
     assert calls == [
         f"create mutatingwebhookconfigurations {WEBHOOK_CONFIGURATION}",
         f"dry-run pods {probe_name(PLACE_UID)}",
@@ -294,43 +296,43 @@ def test_a_proof_covers_the_namespace_first_and_asks_twice_where_another_replica
 # --- owner pods
 
 
-def test_a_pod_is_nominated_and_then_ungated(desk: Desk) -> None:
+def test_a_pod_is_nominated_and_then_ungated(harness: OperatorHarness) -> None:
     owner = owner_pod(given=note())
-    desk.know(owner)
-    desk.perform(Nominate(owner, "node-a"), Ungate(owner))
-    after = desk.stored(owner)
+    harness.know(owner)
+    harness.perform(Nominate(owner, "node-a"), Ungate(owner))
+    after = harness.stored(owner)
     assert after.status.nominated_node_name == "node-a"
     assert after.spec.scheduling_gates == ()
 
 
-def test_a_nomination_that_is_refused_keeps_the_gate_on_and_other_pods_going(desk: Desk) -> None:
+def test_a_nomination_that_is_refused_keeps_the_gate_on_and_other_pods_going(harness: OperatorHarness) -> None:
     first, second = owner_pod("web-0", given=note(0)), owner_pod("web-1", given=note(1))
-    desk.know(first, second)
-    desk.api.faults["merge pods web-0/status"] = error(ForbiddenError, "no right to pods/status")
+    harness.know(first, second)
+    harness.api.faults["merge pods web-0/status"] = error(ForbiddenError, "no right to pods/status")
     with pytest.raises(ForbiddenError):
-        desk.perform(Nominate(first, "node-a"), Ungate(first), Nominate(second, "node-a"), Ungate(second))
-    assert desk.stored(first).spec.scheduling_gates
-    assert not desk.stored(second).spec.scheduling_gates
+        harness.perform(Nominate(first, "node-a"), Ungate(first), Nominate(second, "node-a"), Ungate(second))
+    assert harness.stored(first).spec.scheduling_gates
+    assert not harness.stored(second).spec.scheduling_gates
 
 
-def test_a_server_that_fails_ends_the_row(desk: Desk) -> None:
+def test_a_server_that_fails_ends_the_row(harness: OperatorHarness) -> None:
     first, second = owner_pod("web-0"), owner_pod("web-1")
-    desk.know(first, second)
-    desk.api.faults["patch pods web-0"] = error(ServerError)
+    harness.know(first, second)
+    harness.api.faults["patch pods web-0"] = error(ServerError)
     with pytest.raises(ServerError):
-        desk.perform(Release(first), Release(second))
-    assert desk.stored(second).spec.scheduling_gates
+        harness.perform(Release(first), Release(second))
+    assert harness.stored(second).spec.scheduling_gates
 
 
-def test_a_released_pod_loses_nomination_gate_label_and_note(desk: Desk) -> None:
+def test_a_released_pod_loses_nomination_gate_label_and_note(harness: OperatorHarness) -> None:
     owner = owner_pod(given=note(), nominated_node="node-a")
-    desk.know(owner)
-    calls = desk.perform(Release(owner))
-    after = desk.stored(owner)
+    harness.know(owner)
+    calls = harness.perform(Release(owner))
+    after = harness.stored(owner)
     assert calls[:2] == ["merge pods web-0/status", "patch pods web-0"]
     assert (after.status.nominated_node_name, after.spec.scheduling_gates) == ("", ())
     assert (after.metadata.labels, after.metadata.annotations) == ({"app": "web"}, {})
-    assert desk.cache.owners() == ()
+    assert harness.cache.owners() == ()
 
 
 NOT_OURS = {
@@ -341,16 +343,16 @@ NOT_OURS = {
 
 
 @pytest.mark.parametrize("owner", NOT_OURS.values(), ids=NOT_OURS.keys())
-def test_a_nomination_that_is_not_ours_to_take_stays(desk: Desk, owner: Pod) -> None:
-    desk.know(owner)
-    desk.perform(Release(owner))
-    assert desk.stored(owner).status.nominated_node_name == owner.status.nominated_node_name
+def test_a_nomination_that_is_not_ours_to_take_stays(harness: OperatorHarness, owner: Pod) -> None:
+    harness.know(owner)
+    harness.perform(Release(owner))
+    assert harness.stored(owner).status.nominated_node_name == owner.status.nominated_node_name
 
 
-def test_a_pod_that_is_gone_is_forgotten(desk: Desk) -> None:
-    desk.cache.put_owner(owner_pod(given=note()))
-    desk.perform(CompleteHandover(owner_pod(given=note())), Nominate(owner_pod(given=note()), "node-a"))
-    assert desk.cache.owners() == ()
+def test_a_pod_that_is_gone_is_forgotten(harness: OperatorHarness) -> None:
+    harness.cache.put_owner(owner_pod(given=note()))
+    harness.perform(CompleteHandover(owner_pod(given=note())), Nominate(owner_pod(given=note()), "node-a"))
+    assert harness.cache.owners() == ()
 
 
 # --- status, lease, collection
@@ -360,64 +362,64 @@ def status(phase: ReservationPhase) -> ReservationStatus:
     return ReservationStatus(state=ReservationState(phase=phase, reason="SlotsHeld", message="1 of 1 slots are held"))
 
 
-def test_a_status_is_written_where_it_differs_and_told_once(desk: Desk) -> None:
-    desk.know(of=place())
-    desk.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
-    assert desk.recorder.write_next()
-    assert [call.split()[:2] for call in desk.api.calls] == [["patch", "reservations"], ["create", "events"]]
-    assert not desk.recorder.write_next()
-    known = desk.cache.reservation(PLACE_UID)
+def test_a_status_is_written_where_it_differs_and_told_once(harness: OperatorHarness) -> None:
+    harness.know(of=place())
+    harness.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
+    assert harness.recorder.write_next()
+    assert [call.split()[:2] for call in harness.api.calls] == [["patch", "reservations"], ["create", "events"]]
+    assert not harness.recorder.write_next()
+    known = harness.cache.reservation(PLACE_UID)
     assert known is not None
-    desk.api.calls.clear()
-    desk.executor.write_status(known, status(ReservationPhase.AVAILABLE))
-    assert desk.api.calls == []
+    harness.api.calls.clear()
+    harness.executor.write_status(known, status(ReservationPhase.AVAILABLE))
+    assert harness.api.calls == []
 
 
-def test_a_status_of_a_reservation_that_is_gone_is_the_word_that_it_is_gone(desk: Desk) -> None:
-    desk.cache.put_reservation(place())
+def test_a_status_of_a_reservation_that_is_gone_is_the_word_that_it_is_gone(harness: OperatorHarness) -> None:
+    harness.cache.put_reservation(place())
     with pytest.raises(NotFoundError):
-        desk.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
-    assert desk.cache.reservation(PLACE_UID) is None
+        harness.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
+    assert harness.cache.reservation(PLACE_UID) is None
 
 
-def test_nothing_is_written_without_the_lease(desk: Desk) -> None:
-    desk.know(owner_pod(), of=place())
-    desk.leads = False
-    desk.api.calls.clear()
+def test_nothing_is_written_without_the_lease(harness: OperatorHarness) -> None:
+    harness.know(owner_pod(), of=place())
+    harness.leads = False
+    harness.api.calls.clear()
     with pytest.raises(LeaseLostError):
-        desk.perform(Release(owner_pod()))
+        harness.perform(Release(owner_pod()))
     with pytest.raises(LeaseLostError):
-        desk.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
-    assert desk.api.calls == []
+        harness.executor.write_status(place(), status(ReservationPhase.AVAILABLE))
+    assert harness.api.calls == []
 
 
-def test_a_lease_that_is_lost_in_the_middle_ends_the_row(desk: Desk) -> None:
-    desk.know(owner_pod("web-0"), owner_pod("web-1"), of=place())
+def test_a_lease_that_is_lost_in_the_middle_ends_the_row(harness: OperatorHarness) -> None:
+    harness.know(owner_pod("web-0"), owner_pod("web-1"), of=place())
     answers = iter([True, False])
-    desk.executor = desk.executor_that(lambda: next(answers))
+    harness.executor = harness.executor_that(lambda: next(answers))
     with pytest.raises(LeaseLostError):
-        desk.perform(Release(owner_pod("web-0")), Release(owner_pod("web-1")))
-    assert not desk.stored(owner_pod("web-0")).spec.scheduling_gates
-    assert desk.stored(owner_pod("web-1")).spec.scheduling_gates
+        harness.perform(Release(owner_pod("web-0")), Release(owner_pod("web-1")))
+    assert not harness.stored(owner_pod("web-0")).spec.scheduling_gates
+    assert harness.stored(owner_pod("web-1")).spec.scheduling_gates
 
 
-def test_a_collected_reservation_is_gone(desk: Desk) -> None:
-    desk.know(of=place())
-    desk.perform(DeleteReservation())
-    desk.perform(DeleteReservation())
-    assert desk.cache.reservation(PLACE_UID) is None
+def test_a_collected_reservation_is_gone(harness: OperatorHarness) -> None:
+    harness.know(of=place())
+    harness.perform(DeleteReservation())
+    harness.perform(DeleteReservation())
+    assert harness.cache.reservation(PLACE_UID) is None
 
 
-def test_a_status_that_somebody_else_changed_is_written_again(desk: Desk) -> None:
+def test_a_status_that_somebody_else_changed_is_written_again(harness: OperatorHarness) -> None:
     ours = place(slot(SlotState.HELD))
-    desk.know(of=ours)
-    desk.executor.write_status(ours, ours.status)
+    harness.know(of=ours)
+    harness.executor.write_status(ours, ours.status)
     forged = ReservationStatus(state=ReservationState(phase=ReservationPhase.SUCCEEDED))
     body = as_api(ours, api_version=API_VERSION, kind=KIND) | {"status": msgspec.to_builtins(forged)}
-    desk.api.put(RESERVATIONS, body)
-    desk.cache.put_reservation(desk.api.get(RESERVATIONS, "place", namespace="default", type=Reservation))
+    harness.api.put(RESERVATIONS, body)
+    harness.cache.put_reservation(harness.api.get(RESERVATIONS, "place", namespace="default", type=Reservation))
 
-    desk.executor.write_status(ours, ours.status)
+    harness.executor.write_status(ours, ours.status)
 
-    assert desk.api.get(RESERVATIONS, "place", namespace="default", type=Reservation).status == ours.status
-    assert not desk.cache.is_forged(PLACE_UID)
+    assert harness.api.get(RESERVATIONS, "place", namespace="default", type=Reservation).status == ours.status
+    assert not harness.cache.is_forged(PLACE_UID)

@@ -21,45 +21,45 @@ from berth_operator.workqueue import STRAYS_KEY, KeyKind
 from builders import NOON, as_api, pod, task
 from fake_api import error
 from handover_builders import DEADLINE, PLACE_UID, note, observe, owner_pod, place, placeholder, slot
-from operator_desk import Desk, desk
+from operator_harness import OperatorHarness, harness
 
-__all__ = ["desk"]
+__all__ = ["harness"]
 
 # --- guards
 
 
-def guarded(desk: Desk) -> dict[str, str]:
-    body = desk.api.get(NODES, "node-a", type=GuardableNode)
+def guarded(harness: OperatorHarness) -> dict[str, str]:
+    body = harness.api.get(NODES, "node-a", type=GuardableNode)
     return {taint.key: taint.value for taint in body.spec.taints}
 
 
-def fences(desk: Desk) -> FenceManager:
-    return FenceManager(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
+def fences(harness: OperatorHarness) -> FenceManager:
+    return FenceManager(harness.api.as_client(), harness.cache, harness.priorities, PlaceholderSettings())
 
 
-def node_guard(desk: Desk, *taints: dict[str, str]) -> NodeGuard:
+def node_guard(harness: OperatorHarness, *taints: dict[str, str]) -> NodeGuard:
     body = {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {"taints": list(taints)}}
-    desk.api.put(NODES, body)
-    desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
-    return NodeGuard(desk.api.as_client(), desk.cache, fences(desk), HandoverSettings())
+    harness.api.put(NODES, body)
+    harness.cache.put_node(harness.api.get(NODES, "node-a", type=GuardableNode))
+    return NodeGuard(harness.api.as_client(), harness.cache, fences(harness), HandoverSettings())
 
 
 OURS = {"key": HANDOVER_TAINT, "value": "5", "effect": "NoSchedule"}
 THEIRS = {"key": "example.com/mine", "value": "x", "effect": "NoSchedule"}
 
 
-def test_a_node_is_guarded_until_the_last_deadline_and_keeps_the_taints_of_others(desk: Desk) -> None:
-    keeper = node_guard(desk, THEIRS)
-    desk.know(
+def test_a_node_is_guarded_until_the_last_deadline_and_keeps_the_taints_of_others(harness: OperatorHarness) -> None:
+    keeper = node_guard(harness, THEIRS)
+    harness.know(
         owner_pod("web-0", given=note(0)),
         owner_pod("web-1", given=note(1, deadline=DEADLINE + 9)),
         of=place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2),
     )
     keeper.reconcile("node-a", NOON)
-    assert guarded(desk) == {"example.com/mine": "x", HANDOVER_TAINT: str(DEADLINE + 9)}
-    desk.api.calls.clear()
+    assert guarded(harness) == {"example.com/mine": "x", HANDOVER_TAINT: str(DEADLINE + 9)}
+    harness.api.calls.clear()
     keeper.reconcile("node-a", NOON)
-    assert desk.api.calls == []
+    assert harness.api.calls == []
 
 
 OF_NOBODY: dict[str, tuple[Pod | None, SlotState]] = {
@@ -70,11 +70,11 @@ OF_NOBODY: dict[str, tuple[Pod | None, SlotState]] = {
 
 
 @pytest.mark.parametrize(("owner", "state"), OF_NOBODY.values(), ids=OF_NOBODY.keys())
-def test_a_guard_is_taken_off_when(desk: Desk, owner: Pod | None, state: SlotState) -> None:
-    keeper = node_guard(desk, THEIRS, OURS)
-    desk.know(*([owner] if owner else []), of=place(slot(state)))
+def test_a_guard_is_taken_off_when(harness: OperatorHarness, owner: Pod | None, state: SlotState) -> None:
+    keeper = node_guard(harness, THEIRS, OURS)
+    harness.know(*([owner] if owner else []), of=place(slot(state)))
     keeper.reconcile("node-a", NOON)
-    assert guarded(desk) == {"example.com/mine": "x"}
+    assert guarded(harness) == {"example.com/mine": "x"}
 
 
 VALUES = {
@@ -88,99 +88,106 @@ VALUES = {
 
 @pytest.mark.parametrize(("value", "want"), VALUES.values(), ids=VALUES.keys())
 def test_a_guard_that_is_needed_stands_until_the_deadline_of_its_hand_over_where(
-    desk: Desk, value: str, want: int
+    harness: OperatorHarness, value: str, want: int
 ) -> None:
-    keeper = node_guard(desk, {**OURS, "value": value})
-    desk.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
+    keeper = node_guard(harness, {**OURS, "value": value})
+    harness.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
     keeper.reconcile("node-a", NOON)
-    assert guarded(desk) == {HANDOVER_TAINT: str(want)}
+    assert guarded(harness) == {HANDOVER_TAINT: str(want)}
 
 
-def test_a_pod_with_an_absurd_note_keeps_no_guard_from_others(desk: Desk) -> None:
-    keeper = node_guard(desk)
+def test_a_pod_with_an_absurd_note_keeps_no_guard_from_others(harness: OperatorHarness) -> None:
+    keeper = node_guard(harness)
     absurd = owner_pod("web-1", given=note(1, deadline=int("9" * 400)))
-    desk.know(
+    harness.know(
         owner_pod("web-0", given=note(0)),
         absurd,
         of=place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2),
     )
     keeper.reconcile("node-a", NOON)
-    assert guarded(desk) == {HANDOVER_TAINT: str(DEADLINE)}
-    assert desk.cache.observe(PLACE_UID) is not None
+    assert guarded(harness) == {HANDOVER_TAINT: str(DEADLINE)}
+    assert harness.cache.observe(PLACE_UID) is not None
 
 
-def test_a_node_that_is_gone_needs_no_guard(desk: Desk) -> None:
-    desk.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
-    NodeGuard(desk.api.as_client(), desk.cache, fences(desk), HandoverSettings()).reconcile("node-a", NOON)
-    assert desk.cache.guard_deadline("node-a") is None
+def test_a_node_that_is_gone_needs_no_guard(harness: OperatorHarness) -> None:
+    harness.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
+    NodeGuard(harness.api.as_client(), harness.cache, fences(harness), HandoverSettings()).reconcile("node-a", NOON)
+    assert harness.cache.guard_deadline("node-a") is None
 
 
 # --- orphans and the sweep
 
 
-def orphans(desk: Desk) -> OrphanCollector:
-    return OrphanCollector(desk.api.as_client(), desk.cache, desk.executor)
+def orphans(harness: OperatorHarness) -> OrphanCollector:
+    return OrphanCollector(harness.api.as_client(), harness.cache, harness.executor)
 
 
-def test_what_belongs_to_a_reservation_that_is_gone_is_released(desk: Desk) -> None:
+def test_what_belongs_to_a_reservation_that_is_gone_is_released(harness: OperatorHarness) -> None:
     owner, held = owner_pod(given=note()), placeholder()
-    desk.know(owner, held)
-    orphans(desk).release(PLACE_UID)
-    assert not desk.stored(owner).spec.scheduling_gates
-    assert ("pods", "berth-system", held.metadata.name) not in desk.api.objects
+    harness.know(owner, held)
+    orphans(harness).release(PLACE_UID)
+    assert not harness.stored(owner).spec.scheduling_gates
+    assert ("pods", "berth-system", held.metadata.name) not in harness.api.objects
 
 
 @pytest.mark.parametrize("deleted", [None, "2026-11-21T11:59:00Z"])
 def test_the_placeholder_of_a_reservation_that_is_gone_waits_for_no_kubelet(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, deleted: str | None
+    harness: OperatorHarness, monkeypatch: pytest.MonkeyPatch, deleted: str | None
 ) -> None:
     graces: list[int | None] = []
-    monkeypatch.setattr(desk.api, "delete", lambda *_, grace_seconds, **__: graces.append(grace_seconds))
-    desk.know(placeholder(deleted=deleted))
-    orphans(desk).release(PLACE_UID)
+    monkeypatch.setattr(harness.api, "delete", lambda *_, grace_seconds, **__: graces.append(grace_seconds))
+    harness.know(placeholder(deleted=deleted))
+    orphans(harness).release(PLACE_UID)
     assert graces == [0]
 
 
-def test_what_belongs_to_a_reservation_that_was_only_unheard_of_is_kept(desk: Desk) -> None:
+def test_what_belongs_to_a_reservation_that_was_only_unheard_of_is_kept(harness: OperatorHarness) -> None:
     owner = owner_pod(given=note())
-    desk.know(owner)
-    desk.api.put(RESERVATIONS, as_api(place(), api_version=API_VERSION, kind=KIND))
-    orphans(desk).release(PLACE_UID)
-    assert desk.stored(owner).spec.scheduling_gates
-    assert desk.cache.reservation(PLACE_UID) is not None
+    harness.know(owner)
+    harness.api.put(RESERVATIONS, as_api(place(), api_version=API_VERSION, kind=KIND))
+    orphans(harness).release(PLACE_UID)
+    assert harness.stored(owner).spec.scheduling_gates
+    assert harness.cache.reservation(PLACE_UID) is not None
 
 
-def test_one_orphan_that_cannot_be_released_keeps_no_other_back(desk: Desk) -> None:
+def test_one_orphan_that_cannot_be_released_keeps_no_other_back(harness: OperatorHarness) -> None:
     first, second = owner_pod("web-0"), owner_pod("web-1")
-    desk.know(first, second)
-    desk.api.faults["patch pods web-0"] = error(InvalidObjectError)
+    harness.know(first, second)
+    harness.api.faults["patch pods web-0"] = error(InvalidObjectError)
     with pytest.raises(InvalidObjectError):
-        orphans(desk).release(PLACE_UID)
-    assert not desk.stored(second).spec.scheduling_gates
+        orphans(harness).release(PLACE_UID)
+    assert not harness.stored(second).spec.scheduling_gates
 
 
-def test_a_gate_without_a_label_is_taken_off_and_only_ours(desk: Desk) -> None:
+def test_a_gate_without_a_label_is_taken_off_and_only_ours(harness: OperatorHarness) -> None:
     stray = pod("stray", gates=["example.com/wait", HANDOVER_GATE])
     labelled, other = owner_pod(), pod("other", gates=["example.com/wait"])
     for one in (stray, labelled, other):
-        desk.api.put(PODS, as_api(one))
-    orphans(desk).release_stray_gates()
-    assert [g.name for g in desk.stored(stray).spec.scheduling_gates] == ["example.com/wait"]
-    assert [g.name for g in desk.stored(labelled).spec.scheduling_gates] == [HANDOVER_GATE]
-    assert [g.name for g in desk.stored(other).spec.scheduling_gates] == ["example.com/wait"]
+        harness.api.put(PODS, as_api(one))
+    orphans(harness).release_stray_gates()
+    assert [g.name for g in harness.stored(stray).spec.scheduling_gates] == ["example.com/wait"]
+    assert [g.name for g in harness.stored(labelled).spec.scheduling_gates] == [HANDOVER_GATE]
+    assert [g.name for g in harness.stored(other).spec.scheduling_gates] == ["example.com/wait"]
 
 
-def sweep(desk: Desk) -> Resync:
-    return Resync(desk.api.as_client(), desk.cache, desk.scope, desk.priorities, fences(desk), desk.queued.append)
+def sweep(harness: OperatorHarness) -> Resync:
+    return Resync(
+        harness.api.as_client(),
+        harness.cache,
+        harness.scope,
+        harness.priorities,
+        fences(harness),
+        harness.queued.append,
+    )
 
 
-def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:
-    node_guard(desk, OURS)
-    desk.know(owner_pod(given=note(node="node-b")), placeholder())
-    desk.api.put(RESERVATIONS, as_api(place(uid="fresh"), api_version=API_VERSION, kind=KIND))
-    desk.queued.clear()
-    sweep(desk).run()
-    names = {(key.kind, key.name) for key in desk.queued}
+def test_a_sweep_queues_everything_that_could_be_amiss(harness: OperatorHarness) -> None:
+    node_guard(harness, OURS)
+    harness.know(owner_pod(given=note(node="node-b")), placeholder())
+    harness.api.put(RESERVATIONS, as_api(place(uid="fresh"), api_version=API_VERSION, kind=KIND))
+    harness.queued.clear()
+    sweep(harness).run()
+    names = {(key.kind, key.name) for key in harness.queued}
     assert names >= {
         (KeyKind.RESERVATION, PLACE_UID),
         (KeyKind.RESERVATION, "fresh"),
@@ -190,29 +197,29 @@ def test_a_sweep_queues_everything_that_could_be_amiss(desk: Desk) -> None:
     }
 
 
-def test_a_sweep_begins_with_reservations_that_lack_a_placeholder(desk: Desk) -> None:
+def test_a_sweep_begins_with_reservations_that_lack_a_placeholder(harness: OperatorHarness) -> None:
     whole, lacking = place(slot(SlotState.HELD)), place(slot(SlotState.HELD), name="lacking", uid="lacking")
-    desk.know(placeholder(), of=whole)
-    desk.know(of=lacking)
+    harness.know(placeholder(), of=whole)
+    harness.know(of=lacking)
     for one in (whole, lacking):
-        desk.api.put(RESERVATIONS, as_api(one, api_version=API_VERSION, kind=KIND))
-    sweep(desk).run()
-    asked = [key.name for key in desk.queued if key.kind is KeyKind.RESERVATION]
+        harness.api.put(RESERVATIONS, as_api(one, api_version=API_VERSION, kind=KIND))
+    sweep(harness).run()
+    asked = [key.name for key in harness.queued if key.kind is KeyKind.RESERVATION]
     assert asked[-2:] == ["lacking", PLACE_UID]
 
 
-def test_four_sweeps_look_at_every_known_reservation_once(desk: Desk) -> None:
+def test_four_sweeps_look_at_every_known_reservation_once(harness: OperatorHarness) -> None:
     uids = [f"uid-{number}" for number in range(40)]
     for uid in uids:
-        desk.know(of=named(uid))
-    sweeper = sweep(desk)
+        harness.know(of=named(uid))
+    sweeper = sweep(harness)
     sweeper.run()
-    desk.queued.clear()
+    harness.queued.clear()
     turns = []
     for _ in range(4):
         sweeper.run(everything=False)
-        turns.append([key.name for key in desk.queued if key.kind is KeyKind.RESERVATION])
-        desk.queued.clear()
+        turns.append([key.name for key in harness.queued if key.kind is KeyKind.RESERVATION])
+        harness.queued.clear()
     assert sorted(uid for turn in turns for uid in turn) == sorted(uids)
     assert all(turns)
 
@@ -223,88 +230,88 @@ def named(uid: str, version: str = "1") -> Reservation:
     return msgspec.structs.replace(made, metadata=meta)
 
 
-def test_a_sweep_reads_in_full_only_what_is_news(desk: Desk) -> None:
+def test_a_sweep_reads_in_full_only_what_is_news(harness: OperatorHarness) -> None:
     for uid in ("uid-0", "uid-1", "uid-2"):
-        desk.know(of=named(uid))
-    sweep(desk).run()
-    desk.cache.put_reservation(named("gone"))
-    desk.know(of=named("uid-1"))
-    desk.api.calls.clear()
-    sweep(desk).run()
-    assert [call for call in desk.api.calls if call.startswith("get")] == ["get reservations place-uid-1"]
-    assert {r.metadata.uid for r in desk.cache.reservations()} == {"uid-0", "uid-1", "uid-2"}
+        harness.know(of=named(uid))
+    sweep(harness).run()
+    harness.cache.put_reservation(named("gone"))
+    harness.know(of=named("uid-1"))
+    harness.api.calls.clear()
+    sweep(harness).run()
+    assert [call for call in harness.api.calls if call.startswith("get")] == ["get reservations place-uid-1"]
+    assert {r.metadata.uid for r in harness.cache.reservations()} == {"uid-0", "uid-1", "uid-2"}
 
 
 def our_class() -> dict[str, Any]:
     return {"metadata": {"name": "berth-placeholder-0", "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}}, "value": 0}
 
 
-def test_priority_classes_of_ours_go_with_the_last_reservation(desk: Desk) -> None:
-    desk.know_classes(our_class(), {"metadata": {"name": "batch"}, "value": 0})
-    sweep(desk).run()
-    assert [name for plural, _, name in desk.api.objects if plural == "priorityclasses"] == ["batch"]
+def test_priority_classes_of_ours_go_with_the_last_reservation(harness: OperatorHarness) -> None:
+    harness.know_classes(our_class(), {"metadata": {"name": "batch"}, "value": 0})
+    sweep(harness).run()
+    assert [name for plural, _, name in harness.api.objects if plural == "priorityclasses"] == ["batch"]
 
 
-def test_priority_classes_stay_while_a_reservation_lives(desk: Desk) -> None:
-    desk.know_classes(our_class())
-    desk.know(of=place())
-    sweep(desk).run()
-    assert ("priorityclasses", "", "berth-placeholder-0") in desk.api.objects
+def test_priority_classes_stay_while_a_reservation_lives(harness: OperatorHarness) -> None:
+    harness.know_classes(our_class())
+    harness.know(of=place())
+    sweep(harness).run()
+    assert ("priorityclasses", "", "berth-placeholder-0") in harness.api.objects
 
 
-def test_a_class_that_somebody_deleted_is_made_again(desk: Desk) -> None:
-    desk.know_classes(our_class())
-    desk.priorities.forget(0)
-    desk.api.objects.pop(("priorityclasses", "", "berth-placeholder-0"))
-    desk.perform(CreatePlaceholder(task(), 0))
-    assert ("priorityclasses", "", "berth-placeholder-0") in desk.api.objects
+def test_a_class_that_somebody_deleted_is_made_again(harness: OperatorHarness) -> None:
+    harness.know_classes(our_class())
+    harness.priorities.forget(0)
+    harness.api.objects.pop(("priorityclasses", "", "berth-placeholder-0"))
+    harness.perform(CreatePlaceholder(task(), 0))
+    assert ("priorityclasses", "", "berth-placeholder-0") in harness.api.objects
 
 
 # --- the webhook's scope
 
 
-def covered(desk: Desk) -> list[str] | None:
-    body = desk.api.objects.get((MUTATING_WEBHOOKS.plural, "", WEBHOOK_CONFIGURATION))
+def covered(harness: OperatorHarness) -> list[str] | None:
+    body = harness.api.objects.get((MUTATING_WEBHOOKS.plural, "", WEBHOOK_CONFIGURATION))
     if body is None:
         return None
     values: list[str] = body["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
     return values
 
 
-def test_the_scope_follows_the_live_reservations(desk: Desk) -> None:
+def test_the_scope_follows_the_live_reservations(harness: OperatorHarness) -> None:
     seen = []
-    desk.scope.reconcile()
-    seen.append(covered(desk))
-    desk.cache.put_reservation(place(uid="one"))
-    desk.cache.put_reservation(place(uid="two", namespace="shop"))
-    desk.scope.reconcile()
-    seen.append(covered(desk))
-    desk.cache.remove_reservation("one")
-    desk.scope.reconcile()
-    seen.append(covered(desk))
-    desk.cache.remove_reservation("two")
-    desk.scope.reconcile()
-    seen.append(covered(desk))
+    harness.scope.reconcile()
+    seen.append(covered(harness))
+    harness.cache.put_reservation(place(uid="one"))
+    harness.cache.put_reservation(place(uid="two", namespace="shop"))
+    harness.scope.reconcile()
+    seen.append(covered(harness))
+    harness.cache.remove_reservation("one")
+    harness.scope.reconcile()
+    seen.append(covered(harness))
+    harness.cache.remove_reservation("two")
+    harness.scope.reconcile()
+    seen.append(covered(harness))
     assert seen == [None, ["default", "shop"], ["shop"], None]
 
 
-def test_a_scope_that_somebody_took_away_is_written_again_by_the_next_sweep(desk: Desk) -> None:
-    desk.cache.put_reservation(place())
-    desk.scope.reconcile()
-    desk.api.objects.clear()
-    desk.scope.reconcile()
-    assert covered(desk) is None
-    desk.scope.refresh()
-    assert covered(desk) == ["default"]
+def test_a_scope_that_somebody_took_away_is_written_again_by_the_next_sweep(harness: OperatorHarness) -> None:
+    harness.cache.put_reservation(place())
+    harness.scope.reconcile()
+    harness.api.objects.clear()
+    harness.scope.reconcile()
+    assert covered(harness) is None
+    harness.scope.refresh()
+    assert covered(harness) == ["default"]
 
 
-def test_a_scope_that_stands_is_not_written_again(desk: Desk) -> None:
-    desk.cache.put_reservation(place())
-    desk.scope.reconcile()
-    desk.api.calls.clear()
-    desk.scope.reconcile()
-    desk.scope.ensure("default")
-    assert desk.api.calls == []
+def test_a_scope_that_stands_is_not_written_again(harness: OperatorHarness) -> None:
+    harness.cache.put_reservation(place())
+    harness.scope.reconcile()
+    harness.api.calls.clear()
+    harness.scope.reconcile()
+    harness.scope.ensure("default")
+    assert harness.api.calls == []
 
 
 def test_what_is_seen_is_what_was_put() -> None:

@@ -20,49 +20,49 @@ from berth_operator.workqueue import KeyKind
 from builders import NOON, as_api, pod
 from fake_api import error
 from handover_builders import DEADLINE, note, owner_pod, place, slot
-from operator_desk import Desk, desk
+from operator_harness import OperatorHarness, harness
 
-__all__ = ["desk"]
+__all__ = ["harness"]
 
 FENCE = fence_name("node-a", DEADLINE // 120)
 CREATE = f"create pods {FENCE}"
 
 
-def know_node(desk: Desk, *, pod_slots: str = "110") -> None:
+def know_node(harness: OperatorHarness, *, pod_slots: str = "110") -> None:
     status = {"allocatable": {"pods": pod_slots}}
-    desk.api.put(NODES, {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {}, "status": status})
-    desk.cache.put_node(desk.api.get(NODES, "node-a", type=GuardableNode))
+    harness.api.put(NODES, {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {}, "status": status})
+    harness.cache.put_node(harness.api.get(NODES, "node-a", type=GuardableNode))
 
 
-def fence_manager(desk: Desk) -> FenceManager:
-    return FenceManager(desk.api.as_client(), desk.cache, desk.priorities, PlaceholderSettings())
+def fence_manager(harness: OperatorHarness) -> FenceManager:
+    return FenceManager(harness.api.as_client(), harness.cache, harness.priorities, PlaceholderSettings())
 
 
-def node_guard(desk: Desk, fences: FenceManager | None = None) -> NodeGuard:
-    return NodeGuard(desk.api.as_client(), desk.cache, fences or fence_manager(desk), HandoverSettings())
+def node_guard(harness: OperatorHarness, fences: FenceManager | None = None) -> NodeGuard:
+    return NodeGuard(harness.api.as_client(), harness.cache, fences or fence_manager(harness), HandoverSettings())
 
 
-def hand_over(desk: Desk, *, deadline: int = DEADLINE) -> None:
-    desk.know(owner_pod(given=note(deadline=deadline)), of=place(slot(SlotState.HELD)))
+def hand_over(harness: OperatorHarness, *, deadline: int = DEADLINE) -> None:
+    harness.know(owner_pod(given=note(deadline=deadline)), of=place(slot(SlotState.HELD)))
 
 
-def fences(desk: Desk) -> list[Pod]:
-    found = desk.api.list(PODS, namespace="berth-system", type=Pod).items
+def fences(harness: OperatorHarness) -> list[Pod]:
+    found = harness.api.list(PODS, namespace="berth-system", type=Pod).items
     return [one for one in found if FENCE_LABEL in one.metadata.labels]
 
 
-def writes(desk: Desk) -> list[str]:
-    return [call for call in desk.api.calls if call.partition(" ")[0] in {"create", "merge", "delete"}]
+def writes(harness: OperatorHarness) -> list[str]:
+    return [call for call in harness.api.calls if call.partition(" ")[0] in {"create", "merge", "delete"}]
 
 
-def test_a_fence_stands_before_the_guard_and_goes_after_it(desk: Desk) -> None:
-    know_node(desk)
-    hand_over(desk)
-    keeper = node_guard(desk)
+def test_a_fence_stands_before_the_guard_and_goes_after_it(harness: OperatorHarness) -> None:
+    know_node(harness)
+    hand_over(harness)
+    keeper = node_guard(harness)
     keeper.reconcile("node-a", NOON)
-    desk.cache.remove_owner(owner_pod(given=note()))
+    harness.cache.remove_owner(owner_pod(given=note()))
     keeper.reconcile("node-a", NOON)
-    assert [call for call in writes(desk) if "priorityclasses" not in call] == [
+    assert [call for call in writes(harness) if "priorityclasses" not in call] == [
         CREATE,
         "merge nodes node-a",
         "merge nodes node-a",
@@ -70,10 +70,10 @@ def test_a_fence_stands_before_the_guard_and_goes_after_it(desk: Desk) -> None:
     ]
 
 
-def test_a_fence_takes_no_room_cannot_be_preempted_and_ends_by_itself(desk: Desk) -> None:
-    know_node(desk)
-    fence_manager(desk).create("node-a", DEADLINE, NOON)
-    (fence,) = fences(desk)
+def test_a_fence_takes_no_room_cannot_be_preempted_and_ends_by_itself(harness: OperatorHarness) -> None:
+    know_node(harness)
+    fence_manager(harness).create("node-a", DEADLINE, NOON)
+    (fence,) = fences(harness)
     assert fence.spec.node_name == "node-a"
     assert fence.spec.priority_class_name == f"berth-placeholder-{FENCE_PRIORITY}"
     ends = NOON.timestamp() + (fence.spec.active_deadline_seconds or 0)
@@ -95,10 +95,10 @@ KEPT_OFF: dict[str, tuple[dict[str, str], bool]] = {
 
 
 @pytest.mark.parametrize(("labels", "want"), KEPT_OFF.values(), ids=KEPT_OFF.keys())
-def test_a_fence_keeps_off(desk: Desk, labels: dict[str, str], *, want: bool) -> None:
-    know_node(desk)
-    fence_manager(desk).create("node-a", DEADLINE, NOON)
-    affinity = fences(desk)[0].spec.affinity
+def test_a_fence_keeps_off(harness: OperatorHarness, labels: dict[str, str], *, want: bool) -> None:
+    know_node(harness)
+    fence_manager(harness).create("node-a", DEADLINE, NOON)
+    affinity = fences(harness)[0].spec.affinity
     assert affinity is not None
     assert affinity.pod_anti_affinity is not None
     terms = affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
@@ -108,59 +108,61 @@ def test_a_fence_keeps_off(desk: Desk, labels: dict[str, str], *, want: bool) ->
     assert any(matches_labels(term.label_selector or LabelSelector(), labels) for term in terms) is want
 
 
-def test_a_hand_over_that_is_extended_gets_the_next_fence_and_all_go_with_its_end(desk: Desk) -> None:
-    know_node(desk)
-    fences_of_node = fence_manager(desk)
+def test_a_hand_over_that_is_extended_gets_the_next_fence_and_all_go_with_its_end(harness: OperatorHarness) -> None:
+    know_node(harness)
+    fences_of_node = fence_manager(harness)
     fences_of_node.create("node-a", DEADLINE, NOON)
     fences_of_node.create("node-a", DEADLINE + 1, NOON)
     fences_of_node.create("node-a", DEADLINE + 120, NOON)
-    assert {one.metadata.name for one in fences(desk)} == {FENCE, fence_name("node-a", DEADLINE // 120 + 1)}
+    assert {one.metadata.name for one in fences(harness)} == {FENCE, fence_name("node-a", DEADLINE // 120 + 1)}
     fences_of_node.delete("node-a")
-    assert fences(desk) == []
+    assert fences(harness) == []
 
 
 @pytest.mark.parametrize("later", [0, 120])
-def test_the_next_leader_takes_away_a_fence_with_its_guard_though_it_never_listed_it(desk: Desk, later: int) -> None:
-    know_node(desk)
-    before = node_guard(desk)
+def test_the_next_leader_takes_away_a_fence_with_its_guard_though_it_never_listed_it(
+    harness: OperatorHarness, later: int
+) -> None:
+    know_node(harness)
+    before = node_guard(harness)
     for deadline in (DEADLINE, DEADLINE + later):
-        hand_over(desk, deadline=deadline)
+        hand_over(harness, deadline=deadline)
         before.reconcile("node-a", NOON)
-    desk.cache.remove_owner(owner_pod(given=note(deadline=DEADLINE + later)))
-    node_guard(desk).reconcile("node-a", NOON)
-    assert fences(desk) == []
+    harness.cache.remove_owner(owner_pod(given=note(deadline=DEADLINE + later)))
+    node_guard(harness).reconcile("node-a", NOON)
+    assert fences(harness) == []
 
 
-def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(desk: Desk) -> None:
-    know_node(desk)
-    fence_manager(desk).create("node-a", DEADLINE, NOON)
-    mine = fence_manager(desk)
-    client = desk.api.as_client()
-    Resync(client, desk.cache, desk.scope, desk.priorities, mine, desk.queued.append).run()
-    assert (KeyKind.NODE, "node-a") in {(key.kind, key.name) for key in desk.queued}
-    node_guard(desk, mine).reconcile("node-a", NOON)
-    assert fences(desk) == []
+def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(harness: OperatorHarness) -> None:
+    know_node(harness)
+    fence_manager(harness).create("node-a", DEADLINE, NOON)
+    mine = fence_manager(harness)
+    client = harness.api.as_client()
+    Resync(client, harness.cache, harness.scope, harness.priorities, mine, harness.queued.append).run()
+    assert (KeyKind.NODE, "node-a") in {(key.kind, key.name) for key in harness.queued}
+    node_guard(harness, mine).reconcile("node-a", NOON)
+    assert fences(harness) == []
 
 
-def test_a_fence_goes_with_its_node(desk: Desk) -> None:
-    know_node(desk)
-    hand_over(desk)
-    del desk.api.objects["nodes", "", "node-a"]
-    node_guard(desk).reconcile("node-a", NOON)
-    assert fences(desk) == []
+def test_a_fence_goes_with_its_node(harness: OperatorHarness) -> None:
+    know_node(harness)
+    hand_over(harness)
+    del harness.api.objects["nodes", "", "node-a"]
+    node_guard(harness).reconcile("node-a", NOON)
+    assert fences(harness) == []
 
 
 LEFT_OUT = {"one pod slot is left, which the owner needs": "2", "the pods that fit are not known": "many"}
 
 
 @pytest.mark.parametrize("pod_slots", LEFT_OUT.values(), ids=LEFT_OUT.keys())
-def test_the_guard_stands_alone_where(desk: Desk, pod_slots: str) -> None:
-    know_node(desk, pod_slots=pod_slots)
-    hand_over(desk)
-    desk.api.put(PODS, as_api(pod("neighbour", node="node-a")))
-    node_guard(desk).reconcile("node-a", NOON)
-    assert fences(desk) == []
-    assert desk.cache.guard_deadline("node-a") == str(DEADLINE)
+def test_the_guard_stands_alone_where(harness: OperatorHarness, pod_slots: str) -> None:
+    know_node(harness, pod_slots=pod_slots)
+    hand_over(harness)
+    harness.api.put(PODS, as_api(pod("neighbour", node="node-a")))
+    node_guard(harness).reconcile("node-a", NOON)
+    assert fences(harness) == []
+    assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
 
 
 REFUSALS = {
@@ -171,40 +173,42 @@ REFUSALS = {
 
 @pytest.mark.parametrize("refused", REFUSALS.values(), ids=REFUSALS.keys())
 def test_a_fence_that_cannot_be_made_is_tried_again_but_stops_no_hand_over_for_ever(
-    desk: Desk, refused: KubeError
+    harness: OperatorHarness, refused: KubeError
 ) -> None:
-    know_node(desk)
-    hand_over(desk)
-    desk.api.faults[CREATE] = refused
-    keeper = node_guard(desk)
+    know_node(harness)
+    hand_over(harness)
+    harness.api.faults[CREATE] = refused
+    keeper = node_guard(harness)
     for _ in range(2):
         with pytest.raises(type(refused)):
             keeper.reconcile("node-a", NOON)
-        assert desk.cache.guard_deadline("node-a") is None
+        assert harness.cache.guard_deadline("node-a") is None
     keeper.reconcile("node-a", NOON)
-    assert desk.cache.guard_deadline("node-a") == str(DEADLINE)
-    assert fences(desk) == []
+    assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
+    assert fences(harness) == []
 
 
-def test_a_priority_class_that_was_taken_away_is_made_again(desk: Desk) -> None:
-    know_node(desk)
-    hand_over(desk)
-    desk.api.faults[CREATE] = error(ForbiddenError, "no PriorityClass with name berth-placeholder-1000000000 was found")
-    keeper = node_guard(desk)
+def test_a_priority_class_that_was_taken_away_is_made_again(harness: OperatorHarness) -> None:
+    know_node(harness)
+    hand_over(harness)
+    harness.api.faults[CREATE] = error(
+        ForbiddenError, "no PriorityClass with name berth-placeholder-1000000000 was found"
+    )
+    keeper = node_guard(harness)
     with pytest.raises(ForbiddenError):
         keeper.reconcile("node-a", NOON)
-    desk.api.objects = {key: one for key, one in desk.api.objects.items() if key[0] != "priorityclasses"}
-    del desk.api.faults[CREATE]
+    harness.api.objects = {key: one for key, one in harness.api.objects.items() if key[0] != "priorityclasses"}
+    del harness.api.faults[CREATE]
     keeper.reconcile("node-a", NOON)
-    assert [one.spec.priority_class_name for one in fences(desk)] == ["berth-placeholder-1000000000"]
-    assert any(key[0] == "priorityclasses" for key in desk.api.objects)
+    assert [one.spec.priority_class_name for one in fences(harness)] == ["berth-placeholder-1000000000"]
+    assert any(key[0] == "priorityclasses" for key in harness.api.objects)
 
 
 def test_a_fence_that_is_given_requests_on_its_way_in_is_taken_away(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: OperatorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    know_node(desk)
-    create = desk.api.create
+    know_node(harness)
+    create = harness.api.create
 
     def inject(resource: Any, body: dict[str, Any], **rest: Any) -> Any:  # noqa: ANN401 - as the client
         sidecar = {"name": "proxy", "resources": {"requests": {"cpu": "100m"}}}
@@ -212,6 +216,6 @@ def test_a_fence_that_is_given_requests_on_its_way_in_is_taken_away(
             body = body | {"spec": body["spec"] | {"containers": [*body["spec"]["containers"], sidecar]}}
         return create(resource, body, **rest)
 
-    monkeypatch.setattr(desk.api, "create", inject)
-    fence_manager(desk).create("node-a", DEADLINE, NOON)
-    assert fences(desk) == []
+    monkeypatch.setattr(harness.api, "create", inject)
+    fence_manager(harness).create("node-a", DEADLINE, NOON)
+    assert fences(harness) == []

@@ -11,7 +11,7 @@ import pytest
 
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import NODES, PODS, Resource
-from handover_world import Actor, KilledError, World
+from handover_simulation import Actor, HandoverSimulation, KilledError
 
 LENGTHS: Final = (5.0, 70.0, 300.0)
 MORE_LENGTHS: Final = tuple(float(text) for text in os.environ.get("BERTH_LONGER_OUTAGES", "").split(",") if text)
@@ -29,46 +29,46 @@ OUTAGES: Final[dict[str, frozenset[Actor]]] = {
 
 def count_writes() -> int:
     """Return how many writes the operator makes in a hand-over that nothing disturbs."""
-    world = World()
+    simulation = HandoverSimulation()
     writes: list[str] = []
-    world.on_write = writes.append
-    world.play()
-    assert world.faults == []
+    simulation.on_write = writes.append
+    simulation.play()
+    assert simulation.faults == []
     return len(writes)
 
 
 WRITES: Final = count_writes()
 
 
-def play(view: Resource, at: int, interrupt: Callable[[World], None]) -> World:
+def play(view: Resource, at: int, interrupt: Callable[[HandoverSimulation], None]) -> HandoverSimulation:
     """Play a hand-over that is interrupted right after one of the operator's writes."""
-    world = World(late_view=view)
+    simulation = HandoverSimulation(late_view=view)
     made: list[str] = []
 
     def note(write: str) -> None:
         made.append(write)
         if len(made) == at:
-            interrupt(world)
+            interrupt(simulation)
 
-    world.on_write = note
+    simulation.on_write = note
     try:
-        world.play()
+        simulation.play()
     except KilledError:
-        world.start_operator()
-        world.play()
+        simulation.start_operator()
+        simulation.play()
     assert len(made) >= at
-    return world
+    return simulation
 
 
-def require_kept(world: World, case: str) -> None:
-    assert world.faults == [], case
-    assert world.reservation().phase is ReservationPhase.SUCCEEDED, case
-    assert world.slot().state is SlotState.TAKEN, case
-    assert world.pod("web-0").spec.node_name == "node-a", case
-    assert world.pod("hungry").spec.node_name == "", case
+def require_kept(simulation: HandoverSimulation, case: str) -> None:
+    assert simulation.faults == [], case
+    assert simulation.reservation().phase is ReservationPhase.SUCCEEDED, case
+    assert simulation.slot().state is SlotState.TAKEN, case
+    assert simulation.pod("web-0").spec.node_name == "node-a", case
+    assert simulation.pod("hungry").spec.node_name == "", case
 
 
-def require_kept_after_each_write(interrupt: Callable[[World], None]) -> None:
+def require_kept_after_each_write(interrupt: Callable[[HandoverSimulation], None]) -> None:
     for at in range(1, WRITES + 1):
         for view in (NODES, PODS):
             require_kept(play(view, at, interrupt), f"after write {at}, {view.plural} seen late")
@@ -79,13 +79,13 @@ def require_kept_after_each_write(interrupt: Callable[[World], None]) -> None:
 def test_the_place_goes_to_its_owner_though_after_any_write_of_the_operator(
     away: frozenset[Actor], seconds: float
 ) -> None:
-    require_kept_after_each_write(lambda world: world.interrupt(away, seconds))
+    require_kept_after_each_write(lambda simulation: simulation.interrupt(away, seconds))
 
 
 @pytest.mark.parametrize("seconds", LENGTHS + MORE_LENGTHS)
 def test_the_place_goes_to_its_owner_though_the_operator_is_killed_after_any_of_its_writes(seconds: float) -> None:
-    def kill(world: World) -> None:
-        world.interrupt(frozenset({Actor.OPERATOR}), seconds)
+    def kill(simulation: HandoverSimulation) -> None:
+        simulation.interrupt(frozenset({Actor.OPERATOR}), seconds)
         raise KilledError
 
     require_kept_after_each_write(kill)

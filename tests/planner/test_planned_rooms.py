@@ -8,11 +8,11 @@ from berth_core.errors import InputError
 from berth_core.migration_plans import Room, RoomSlot
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, RoomMade, plan
-from berth_descheduler.planner.rooms import MOST_ROOMS, RoomOwners, RoomRequest, RoomTerms, WaitingPod, planned_rooms
+from berth_descheduler.planner.rooms import MOST_ROOMS, RoomOwners, RoomRequest, WaitingPod, planned_rooms
 from builders import namespace, node, owner, pod
 from planner.clusters import making_room
 
-TERMS = RoomTerms("berth-system")
+OWN_NAMESPACE = "berth-system"
 OWNERS = RoomOwners("ml", "app=train")
 
 
@@ -35,7 +35,7 @@ def told(rooms: tuple[Room, ...]) -> dict[str, list[tuple[str, str]]]:
 class Case:
     made: tuple[RoomMade, ...]
     want: dict[str, list[tuple[str, str]]]
-    terms: RoomTerms = TERMS
+    owners: RoomOwners | None = None
 
 
 CASES = {
@@ -61,26 +61,26 @@ CASES = {
     "a shape with a count": Case((made("a", "b", wanted=2),), {"cpu=4": [("", "a"), ("", "b")]}),
     "of a shape without a count nothing is kept": Case((made("a", "full", wanted=None),), {}),
     "of a shape without a count that somebody may take, what the moves make": Case(
-        (made("a", "full", wanted=None),), {"cpu=4": [("", "full")]}, RoomTerms("berth-system", OWNERS)
+        (made("a", "full", wanted=None),), {"cpu=4": [("", "full")]}, OWNERS
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_room_is_recorded_for(case: Case) -> None:
-    assert told(planned_rooms(case.made, case.terms, {"full"})) == case.want
+    assert told(planned_rooms(case.made, {"full"}, own_namespace=OWN_NAMESPACE, owners=case.owners)) == case.want
 
 
 def test_the_room_of_a_shape_is_held_where_its_owners_are_or_in_berths_namespace() -> None:
-    (nobody,) = planned_rooms([made("a")], TERMS, ())
-    (theirs,) = planned_rooms([made("a")], RoomTerms("berth-system", OWNERS), ())
-    assert (nobody.namespace, nobody.selector, nobody.requests) == ("berth-system", "", {"cpu": "4"})
+    (unnamed,) = planned_rooms([made("a")], (), own_namespace=OWN_NAMESPACE)
+    (theirs,) = planned_rooms([made("a")], (), own_namespace=OWN_NAMESPACE, owners=OWNERS)
+    assert (unnamed.namespace, unnamed.selector, unnamed.requests) == ("berth-system", "", {"cpu": "4"})
     assert (theirs.namespace, theirs.selector) == ("ml", "app=train")
 
 
 def test_a_plan_has_no_more_rooms_than_it_may_have() -> None:
     many = [made("a", pods=waits(str(number))) for number in range(MOST_ROOMS + 1)]
-    assert len(planned_rooms(many, TERMS, ())) == MOST_ROOMS
+    assert len(planned_rooms(many, (), own_namespace=OWN_NAMESPACE)) == MOST_ROOMS
 
 
 def two_halves(*waiting: str, **fields: object) -> Snapshot:

@@ -104,7 +104,7 @@ class Authority:
         return ask
 
     def _seconds(self, answer: _Answer) -> float:
-        return self._times.identity_seconds if answer.good else self._times.stranger_seconds
+        return self._times.identity_seconds if answer.good else self._times.rejected_seconds
 
 
 def _read_token(headers: Sequence[str]) -> str:

@@ -233,7 +233,7 @@ class RequestGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer with a problem."""
         started = False
-        intake = _Intake(receive)
+        request_body = _RequestBody(receive)
 
         async def noted(message: Message) -> None:
             nonlocal started
@@ -241,16 +241,16 @@ class RequestGuard:
             await send(message)
 
         try:
-            await self._pass(scope, intake, noted)
+            await self._pass(scope, request_body, noted)
         except _GoneError:
             return
         except (ProblemError, TimeoutError) as error:
             if started:
                 raise
             problem = error if isinstance(error, ProblemError) else self._too_long()
-            await self._refuse(scope, intake, send, problem)
+            await self._refuse(scope, request_body, send, problem)
 
-    async def _pass(self, scope: Scope, receive: "_Intake", send: Send) -> None:
+    async def _pass(self, scope: Scope, receive: "_RequestBody", send: Send) -> None:
         require_modest(scope, self._limits)
         require_one_length(scope)
         if not scope["path"].startswith(PROTECTED):
@@ -267,7 +267,7 @@ class RequestGuard:
                 await self._authority.identify(authorization)
         await self._work(scope, receive, send, authorization)
 
-    async def _work(self, scope: Scope, receive: "_Intake", send: Send, authorization: Sequence[str]) -> None:
+    async def _work(self, scope: Scope, receive: "_RequestBody", send: Send, authorization: Sequence[str]) -> None:
         """Answer a request within its limits; one without authorization has no caller."""
         with self._admission.request() as ticket:
             async with asyncio.timeout(self._times.request_seconds) as deadline:
@@ -279,7 +279,7 @@ class RequestGuard:
                 body = await self._read_body(scope, receive)
                 await self._app(scope, _replayed(body, receive), send)
 
-    async def _read_body(self, scope: Scope, receive: "_Intake") -> bytes:
+    async def _read_body(self, scope: Scope, receive: "_RequestBody") -> bytes:
         """Return the body; raises `ProblemError` if too large, too slow or not JSON."""
         if not has_body(scope):
             return b""
@@ -296,15 +296,15 @@ class RequestGuard:
     def _too_long(self) -> ProblemError:
         return ProblemError(ProblemKind.TIMED_OUT, f"there was no answer within {self._times.request_seconds:g} s")
 
-    async def _refuse(self, scope: Scope, intake: "_Intake", send: Send, problem: ProblemError) -> None:
+    async def _refuse(self, scope: Scope, request_body: "_RequestBody", send: Send, problem: ProblemError) -> None:
         """Answer with a problem, after reading a body whose sender would not listen yet."""
-        whole = intake.whole or not has_body(scope)
+        whole = request_body.whole or not has_body(scope)
         if not whole and problem.kind is not ProblemKind.TOO_SLOW:
-            whole = await _drained(scope, intake, self._limits.drained_bytes)
+            whole = await _drained(scope, request_body, self._limits.drained_bytes)
         await send_problem(scope, send, problem, close=not whole)
 
 
-class _Intake:
+class _RequestBody:
     """Receives a request's messages and tracks whether its body was complete."""
 
     def __init__(self, receive: Receive) -> None:
@@ -387,7 +387,7 @@ def _announced_bytes(scope: Scope) -> int:
     return next((int(value) for value in header_values(scope, b"content-length") if value.isdecimal()), 0)
 
 
-async def _read(receive: _Intake, most: int) -> bytes:
+async def _read(receive: _RequestBody, most: int) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
@@ -405,7 +405,7 @@ def _too_large(most: int, found: str) -> ProblemError:
     return ProblemError(ProblemKind.TOO_LARGE, text, faults=[fault("body", None, f"at most {most} bytes")])
 
 
-async def _drained(scope: Scope, receive: _Intake, most: int) -> bool:
+async def _drained(scope: Scope, receive: _RequestBody, most: int) -> bool:
     """Read the rest of a body and return whether it ended in time."""
     if header_values(scope, b"expect"):  # the sender waits for 100 Continue
         return False
@@ -417,7 +417,7 @@ async def _drained(scope: Scope, receive: _Intake, most: int) -> bool:
     return True
 
 
-def _replayed(body: bytes, receive: _Intake) -> Receive:
+def _replayed(body: bytes, receive: _RequestBody) -> Receive:
     """Return a `receive` that gives the body already read, then what follows it."""
     given = False
 

@@ -98,7 +98,7 @@ class RestTimes:
     identity_seconds: float = 10.0
     """How long an accepted token and a granted right are cached."""
 
-    stranger_seconds: float = 2.0
+    rejected_seconds: float = 2.0
     """How long a rejected token and a denied right are cached."""
 
     stream_seconds: float = 3600.0

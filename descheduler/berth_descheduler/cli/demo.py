@@ -55,7 +55,7 @@ def demo_command(*, nodes: int, seed: int, keep: bool, output: Output, report: R
     _print(made.result, output, console)
     if report is not None:
         report.write(build_demo_page(made))
-    return 0 if made.result.all_well else _FAILED
+    return 0 if made.result.succeeded else _FAILED
 
 
 def build_demo_page(made: DemoRun) -> Page:

@@ -21,7 +21,7 @@ from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults
-from berth_descheduler.policy.terms import Terms, read_terms
+from berth_descheduler.policy.plan_settings import PlanSettings, read_plan_settings
 from berth_descheduler.report.documents import describe_run
 from berth_descheduler.report.html import ReportFile, report_option
 from berth_descheduler.report.page import Occasion, run_page
@@ -68,10 +68,10 @@ def run_command(
     ):
         clock, defaults = SystemClock(), RunDefaults(settings, planner)
 
-        def terms_of(plan: MigrationPlan) -> Terms:
-            return read_terms(client, plan, defaults, installed_plugins(), clock.now())
+        def settings_of_plan(plan: MigrationPlan) -> PlanSettings:
+            return read_plan_settings(client, plan, defaults, installed_plugins(), clock.now())
 
-        outcome = Cycle(CycleContext(client, clock, progress, stop, terms_of), settings, planner).run()
+        outcome = Cycle(CycleContext(client, clock, progress, stop, settings_of_plan), settings, planner).run()
         measured = _look_again(client, progress.found, outcome) if report is not None else None
     if output is Output.TABLE:
         print_outcome(outcome, Terminal())

@@ -89,13 +89,13 @@ class LeaderElector:
                 self._run_lease.look()
 
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
-        status_controller = StatusController(self._context, store, self._metrics, wake_up.bell())
-        runner = Runner(self._context, store, self._metrics, self._run_lease, wake_up.bell())
+        status_controller = StatusController(self._context, store, self._metrics, wake_up.event())
+        runner = Runner(self._context, store, self._metrics, self._run_lease, wake_up.event())
         threads = [
             threading.Thread(
                 target=status_controller.work_until, args=(self._is_over,), name="status_controller", daemon=True
             ),
-            threading.Thread(target=_ring_at_end, args=(self._is_over, wake_up.ring), name="end", daemon=True),
+            threading.Thread(target=_wake_at_end, args=(self._is_over, wake_up.wake), name="end", daemon=True),
         ]
         for thread in threads:
             thread.start()
@@ -106,9 +106,9 @@ class LeaderElector:
             thread.join(_JOIN_SECONDS)
 
 
-def _ring_at_end(over: Callable[[], bool], ring: Callable[[], None]) -> None:
+def _wake_at_end(over: Callable[[], bool], wake: Callable[[], None]) -> None:
     """Wake everybody when it is over, so that nobody waits for a change."""
     pause = threading.Event()
     while not over():
         pause.wait(_TICK_SECONDS)
-    ring()
+    wake()

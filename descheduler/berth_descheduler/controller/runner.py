@@ -35,7 +35,7 @@ from berth_descheduler.migration.recovery import abort_plan, recover_plans
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun
-from berth_descheduler.policy.terms import choose_terms
+from berth_descheduler.policy.plan_settings import choose_plan_settings
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.telemetry import PolicyEventReason
@@ -76,13 +76,13 @@ class Runner:
         store: PolicyStore,
         metrics: PolicyMetrics,
         lease: LeaseHolder,
-        bell: threading.Event,
+        wake_up: threading.Event,
     ) -> None:
         self._context = context
         self._store = store
         self._metrics = metrics
         self._lease = lease
-        self._wake_up = bell
+        self._wake_up = wake_up
         self._backoff = FailureBackoff()
         self._swept_at: float | None = None
 
@@ -144,11 +144,11 @@ class Runner:
         run = None if known is None else known.run
         if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING:
             return None
-        terms = choose_terms(plan, run, self._context.defaults, self._context.clock.now())
+        plan_settings = choose_plan_settings(plan, run, self._context.defaults, self._context.clock.now())
         return Assignment(
-            settings=terms.settings,
-            planner=terms.planner,
-            perform=lambda cycle: cycle.carry_on(plan, terms.barred),
+            settings=plan_settings.settings,
+            planner=plan_settings.planner,
+            perform=lambda cycle: cycle.resume(plan, plan_settings.blocked_reason),
             policy=None if known is None else known.policy,
             plan=plan,
         )
@@ -209,28 +209,30 @@ class Runner:
         keys = {telemetry.KEY_POLICY: settings.policy, telemetry.KEY_TRIGGER: settings.trigger}
         _LOG.info(telemetry.POLICY_RUN, **keys)
         # Plans that other runs left are work of their own, by their own policies: none is carried on beside this one.
-        around = CycleContext(self._context.client, self._context.clock, self._metrics, stop, terms_of=lambda _: None)
-        cycle = Cycle(around, settings, assignment.planner, self._lease)
+        context = CycleContext(
+            self._context.client, self._context.clock, self._metrics, stop, settings_of_plan=lambda _: None
+        )
+        cycle = Cycle(context, settings, assignment.planner, self._lease)
         name = assignment.plan.metadata.name if assignment.plan else settings.plan_name
         try:
             with self._store.in_progress(name), self._metrics.running(settings.policy):
                 outcome = assignment.perform(cycle)
         except BerthError as error:
             _LOG.error(telemetry.WORK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
-            self._take_setback(assignment, begun, error, str(error))
+            self._record_failure(assignment, begun, error, str(error))
             return None
         except Exception as error:  # noqa: BLE001 - a mistake with one policy must not end the service of the others
             _LOG.exception(telemetry.WORK_FAILED, **keys)
-            self._take_setback(assignment, begun, error, f"{type(error).__name__}: {error}")
+            self._record_failure(assignment, begun, error, f"{type(error).__name__}: {error}")
             return None
         finally:
             self._lease.release()
         self._backoff.forget(assignment.uid)
         if outcome.verdict is not Verdict.LEASE_HELD and not _is_unbegun(outcome):
-            self._tell_outcome(assignment, begun, outcome)
+            self._report_outcome(assignment, begun, outcome)
         return outcome
 
-    def _tell_outcome(self, assignment: Assignment, begun: datetime, outcome: Outcome) -> None:
+    def _report_outcome(self, assignment: Assignment, begun: datetime, outcome: Outcome) -> None:
         self._metrics.run_ended(assignment.settings.policy, outcome.verdict.value)
         if assignment.policy is None:
             return
@@ -241,7 +243,7 @@ class Runner:
             assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean
         )
 
-    def _take_setback(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
+    def _record_failure(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
         """Let the others go first; report what failed, and end a plan that would fail again in the same way."""
         final = self._backoff.note(assignment.uid, error, self._context.clock.now())
         if final and assignment.plan is not None:
@@ -249,9 +251,9 @@ class Runner:
             if not plan.phase.terminal:
                 text = f"Failed: it cannot be carried out: {message}"
                 abort_plan(self._context.client, plan, self._context.clock, text, PlanPhase.FAILED)
-        self._tell_failure(assignment, begun, message)
+        self._report_failure(assignment, begun, message)
 
-    def _tell_failure(self, assignment: Assignment, begun: datetime, message: str) -> None:
+    def _report_failure(self, assignment: Assignment, begun: datetime, message: str) -> None:
         """Say on policy and plan that a run failed; a plan that was begun is carried on by the next pass."""
         self._metrics.run_ended(assignment.settings.policy, "Failed")
         if assignment.policy is not None:

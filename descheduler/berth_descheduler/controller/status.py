@@ -196,12 +196,12 @@ class StatusController:
     """Keeps what is written about policies and plans true."""
 
     def __init__(
-        self, context: ServiceContext, store: PolicyStore, metrics: PolicyMetrics, bell: threading.Event
+        self, context: ServiceContext, store: PolicyStore, metrics: PolicyMetrics, wake_up: threading.Event
     ) -> None:
         self._context = context
         self._store = store
         self._metrics = metrics
-        self._wake_up = bell
+        self._wake_up = wake_up
 
     def work_until(self, over: Callable[[], bool]) -> None:
         """Go on until it is over; whatever fails is tried again."""

@@ -64,12 +64,12 @@ class WakeUp:
 
     events: list[threading.Event] = field(default_factory=list)
 
-    def bell(self) -> threading.Event:
+    def event(self) -> threading.Event:
         """Return one more event."""
         self.events.append(threading.Event())
         return self.events[-1]
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Set all events."""
         for event in self.events:
             event.set()
@@ -80,7 +80,7 @@ class PolicyStore:
 
     def __init__(self, context: ServiceContext, wake_up: WakeUp) -> None:
         self._context = context
-        self._bells = wake_up
+        self._wake_up = wake_up
         self._policies: Store[DeschedulerPolicy] = Store()
         self._plans: Store[MigrationPlan] = Store()
         self._informers = (
@@ -105,7 +105,7 @@ class PolicyStore:
     def _informer(self, resource: Resource, kind: type[T], store: Store[T]) -> Informer[T]:
         def handle(event: WatchItem[T]) -> None:
             if store.apply(event):
-                self._bells.ring()
+                self._wake_up.wake()
 
         def failed(error: BerthError) -> None:
             _LOG.error(telemetry.WATCH_FAILED, **{telemetry.KEY_ERROR: str(error)})

@@ -82,7 +82,7 @@ class DemoResult:
     outcome: str
 
     @property
-    def all_well(self) -> bool:
+    def succeeded(self) -> bool:
         """Return whether no pod is pending or lost."""
         return self.pending == 0 and self.lost == 0
 
@@ -107,7 +107,7 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
         planned = plan(read_live_snapshot(client), PLANNER_SETTINGS)
         before = planned.before
         narrator.show_nodes(f"before: {len(before.empty_nodes)} of {len(before.nodes)} nodes are empty", before)
-        _tell_plan(planned, narrator)
+        _show_plan(planned, narrator)
         found = _run_services(sandbox, client, narrator)
         seconds = time.monotonic() - started
         running, pending = _wait_for_pods(client, filled.pods)
@@ -117,7 +117,7 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
     return DemoRun(result, planned, found, after)
 
 
-def _tell_plan(planned: Plan, narrator: Narrator) -> None:
+def _show_plan(planned: Plan, narrator: Narrator) -> None:
     freed, moves = len(planned.freed_nodes), len(planned.moves)
     narrator.say(f"{_STRATEGY.value} finds {moves} moves in {planned.waves} waves that free {freed} nodes")
     if planned.quality is not None:

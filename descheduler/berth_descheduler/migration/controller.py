@@ -92,19 +92,19 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
 def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveStatus]:
     """Return the states of the moves that are not to be begun: those that do not hold, or all while others wait."""
     ahead = dict(enumerate(plan.spec.moves))
-    gate = WaveValidator(
+    validator = WaveValidator(
         reviewer=context.reviewer,
         clock=context.clock,
         pending_wait_seconds=context.execution.pending_wait_seconds,
         budgets=True,
         stopped=lambda: context.stop.is_set() or context.lease.lost.is_set(),
     )
-    passage = gate.validate(lambda: ahead, ahead)
+    result = validator.validate(lambda: ahead, ahead)
     if context.lease.lost.is_set():
         raise LeaseLostError("the lease was lost before a plan began; the next run continues it")
-    invalid = passage.invalid
-    if passage.stop:
-        invalid = dict.fromkeys(ahead, Invalid(passage.stop, passage.message))
+    invalid = result.invalid
+    if result.stop:
+        invalid = dict.fromkeys(ahead, Invalid(result.stop, result.message))
     return {
         index: MoveStatus(
             namespace=ahead[index].namespace,

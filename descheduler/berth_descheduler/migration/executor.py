@@ -32,11 +32,11 @@ from berth_descheduler.migration.manifests import PlanIdentity, build_status_pat
 from berth_descheduler.migration.move_controller import MoveController, WaveContext, start_moves
 from berth_descheduler.migration.move_facts import (
     MoveProgress,
-    Siblings,
+    ReplicaTracker,
     earlier_moves,
-    follow,
     is_on_source,
     is_untouched,
+    retarget,
 )
 from berth_descheduler.migration.moves import Eviction
 from berth_descheduler.migration.observation import Observation, ObservedPlan
@@ -160,7 +160,7 @@ def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> 
 
 
 _COALESCE_SECONDS: Final = 0.02
-_OF_THE_POD_BEFORE: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
+_ABOUT_THE_EVICTED_POD: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
 """What a look says of a move by the name of a pod that the plan itself has replaced by now."""
 
 
@@ -203,7 +203,9 @@ class PlanExecutor:
         self._earlier = earlier_moves(plan.spec.moves)
         self._stop = PlanStop(plan, clock=context.clock, settings=self._settings, asked=context.stop)
         known = frozenset[str]() if adopted else frozenset(observation.look().pods)
-        self._siblings = Siblings(self._progress, since=plan.metadata.creation_timestamp or "", known=known)
+        self._replica_tracker = ReplicaTracker(
+            self._progress, since=plan.metadata.creation_timestamp or "", known=known
+        )
         self._first_wave = min((one.move.wave for one in self._progress), default=1)
         self._wave = self._first_wave
         self._calls = BackgroundCalls(self._settings.workers, observation.changed.set)
@@ -224,7 +226,7 @@ class PlanExecutor:
             for wave in sorted({one.move.wave for one in self._progress}):
                 self._wave = wave
                 moves = [one for one in self._progress if one.move.wave == wave]
-                self._follow_pods(moves)
+                self._retarget_moves(moves)
                 self._skip_without_room(moves)
                 if (
                     wave != self._first_wave or self._adopted
@@ -243,9 +245,9 @@ class PlanExecutor:
         begun_at = self._context.clock.monotonic()
         while True:
             self._calls.take_answers()
-            self._step(wave, self._look())
+            self._step(wave, self._observe())
             self._end_when_overdue(wave, begun_at)
-            self._tell()
+            self._report()
             if all(progress.finished for progress in wave):
                 return
             self._pause()
@@ -254,8 +256,8 @@ class PlanExecutor:
         """Look after the rooms, without any move, until they have come so far."""
         while True:
             self._calls.take_answers()
-            self._tend_rooms(self._look())
-            self._tell()
+            self._reconcile_rooms(self._observe())
+            self._report()
             if done():
                 return
             self._pause()
@@ -265,7 +267,7 @@ class PlanExecutor:
         self._context.clock.sleep(_COALESCE_SECONDS)
         self._observation.wait(self._settings.tick_seconds)
 
-    def _look(self) -> ObservedPlan:
+    def _observe(self) -> ObservedPlan:
         """Return what is seen now, and begin to stop where that calls for it; raises `LeaseLostError`."""
         if self._context.lease.lost.is_set():
             raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
@@ -275,16 +277,16 @@ class PlanExecutor:
 
     def _step(self, wave: Sequence[MoveProgress], observed: ObservedPlan) -> None:
         """Decide and act for each room, and for each move of a wave."""
-        self._tend_rooms(observed)
+        self._reconcile_rooms(observed)
         for progress in wave:
             if not progress.finished and not progress.in_flight:
-                self._rooms.excuse(progress)
-        unready = self._siblings.unready(self._wave, observed, self._context.clock.monotonic())
-        self._moves.tend(wave, observed, WaveContext(unready, self._stop.reason, self._stop.since))
+                self._rooms.cancel(progress)
+        unready = self._replica_tracker.unready(self._wave, observed, self._context.clock.monotonic())
+        self._moves.reconcile(wave, observed, WaveContext(unready, self._stop.reason, self._stop.since))
 
-    def _tend_rooms(self, observed: ObservedPlan) -> None:
+    def _reconcile_rooms(self, observed: ObservedPlan) -> None:
         plan = PlanProgress(self._progress, self._moves.lost_sources, self._stop.reason, self._stop.since)
-        self._rooms.tend(observed, plan)
+        self._rooms.reconcile(observed, plan)
 
     def _end_when_overdue(self, wave: Sequence[MoveProgress], begun_at: float) -> None:
         """Stop the plan where a wave takes longer than it may, and then give up what does not end even so."""
@@ -298,13 +300,13 @@ class PlanExecutor:
         if overdue >= self._settings.timeouts.shutdown_seconds:
             for progress in wave:
                 if not progress.finished and not progress.in_flight:
-                    self._moves.give_up(progress, message)
+                    self._moves.fail(progress, message)
 
     # --- before a wave ----------------------------------------------------------------------------------------------
 
     def _review(self, wave: Sequence[MoveProgress]) -> None:
         """Look at the whole cluster before a wave; skip what does not hold, and stop where other pods come first."""
-        gate = WaveValidator(
+        validator = WaveValidator(
             reviewer=self._context.reviewer,
             clock=self._context.clock,
             pending_wait_seconds=self._settings.pending_wait_seconds,
@@ -315,17 +317,17 @@ class PlanExecutor:
         begins = {one.index: one for one in wave if not one.finished and is_untouched(one, observed)}
         if not begins:
             return
-        passage = gate.validate(self._moves_ahead, begins)
-        if passage.stop:
-            self._stop.begin(passage.stop, passage.message)
-        for index, why in passage.invalid.items():
-            again = index in self._earlier and why.reason in _OF_THE_POD_BEFORE
+        result = validator.validate(self._moves_ahead, begins)
+        if result.stop:
+            self._stop.begin(result.stop, result.message)
+        for index, why in result.invalid.items():
+            again = index in self._earlier and why.reason in _ABOUT_THE_EVICTED_POD
             if index in begins and not again:
                 self._moves.skip(begins[index], why.reason, why.message)
 
     def _is_over(self) -> bool:
         """Return whether nothing new is to be begun."""
-        self._look()
+        self._observe()
         return self._stop.has_begun
 
     def _moves_ahead(self) -> dict[int, PlannedMove]:
@@ -333,13 +335,13 @@ class PlanExecutor:
         observed = self._observation.look()
         return {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
 
-    def _follow_pods(self, wave: Sequence[MoveProgress]) -> None:
+    def _retarget_moves(self, wave: Sequence[MoveProgress]) -> None:
         """Find the replacements of the pods that this plan moves for the second time; skip those that never came."""
         again = [one for one in wave if one.index in self._earlier and not one.finished]
         observed = self._observation.look() if again else None
         for progress in again:
             before = self._progress[self._earlier[progress.index]].status
-            if observed is not None and not follow(progress, before, self._plan.name, observed):
+            if observed is not None and not retarget(progress, before, self._plan.name, observed):
                 message = f"the move before did not bring the pod to {progress.move.source}"
                 self._moves.skip(progress, MoveReason.POD_GONE, message)
 
@@ -359,7 +361,7 @@ class PlanExecutor:
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Tell the listener and the plan's status how the moves fare."""
         statuses = self._moves.statuses
         self._context.observer.moves_changed(statuses, self._wave)

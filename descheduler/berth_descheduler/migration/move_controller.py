@@ -29,7 +29,7 @@ from berth_descheduler.migration.move_facts import (
     OwnerKey,
     WaveObservation,
     derive_facts,
-    note_siblings,
+    note_unready_replicas,
     observe_wave,
     start_progress,
     was_evicted,
@@ -161,7 +161,7 @@ def evict(
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
         if raw_pod["metadata"]["uid"] == move.pod_uid:
-            with pre_eviction_check.turn_of(raw_pod):
+            with pre_eviction_check.eviction_lock(raw_pod):
                 return _ask_rules(raw_pod, pre_eviction_check) or _ask_for_eviction(client, move)
     except NotFoundError:
         pass  # the eviction finds out what became of it
@@ -231,7 +231,7 @@ class MoveController:
         self._calls = calls
         self._plan = PlanIdentity.of(plan)
         self._moves = moves
-        self.lost_sources = {one.move.source for one in moves if one.finished and _stays(one.status)}
+        self.lost_sources = {one.move.source for one in moves if one.finished and _keeps_its_node(one.status)}
         """Nodes on which a pod has to stay that was to leave."""
 
     @property
@@ -239,24 +239,24 @@ class MoveController:
         """Return the moves' statuses, in the order of the plan."""
         return tuple(one.status for one in self._moves)
 
-    def tend(self, wave: Sequence[MoveProgress], observed: ObservedPlan, around: WaveContext) -> None:
+    def reconcile(self, wave: Sequence[MoveProgress], observed: ObservedPlan, wave_context: WaveContext) -> None:
         """Look at a wave once, then decide and act for each of its moves."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
-        look = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
+        observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         counts = _count_open(wave)
         for progress in wave:
             if progress.finished or progress.in_flight:
                 continue
-            note_siblings(progress, around.unready, now)
+            note_unready_replicas(progress, wave_context.unready, now)
             facts = derive_facts(
                 progress,
-                look,
-                stop=around.stop,
-                stopping_since=around.stopping_since,
+                observed_wave,
+                stop=wave_context.stop,
+                stopping_since=wave_context.stopping_since,
                 source_lost=progress.move.source in self.lost_sources and not progress.move.stands_alone,
             )
-            self._act(progress, next_step(facts, timeouts, now), look, counts)
+            self._act(progress, next_step(facts, timeouts, now), observed_wave, counts)
 
     def skip(self, progress: MoveProgress, reason: MoveReason, message: str) -> None:
         """End a move for which nothing was begun."""
@@ -264,22 +264,22 @@ class MoveController:
         if keeps_its_node(MoveState.SKIPPED, reason, evicted=False):
             self.lost_sources.add(progress.move.source)
 
-    def give_up(self, progress: MoveProgress, message: str) -> None:
+    def fail(self, progress: MoveProgress, message: str) -> None:
         """End a move that does not end by itself."""
         self._set_status(progress, MoveState.FAILED, MoveReason.PLAN_STOPPED, message)
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
-    def _act(self, progress: MoveProgress, step: Step, look: WaveObservation, counts: _Counts) -> None:
+    def _act(self, progress: MoveProgress, step: Step, observed_wave: WaveObservation, counts: _Counts) -> None:
         match step:
             case Reserve():
                 self._begin_reserve(progress, counts)
             case Evict():
-                self._begin_evict(progress, look)
+                self._begin_evict(progress, observed_wave)
             case Wait():
-                self._set_state(progress, look, step.state, message=step.message)
+                self._set_state(progress, observed_wave, step.state, message=step.message)
             case Finish():
-                self._finish(progress, step, look)
+                self._finish(progress, step, observed_wave)
             case _:
                 assert_never(step)
 
@@ -315,9 +315,9 @@ class MoveController:
         if not answer.refusal:
             self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
 
-    def _begin_evict(self, progress: MoveProgress, look: WaveObservation) -> None:
+    def _begin_evict(self, progress: MoveProgress, observed_wave: WaveObservation) -> None:
         """Ask for the eviction; it counts as done for the decisions about its kin until the answer says otherwise."""
-        look.count_eviction(progress)
+        observed_wave.count_eviction(progress)
         progress.eviction = Eviction.SENT
         self._calls.make_for(
             progress,
@@ -352,12 +352,12 @@ class MoveController:
         progress.retry_at = self._context.clock.monotonic() + wait_seconds
         _LOG.info(event, **self._keys(progress), **{telemetry.KEY_MESSAGE: detail})
 
-    def _finish(self, progress: MoveProgress, step: Finish, look: WaveObservation) -> None:
+    def _finish(self, progress: MoveProgress, step: Finish, observed_wave: WaveObservation) -> None:
         """End a move; its Reservation is deleted where it is of no use any more."""
-        sight = look.sights[progress.index]
+        sight = observed_wave.observations[progress.index]
         if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
             self.lost_sources.add(progress.move.source)
-        self._set_state(progress, look, step.state, step.reason, step.message)
+        self._set_state(progress, observed_wave, step.state, step.reason, step.message)
         if step.release and (progress.reserving_since is not None or progress.seen):
             self._calls.make_for(progress, lambda: self._release(progress))
 
@@ -377,13 +377,13 @@ class MoveController:
     def _set_state(
         self,
         progress: MoveProgress,
-        look: WaveObservation,
+        observed_wave: WaveObservation,
         state: MoveState,
         reason: MoveReason = MoveReason.NONE,
         message: str = "",
     ) -> None:
         """Set a move's state and, where it is known by now, who replaced its pod and where."""
-        seen = look.sights[progress.index].replacement
+        seen = observed_wave.observations[progress.index].replacement
         known = progress.status
         self._set_status(
             progress,
@@ -449,7 +449,7 @@ def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
     return _Counts(len(under_way), {one.move.source for one in under_way})
 
 
-def _stays(status: MoveStatus) -> bool:
+def _keeps_its_node(status: MoveStatus) -> bool:
     """Return whether a move that was over before this run means that its pod is still on the source."""
     evicted = status.reason == MoveReason.REPLACEMENT_TIMEOUT or bool(status.replacement)
     known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)

@@ -84,7 +84,7 @@ class MoveProgress:
     siblings_since: float | None = None
     """Since when its controller has not got back what earlier waves took from it."""
 
-    strays: dict[str, float] = field(default_factory=dict)
+    misplaced_since: dict[str, float] = field(default_factory=dict)
     """Pods of the same controller by uid that run without having been handed a place, and since when."""
 
     @property
@@ -117,7 +117,7 @@ class MoveObservation:
 
 
 @dataclass(slots=True)
-class ReplicaTally:
+class ReplicaCounter:
     """The counts behind `moves.ReplicaCounts`; counted on within a look, as evictions are decided one after another."""
 
     held: int = 0
@@ -127,7 +127,7 @@ class ReplicaTally:
     misplaced: tuple[str, ...] = ()
     """Nodes of the replacements that run without having been handed a place."""
 
-    def frozen(self) -> ReplicaCounts:
+    def counts(self) -> ReplicaCounts:
         """Return the counts as they are now; somebody else's pod in a place makes none of ours at home."""
         awaiting_replacement = max(0, self.awaiting_replacement - len(self.misplaced))
         return ReplicaCounts(
@@ -142,16 +142,16 @@ class ReplicaTally:
 class WaveObservation:
     """All moves of a wave as seen at one instant."""
 
-    sights: dict[int, MoveObservation] = field(default_factory=dict)
-    replicas_by_owner: dict[OwnerKey, ReplicaTally] = field(default_factory=dict)
+    observations: dict[int, MoveObservation] = field(default_factory=dict)
+    replicas_by_owner: dict[OwnerKey, ReplicaCounter] = field(default_factory=dict)
     unready_sources: set[str] = field(default_factory=set)
     """Sources with a pod whose place is still waited for."""
 
     def count_eviction(self, progress: MoveProgress) -> None:
         """Take note that a pod is being evicted, for the decisions that follow in the same look."""
-        tally = self.replicas_by_owner[progress.replicas]
-        tally.awaiting_replacement += 1
-        tally.not_evicted -= 1
+        counter = self.replicas_by_owner[progress.replicas]
+        counter.awaiting_replacement += 1
+        counter.not_evicted -= 1
 
 
 def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus | None) -> MoveProgress:
@@ -183,19 +183,25 @@ def observe_wave(
 
     A place that expires before the horizon does not count as long as nothing was evicted for it.
     """
-    look = WaveObservation()
+    observed_wave = WaveObservation()
     moves = tuple(wave)
     for progress in moves:
-        sight = _before_horizon(progress, _see(progress, observed, now, gap_seconds), observed, horizon)
-        _note_times(progress, sight, now)
-        look.sights[progress.index] = sight
-        _count(look, progress, sight)
-    _count_astray(look, moves, observed, now, gap_seconds)
-    return look
+        observation = _expire_before_horizon(
+            progress, _observe_move(progress, observed, now, gap_seconds), observed, horizon
+        )
+        _note_times(progress, observation, now)
+        observed_wave.observations[progress.index] = observation
+        _count(observed_wave, progress, observation)
+    _count_misplaced(observed_wave, moves, observed, now, gap_seconds)
+    return observed_wave
 
 
-def _count_astray(
-    look: WaveObservation, moves: Iterable[MoveProgress], observed: ObservedPlan, now: float, gap_seconds: float
+def _count_misplaced(
+    observed_wave: WaveObservation,
+    moves: Iterable[MoveProgress],
+    observed: ObservedPlan,
+    now: float,
+    gap_seconds: float,
 ) -> None:
     """Note which pods of a controller run that are as young as a replacement and were handed no place.
 
@@ -204,32 +210,32 @@ def _count_astray(
     """
     known = {progress.move.pod_uid for progress in moves}
     known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
-    missed = _missed_since(look, moves, observed)
+    missed = _first_evictions(observed_wave, moves, observed)
     for uid, pod in observed.pods.items():
         replicas = owner_key(pod)
-        if replicas not in missed or uid in known or not _runs_without_us(pod):
+        if replicas not in missed or uid in known or not _runs_without_handover(pod):
             continue
         progress, created = missed[replicas]
         if (pod.metadata.creation_timestamp or "") >= created and (
-            now - progress.strays.setdefault(uid, now) >= gap_seconds
+            now - progress.misplaced_since.setdefault(uid, now) >= gap_seconds
         ):
-            look.replicas_by_owner[replicas].misplaced += (pod.spec.node_name,)
+            observed_wave.replicas_by_owner[replicas].misplaced += (pod.spec.node_name,)
 
 
-def _missed_since(
-    look: WaveObservation, moves: Iterable[MoveProgress], observed: ObservedPlan
+def _first_evictions(
+    observed_wave: WaveObservation, moves: Iterable[MoveProgress], observed: ObservedPlan
 ) -> dict[OwnerKey, tuple[MoveProgress, str]]:
     """Return by controller the first move whose pod this run took away, and when a place was reserved for it."""
     found: dict[OwnerKey, tuple[MoveProgress, str]] = {}
     for progress in moves:
         reservation = observed.reservations.get(progress.key)
         created = reservation.metadata.creation_timestamp if reservation is not None else None
-        if created and was_evicted(progress, look.sights[progress.index]):
+        if created and was_evicted(progress, observed_wave.observations[progress.index]):
             found.setdefault(progress.replicas, (progress, created))
     return found
 
 
-def _runs_without_us(pod: Pod) -> bool:
+def _runs_without_handover(pod: Pod) -> bool:
     """Return whether a pod has a node and is in no hand-over."""
     return (
         bool(pod.spec.node_name)
@@ -247,7 +253,7 @@ def owner_key(pod: Pod) -> OwnerKey:
     return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)
 
 
-def note_siblings(progress: MoveProgress, unready: Collection[OwnerKey], now: float) -> None:
+def note_unready_replicas(progress: MoveProgress, unready: Collection[OwnerKey], now: float) -> None:
     """Take note whether the move's controller has got back what earlier waves took from it."""
     if progress.replicas not in unready:
         progress.siblings_since = None
@@ -256,26 +262,31 @@ def note_siblings(progress: MoveProgress, unready: Collection[OwnerKey], now: fl
 
 
 def derive_facts(
-    progress: MoveProgress, look: WaveObservation, *, stop: MoveReason, stopping_since: float | None, source_lost: bool
+    progress: MoveProgress,
+    observed_wave: WaveObservation,
+    *,
+    stop: MoveReason,
+    stopping_since: float | None,
+    source_lost: bool,
 ) -> MoveFacts:
     """Return the facts of one move out of a look at all."""
-    sight = look.sights[progress.index]
-    tally = look.replicas_by_owner[progress.replicas]
+    observation = observed_wave.observations[progress.index]
+    counter = observed_wave.replicas_by_owner[progress.replicas]
     return MoveFacts(
         target=progress.move.target,
-        presence=sight.presence,
-        place=sight.place,
-        place_detail=sight.place_detail,
+        presence=observation.presence,
+        place=observation.place,
+        place_detail=observation.place_detail,
         eviction=progress.eviction,
         eviction_detail=progress.eviction_detail,
         retry_eviction_at=progress.retry_at,
         refusal=progress.refusal,
         refusal_detail=progress.refusal_detail,
-        replacement=sight.replacement,
+        replacement=observation.replacement,
         must_be_ready=progress.was_ready,
         grace_seconds=progress.grace_seconds,
-        replicas=tally.frozen(),
-        source_ready=progress.move.stands_alone or progress.move.source not in look.unready_sources,
+        replicas=counter.counts(),
+        source_ready=progress.move.stands_alone or progress.move.source not in observed_wave.unready_sources,
         siblings_ready=progress.siblings_since is None,
         source_lost=source_lost,
         stop=stop,
@@ -283,7 +294,7 @@ def derive_facts(
             reserving=progress.reserving_since,
             blocked=progress.blocked_since,
             evicted=progress.evicted_since,
-            gone=_latest(progress.gone_since, tally.last_gone),
+            gone=_latest(progress.gone_since, counter.last_gone),
             taken=progress.taken_since,
             siblings=progress.siblings_since,
             stopping=stopping_since,
@@ -291,7 +302,7 @@ def derive_facts(
     )
 
 
-def _see(progress: MoveProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
+def _observe_move(progress: MoveProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
     reservation = observed.reservations.get(progress.key)
     place, detail = _place(progress, reservation, now, gap_seconds)
     pod = observed.pods.get(progress.move.pod_uid)
@@ -303,21 +314,23 @@ def _see(progress: MoveProgress, observed: ObservedPlan, now: float, gap_seconds
     )
 
 
-def _before_horizon(
-    progress: MoveProgress, sight: MoveObservation, observed: ObservedPlan, horizon: datetime | None
+def _expire_before_horizon(
+    progress: MoveProgress, observation: MoveObservation, observed: ObservedPlan, horizon: datetime | None
 ) -> MoveObservation:
     """Return a sight in which a free place that expires too soon is lost, if its pod is still where it was."""
     if (
         horizon is None
-        or sight.place not in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
-        or was_evicted(progress, sight)
+        or observation.place not in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
+        or was_evicted(progress, observation)
     ):
-        return sight
+        return observation
     expires = observed.reservations[progress.key].status.expires_at
     if expires is None or parse_timestamp(expires) > horizon:
-        return sight
+        return observation
     return replace(
-        sight, place=ReservationProgress.LOST, place_detail=f"it expires at {expires}, before the pod could have moved"
+        observation,
+        place=ReservationProgress.LOST,
+        place_detail=f"it expires at {expires}, before the pod could have moved",
     )
 
 
@@ -388,15 +401,15 @@ def _replacement(reservation: Reservation | None, observed: ObservedPlan) -> Rep
     return Replacement(name=pod.metadata.name, node=pod.spec.node_name, ready=ready)
 
 
-def _note_times(progress: MoveProgress, sight: MoveObservation, now: float) -> None:
-    if sight.presence is Presence.GONE and progress.gone_since is None:
+def _note_times(progress: MoveProgress, observation: MoveObservation, now: float) -> None:
+    if observation.presence is Presence.GONE and progress.gone_since is None:
         progress.gone_since = now
-    if sight.place is ReservationProgress.BOUND and progress.taken_since is None:
+    if observation.place is ReservationProgress.BOUND and progress.taken_since is None:
         progress.taken_since = now
     if (
         progress.adopted
-        and sight.presence is not Presence.ON_SOURCE
-        and sight.place is not ReservationProgress.NOT_CREATED
+        and observation.presence is not Presence.ON_SOURCE
+        and observation.place is not ReservationProgress.NOT_CREATED
     ):
         _assume_evicted(progress, now)
 
@@ -408,24 +421,24 @@ def _assume_evicted(progress: MoveProgress, now: float) -> None:
         progress.evicted_since = now
 
 
-def _count(look: WaveObservation, progress: MoveProgress, sight: MoveObservation) -> None:
-    tally = look.replicas_by_owner.setdefault(progress.replicas, ReplicaTally())
-    claimed = sight.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
-    left = was_evicted(progress, sight) or (sight.presence is not Presence.ON_SOURCE and claimed)
+def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: MoveObservation) -> None:
+    counter = observed_wave.replicas_by_owner.setdefault(progress.replicas, ReplicaCounter())
+    claimed = observation.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
+    left = was_evicted(progress, observation) or (observation.presence is not Presence.ON_SOURCE and claimed)
     if progress.finished:
-        tally.awaiting_replacement += _left_unbalanced(progress, left=left, claimed=claimed)
+        counter.awaiting_replacement += _left_unbalanced(progress, left=left, claimed=claimed)
         return
-    tally.held += sight.place is ReservationProgress.READY
-    tally.awaiting_replacement += left - claimed
-    tally.not_evicted += not left
+    counter.held += observation.place is ReservationProgress.READY
+    counter.awaiting_replacement += left - claimed
+    counter.not_evicted += not left
     if left and progress.gone_since is not None:
-        tally.last_gone = _latest(tally.last_gone, progress.gone_since)
-    if not left and sight.place in {
+        counter.last_gone = _latest(counter.last_gone, progress.gone_since)
+    if not left and observation.place in {
         ReservationProgress.NOT_CREATED,
         ReservationProgress.PENDING,
         ReservationProgress.UNVERIFIED,
     }:
-        look.unready_sources.add(progress.move.source)
+        observed_wave.unready_sources.add(progress.move.source)
 
 
 def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> int:
@@ -435,10 +448,10 @@ def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> in
     return -1 if claimed and not left else 0
 
 
-def was_evicted(progress: MoveProgress, sight: MoveObservation) -> bool:
+def was_evicted(progress: MoveProgress, observation: MoveObservation) -> bool:
     """Return whether this run, or the interrupted one before it, took the pod away."""
     if progress.eviction is Eviction.UNANSWERED:
-        return sight.presence is not Presence.ON_SOURCE
+        return observation.presence is not Presence.ON_SOURCE
     return progress.eviction is Eviction.SENT
 
 
@@ -464,7 +477,7 @@ def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
     return found
 
 
-def follow(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
+def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
     """Let a second move mean the replacement that the earlier one brought; return whether there is one.
 
     Of a plan that is continued, the replacement may have been evicted already: then its Reservation says so.
@@ -506,7 +519,7 @@ _PAUSE_SECONDS: Final = 0.2
 _AFTER_EVICTION = frozenset({MoveReason.REPLACEMENT_TIMEOUT, MoveReason.INTERRUPTED, MoveReason.ABORTED})
 
 
-class Siblings:
+class ReplicaTracker:
     """Counts for one run of a plan; `known` are the uids of the pods that were there before it."""
 
     def __init__(self, moves: Sequence[MoveProgress], *, since: str, known: Collection[str]) -> None:
@@ -534,7 +547,7 @@ def find_unready(
 
     Made for it is what was created since then (RFC 3339) and not known, by its uid, when the run began.
     """
-    taken = Counter(one.replicas for one in earlier if one.was_ready and _took_its_pod_away(one))
+    taken = Counter(one.replicas for one in earlier if one.was_ready and _was_evicted_earlier(one))
     if not taken:
         return frozenset()
     ready: Counter[OwnerKey] = Counter()
@@ -545,7 +558,7 @@ def find_unready(
     return frozenset(replicas for replicas, count in taken.items() if ready[replicas] < count)
 
 
-def _took_its_pod_away(progress: MoveProgress) -> bool:
+def _was_evicted_earlier(progress: MoveProgress) -> bool:
     """Return whether a move that is over has taken its pod away, in this run or in one before it."""
     status = progress.status
     if not progress.finished or status.state is MoveState.SKIPPED:

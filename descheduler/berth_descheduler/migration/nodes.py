@@ -143,10 +143,10 @@ def is_free(pods: Iterable[Pod]) -> bool:
 def count_pending(client: KubeClient, moves: Iterable[PlannedMove], since: datetime) -> int:
     """Return how many pods of the moved pods' controllers were made since then and have no node."""
     owners = {(move.namespace, move.owner.kind, move.owner.name) for move in moves if move.owner}
-    return sum(is_stranded(pod, owners, since) for pod in _pods_where(client, "spec.nodeName="))
+    return sum(awaits_node(pod, owners, since) for pod in _pods_where(client, "spec.nodeName="))
 
 
-def is_stranded(pod: Pod, owners: set[tuple[str, str, str]], since: datetime) -> bool:
+def awaits_node(pod: Pod, owners: set[tuple[str, str, str]], since: datetime) -> bool:
     """Return whether a pod without a node is one that the plan's evictions brought about."""
     controller = pod.controller
     if controller is None or pod.is_terminal or pod.is_terminating:

@@ -92,11 +92,11 @@ class OperatorLiveness:
         self._failure = ""
         self._proven = lease.metadata.annotations.get(PATH_ANNOTATION) == PATH_PROVEN
         if lease.spec != self._spec:
-            told, seen = self._told_renewal(lease.spec, now), self._looked_at
-            self._renewed_at = max((at for at in (told, seen) if at is not None), default=None)
+            reported, seen = self._reported_renewal(lease.spec, now), self._looked_at
+            self._renewed_at = max((at for at in (reported, seen) if at is not None), default=None)
             self._spec = lease.spec
 
-    def _told_renewal(self, spec: LeaseSpec, now: float) -> float | None:
+    def _reported_renewal(self, spec: LeaseSpec, now: float) -> float | None:
         """Return when the Lease was renewed by its own words, None if they cannot be true by our clock."""
         if spec.renew_time is None:
             return None

@@ -44,7 +44,7 @@ from berth_descheduler.migration.rooms import (
     RoomReservationProgress,
     RoomStep,
     next_room_step,
-    see_room,
+    observe_room,
     start_rooms,
     takers,
 )
@@ -100,7 +100,7 @@ def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAns
     return None
 
 
-def keep_for_longer(client: KubeClient, seen: Reservation, now: datetime, ttl: timedelta) -> None:
+def extend(client: KubeClient, seen: Reservation, now: datetime, ttl: timedelta) -> None:
     """Let a Reservation live so much longer from now on; where that fails, it is tried again while there is time."""
     patch = {"spec": {"ttl": ttl_from(now, seen, ttl)}}
     try:
@@ -112,7 +112,7 @@ def keep_for_longer(client: KubeClient, seen: Reservation, now: datetime, ttl: t
         _LOG.warning(telemetry.CALL_FAILED, **keys)
 
 
-def give_back(client: KubeClient, room: Room, reservation: str) -> None:
+def delete_reservation(client: KubeClient, room: Room, reservation: str) -> None:
     """Delete the Reservation of a room; where that fails, its TTL releases the places."""
     keys = {telemetry.KEY_RESERVATION: f"{room.namespace}/{reservation}"}
     try:
@@ -172,7 +172,7 @@ class RoomController:
         """Return whether nothing more is to be done for any room."""
         return all(one.ended and not one.in_flight for one in self._rooms)
 
-    def excuse(self, progress: MoveProgress) -> None:
+    def cancel(self, progress: MoveProgress) -> None:
         """Take back a move that no room needs any more; one whose pod was evicted goes on all the same."""
         served = [one for one in self._rooms if progress.index in one.moves]
         if not served or any(one.is_wanted for one in served):
@@ -180,13 +180,13 @@ class RoomController:
         progress.refusal = MoveReason.ROOM_NOT_NEEDED
         progress.refusal_detail = f"it serves no room any more: {_describe(served[0])}"
 
-    def tend(self, observed: ObservedPlan, plan: PlanProgress) -> None:
+    def reconcile(self, observed: ObservedPlan, plan: PlanProgress) -> None:
         """Look at every room once, decide and act."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         for one in self._rooms:
             if one.ended or one.in_flight:
                 continue
-            facts = _beside_moves(one, see_room(one, observed, now, timeouts.gap_seconds), plan, now)
+            facts = _beside_moves(one, observe_room(one, observed, now, timeouts.gap_seconds), plan, now)
             self._act(one, next_room_step(facts, timeouts, now), observed.reservations.get(one.key))
 
     # --- acting -----------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class RoomController:
         """Let a Reservation live on while its room is waited for; if this run dies, it ends in time."""
         client, ttl, now = self._context.client, self._settings.ttl, self._context.clock.now()
         if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
-            self._calls.make_for(one, lambda: keep_for_longer(client, seen, now, ttl))
+            self._calls.make_for(one, lambda: extend(client, seen, now, ttl))
 
     def _end(self, one: RoomProgress, step: EndRoom, seen: Reservation | None) -> None:
         """End a room; its nodes are open to everybody again, as far as no other room needs them."""
@@ -238,14 +238,14 @@ class RoomController:
         nodes = [node for node in one.room.nodes if node not in needed]
         client, now, ttl = self._context.client, self._context.clock.now(), self._settings.reservation_ttl
 
-        def wind_up() -> None:
+        def finalize() -> None:
             if step.release and (one.asked_at is not None or seen is not None):
-                give_back(client, one.room, one.reservation)
+                delete_reservation(client, one.room, one.reservation)
             elif step.state is RoomState.HELD and seen is not None:
-                keep_for_longer(client, seen, now, ttl)
+                extend(client, seen, now, ttl)
             open_nodes(client, nodes)
 
-        self._calls.make_for(one, wind_up)
+        self._calls.make_for(one, finalize)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 

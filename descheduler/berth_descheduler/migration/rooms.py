@@ -47,7 +47,7 @@ class RoomReservationProgress(Enum):
     """The Reservation failed or was deleted."""
 
 
-class Waiters(Enum):
+class WaitingPods(Enum):
     """What has become of the pods that a room is for."""
 
     NONE = auto()
@@ -65,8 +65,8 @@ class RoomFacts:
 
     hold: RoomReservationProgress = RoomReservationProgress.NOT_CREATED
     hold_detail: str = ""
-    waiters: Waiters = Waiters.WAITING
-    waiters_detail: str = ""
+    waiting_pods: WaitingPods = WaitingPods.WAITING
+    waiting_pods_detail: str = ""
     has_waited: bool = False
     """Its Reservation has waited on the chosen nodes, or got further."""
 
@@ -138,14 +138,14 @@ def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
         return EndRoom(RoomState.TAKEN)
     if facts.changes_hands:
         return None
-    match facts.waiters:
-        case Waiters.GONE:
-            return EndRoom(RoomState.RELEASED, RoomReason.POD_GONE, facts.waiters_detail, release=True)
-        case Waiters.PLACED if facts.hold in _NOTHING or _elapsed(facts.placed_since, timeouts.gap_seconds, now):
+    match facts.waiting_pods:
+        case WaitingPods.GONE:
+            return EndRoom(RoomState.RELEASED, RoomReason.POD_GONE, facts.waiting_pods_detail, release=True)
+        case WaitingPods.PLACED if facts.hold in _NOTHING or _elapsed(facts.placed_since, timeouts.gap_seconds, now):
             # What took a slot shows in the Reservation a moment after the pod is on its node.
             if facts.any_taken:
-                return EndRoom(RoomState.TAKEN, RoomReason.POD_PLACED, facts.waiters_detail, release=True)
-            return EndRoom(RoomState.RELEASED, RoomReason.POD_PLACED, facts.waiters_detail, release=True)
+                return EndRoom(RoomState.TAKEN, RoomReason.POD_PLACED, facts.waiting_pods_detail, release=True)
+            return EndRoom(RoomState.RELEASED, RoomReason.POD_PLACED, facts.waiting_pods_detail, release=True)
         case _:
             return None
 
@@ -203,7 +203,7 @@ def _await_room(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomSte
 
 
 def _await_taking(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
-    if facts.waiters is Waiters.NONE:
+    if facts.waiting_pods is WaitingPods.NONE:
         who = "for the pods that are selected" if facts.is_selected else "for nobody in particular"
         return EndRoom(RoomState.HELD, message=f"it is held {who} until its Reservation ends")
     if _elapsed(facts.held_since, timeouts.land_seconds, now) and not facts.changes_hands:
@@ -315,11 +315,11 @@ def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
     return tuple(rooms)
 
 
-def see_room(progress: RoomProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> RoomFacts:
+def observe_room(progress: RoomProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> RoomFacts:
     """Return what is seen of a room; brings the times in its progress up to date."""
     reservation = observed.reservations.get(progress.key)
     progress.hold, detail = _hold(progress, reservation, now, gap_seconds)
-    waiters, who = _waiters(progress.room, reservation, observed)
+    waiting_pods, who = _waiting_pods(progress.room, reservation, observed)
     settled = progress.hold in {
         RoomReservationProgress.WAITING,
         RoomReservationProgress.READY,
@@ -327,13 +327,13 @@ def see_room(progress: RoomProgress, observed: ObservedPlan, now: float, gap_sec
     }
     progress.unsettled_since = None if settled else _since(progress.unsettled_since, now)
     progress.held_since = _since(progress.held_since, now) if progress.hold is RoomReservationProgress.READY else None
-    progress.placed_since = _since(progress.placed_since, now) if waiters is Waiters.PLACED else None
+    progress.placed_since = _since(progress.placed_since, now) if waiting_pods is WaitingPods.PLACED else None
     slots = reservation.status.slots if reservation is not None else ()
     return RoomFacts(
         hold=progress.hold,
         hold_detail=detail,
-        waiters=waiters,
-        waiters_detail=who,
+        waiting_pods=waiting_pods,
+        waiting_pods_detail=who,
         has_waited=settled or progress.status.state is not RoomState.PENDING,
         changes_hands=any(slot.state is SlotState.HANDING_OVER for slot in slots),
         any_taken=any(slot.state is SlotState.TAKEN for slot in slots),
@@ -395,22 +395,22 @@ def _read_hold(reservation: Reservation) -> tuple[RoomReservationProgress, str]:
     )
 
 
-def _waiters(room: Room, reservation: Reservation | None, observed: ObservedPlan) -> tuple[Waiters, str]:
+def _waiting_pods(room: Room, reservation: Reservation | None, observed: ObservedPlan) -> tuple[WaitingPods, str]:
     """Return what has become of the pods that have not taken their slots, and of which ones it is said."""
     if room.is_shape:
-        return Waiters.NONE, ""
+        return WaitingPods.NONE, ""
     served = {slot.pod_uid for slot in takers(reservation)}
     open_slots = [slot for slot in room.slots if slot.pod_uid not in served]
     pods = {slot.pod_uid: observed.pods.get(slot.pod_uid) for slot in open_slots}
     gone = [slot.pod for slot in open_slots if _is_gone(pods[slot.pod_uid])]
     if gone:
         verb = "is" if len(gone) == 1 else "are"
-        return Waiters.GONE, f"{_names(room.namespace, gone)} {verb} gone"
+        return WaitingPods.GONE, f"{_names(room.namespace, gone)} {verb} gone"
     placed = [pod for pod in pods.values() if pod is not None and pod.spec.node_name]
     if open_slots and len(placed) == len(open_slots):
         where = ", ".join(sorted({pod.spec.node_name for pod in placed})[:_PODS_SHOWN])
-        return Waiters.PLACED, f"{_names(room.namespace, [slot.pod for slot in open_slots])} got a place on {where}"
-    return Waiters.WAITING, ""
+        return WaitingPods.PLACED, f"{_names(room.namespace, [slot.pod for slot in open_slots])} got a place on {where}"
+    return WaitingPods.WAITING, ""
 
 
 def _is_gone(pod: Pod | None) -> bool:

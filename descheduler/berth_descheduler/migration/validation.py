@@ -89,9 +89,9 @@ class PlanValidator:
         planner: PlannerSettings,
         read_snapshot: Callable[[], Snapshot],
         *,
-        barred: str = "",
+        blocked_reason: str = "",
     ) -> None:
-        self._barred = barred
+        self._blocked_reason = blocked_reason
         self._name = plan.metadata.name
         self._moves = plan.spec.moves
         self._statuses = plan.move_statuses
@@ -105,9 +105,9 @@ class PlanValidator:
 
     def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
         """Return what speaks against the next of the moves that are still to be made, as the protocol has it."""
-        if self._barred:
-            return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._barred)))
-        snapshot = without_traces(self._read_snapshot(), self._name, ahead)
+        if self._blocked_reason:
+            return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._blocked_reason)))
+        snapshot = without_plan_objects(self._read_snapshot(), self._name, ahead)
         if not budgets:
             snapshot = replaced(snapshot, disruption_budgets=())
         positions = sorted(ahead)
@@ -145,12 +145,12 @@ def names_of(pods: Iterable[str]) -> str:
     return first_few(sorted(pods), _NAMES_SHOWN)
 
 
-def who_waits(pods: Collection[str]) -> str:
+def count_waiting(pods: Collection[str]) -> str:
     """Return how many pods wait, for a sentence."""
     return "1 pod waits" if len(pods) == 1 else f"{len(pods)} pods wait"
 
 
-def without_traces(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:
+def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:
     """Return a snapshot without a plan's taints and without the places that it holds for moves still to be made."""
     positions = {str(index) for index in ahead}
     places = {one.metadata.uid for one in snapshot.reservations if _is_place_of(one, plan, positions)}
@@ -237,13 +237,13 @@ def too_little_gain_reason(
     return NotBegun(Verdict.GAIN_UNDONE, text)
 
 
-def why_others_come_first(found: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
+def pods_waiting_reason(found: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
     """Return why a plan has to wait for pods that wait themselves, None if it takes no room from any."""
     served = served_pods(found.rooms)
     starved = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served]
     if not starved:
         return None
-    what = f"{who_waits(starved)} for room that the moves would take"
+    what = f"{count_waiting(starved)} for room that the moves would take"
     text = f"Not begun: {what}, {waited_seconds:.0f} s by now: {names_of(starved)}."
     return NotBegun(Verdict.PODS_WAIT, text)
 
@@ -280,7 +280,7 @@ class PreEvictionCheck:
         self._refusing: Refusing | None = None
         self._made_at = 0.0
 
-    def turn_of(self, raw_pod: dict[str, Any]) -> AbstractContextManager[Any]:
+    def eviction_lock(self, raw_pod: dict[str, Any]) -> AbstractContextManager[Any]:
         """Return what to hold from the question to the end of the eviction: no two pods of gangs go at once."""
         try:
             in_gang = bool(gangs_of(msgspec.convert(raw_pod, Pod)))
@@ -331,14 +331,14 @@ def insufficient_targets(client: KubeClient, moves: Mapping[int, PlannedMove]) -
     for target, indices in sorted(to_target.items()):
         try:
             free = _read_free(client.within(_READ_SECONDS), target)
-            found = _first_come(free, [moves[index] for index in indices])
+            found = _lacking_by_move(free, [moves[index] for index in indices])
         except BerthError:
             continue
         lacking |= {index: names for index, names in zip(indices, found, strict=True) if names}
     return lacking
 
 
-def _first_come(free: ResourceAmounts, moves: Sequence[PlannedMove]) -> list[tuple[str, ...]]:
+def _lacking_by_move(free: ResourceAmounts, moves: Sequence[PlannedMove]) -> list[tuple[str, ...]]:
     """Return what each of some moves to one node lacks if those before it that fit take their part."""
     found = []
     for move in moves:
@@ -413,7 +413,7 @@ class WaveValidator:
                     )
             elif review.waiting:
                 if waited >= self.pending_wait_seconds:
-                    return ValidationResult(stop=MoveReason.PODS_WAITING, message=_why_they_come_first(review, waited))
+                    return ValidationResult(stop=MoveReason.PODS_WAITING, message=_pods_waiting_message(review, waited))
             elif doubted is not None or not review.invalid:
                 return ValidationResult(
                     {index: why for index, why in review.invalid.items() if index in (doubted or ())}
@@ -433,6 +433,6 @@ class WaveValidator:
             return error
 
 
-def _why_they_come_first(review: Review, waited: float) -> str:
-    what = f"{who_waits(review.waiting)} for the room that the moves would take"
+def _pods_waiting_message(review: Review, waited: float) -> str:
+    what = f"{count_waiting(review.waiting)} for the room that the moves would take"
     return f"{what}, {waited:.0f} s by now: {names_of(review.waiting)}"

@@ -22,7 +22,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
 from berth_descheduler.planner.problem import Problem, Proposal, Quality, Strategy
-from berth_descheduler.planner.rooms import RoomMade, RoomOwners, RoomTerms, planned_rooms
+from berth_descheduler.planner.rooms import RoomMade, RoomOwners, planned_rooms
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import odd_requests
@@ -190,8 +190,10 @@ class Plan:
     @property
     def rooms(self) -> tuple[Room, ...]:
         """Return for whom the plan makes room, and where; nothing if it moves nothing."""
-        terms = RoomTerms(self.settings.own_namespace, self.room_owners)
-        return planned_rooms(self.room, terms, {move.source for move in self.moves}) if self.moves else ()
+        if not self.moves:
+            return ()
+        emptied = {move.source for move in self.moves}
+        return planned_rooms(self.room, emptied, own_namespace=self.settings.own_namespace, owners=self.room_owners)
 
     @property
     def predicted(self) -> Predicted:
@@ -262,7 +264,7 @@ def _cost(problem: Problem, steps: Sequence[Step]) -> PlanCost:
 
 def _left_out(problem: Problem) -> Iterator[Refused]:
     """Yield the pods that no strategy looks at, and why: on a node that is not known, or waiting and not readable."""
-    for pod in problem.cluster.strays:
+    for pod in problem.cluster.on_unknown_nodes:
         text = f"its node {pod.spec.node_name} is not in the snapshot"
         yield _refused(pod, Refusal(RefusalReason.UNKNOWN_NODE, text))
     for pod in filter(is_pending, problem.cluster.elsewhere):
@@ -338,7 +340,7 @@ def _reasons(
             yield named[key]
         else:
             yield Refused.of_pod(node, *key, own or _with_its_node(of_nodes.get(node)))
-    yield from (named[pod.metadata.namespace, pod.metadata.name] for pod in problem.cluster.strays)
+    yield from (named[pod.metadata.namespace, pod.metadata.name] for pod in problem.cluster.on_unknown_nodes)
 
 
 def _with_its_node(why: Refused | None) -> Refusal:

@@ -138,8 +138,8 @@ class Problem:
         """Return the pods that may not be moved, each with the reason."""
         found: dict[PodIndex, Refusal] = {}
         cluster = self.cluster
-        book = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
-        of_class = [_class_refusals(one, book) for one in cluster.classes]
+        volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
+        of_class = [_class_refusals(one, volume_index) for one in cluster.classes]
         refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.now))
         for index, placed in enumerate(cluster.pods):
             pod = placed.pod
@@ -198,10 +198,10 @@ def _when_moved(last: str | None, over: datetime) -> str:
     return f"pods were moved off the node or onto it at {last}" if moved_at > over else ""
 
 
-def _class_refusals(pods: PodClass, book: VolumeIndex) -> tuple[Refusal, ...]:
+def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal, ...]:
     """Return what keeps all pods of a class: requests or volumes of which something is not known."""
     odd = (Refusal(RefusalReason.POD_DATA_ODD, pods.odd),) if pods.odd else ()
-    volumes = book.volumes_of(pods)
+    volumes = volume_index.volumes_of(pods)
     return (*odd, volumes) if isinstance(volumes, Refusal) else odd
 
 

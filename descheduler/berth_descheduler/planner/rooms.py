@@ -215,27 +215,19 @@ def _listed(raw: Mapping[str, Any], key: str) -> Iterable[object]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class RoomTerms:
-    """What decides on the rooms of shapes."""
-
-    own_namespace: str
-    """Where the room of a shape without owners is held."""
-
-    owners: RoomOwners | None = None
-
-
-def planned_rooms(made: Sequence[RoomMade], terms: RoomTerms, emptied: Collection[str]) -> tuple[Room, ...]:
+def planned_rooms(
+    made: Sequence[RoomMade], emptied: Collection[str], *, own_namespace: str, owners: RoomOwners | None = None
+) -> tuple[Room, ...]:
     """Return the rooms of a plan, which takes pods off the `emptied` nodes.
 
-    Pods of one gang share a room. As many of a shape as the moves allow are not asked for in order to keep all of that
-    free: without owners nothing is kept, with owners what the moves made.
+    Pods of one gang share a room. A shape without owners is held in `own_namespace`. A shape without a count fits as
+    often as possible, but not all of that is kept free: nothing without owners, with owners what the moves made.
     """
     gangs: dict[tuple[str, str], list[RoomSlot]] = {}
     rooms: list[Room] = []
     for one in made:
         if not one.pods:
-            rooms += _of_shape(one, terms, emptied)
+            rooms += _of_shape(one, emptied, own_namespace, owners)
             continue
         for waiting, node in zip(one.pods, one.nodes, strict=False):  # the first ones have the room
             slot = RoomSlot(node=node, pod=waiting.name, pod_uid=waiting.uid)
@@ -250,17 +242,19 @@ def planned_rooms(made: Sequence[RoomMade], terms: RoomTerms, emptied: Collectio
     return tuple(rooms[:MOST_ROOMS])
 
 
-def _of_shape(made: RoomMade, terms: RoomTerms, emptied: Collection[str]) -> Iterable[Room]:
+def _of_shape(
+    made: RoomMade, emptied: Collection[str], own_namespace: str, owners: RoomOwners | None
+) -> Iterable[Room]:
     nodes: Sequence[str] = made.nodes
     if made.wanted is None:
-        nodes = [node for node in nodes if node in emptied] if terms.owners else ()
+        nodes = [node for node in nodes if node in emptied] if owners else ()
     if not nodes:
         return ()
     whole = Room(
         name=made.name,
-        namespace=terms.owners.namespace if terms.owners else terms.own_namespace,
+        namespace=owners.namespace if owners else own_namespace,
         requests=dict(made.requests),
-        selector=terms.owners.selector if terms.owners else "",
+        selector=owners.selector if owners else "",
         slots=tuple(RoomSlot(node=node) for node in nodes),
     )
     return _in_parts(whole, _MOST_SLOTS)

@@ -83,9 +83,9 @@ def node_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
 
 def _pending_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
     """Return what most of the pods that wait for room ask for."""
-    book = PodClasses()
-    numbers = Counter(book.class_of(pod) for pod in cluster.elsewhere if is_pending(pod))
-    counted = [(one, numbers[one.index]) for one in book.classes]
+    pod_classes = PodClasses()
+    numbers = Counter(pod_classes.class_of(pod) for pod in cluster.elsewhere if is_pending(pod))
+    counted = [(one, numbers[one.index]) for one in pod_classes.classes]
     return _most(counted, "pending pod", lambda _, number: -number)
 
 
@@ -270,7 +270,7 @@ def _resource_states(cluster: Cluster, free: Sequence[Sequence[int]]) -> Iterato
 # --- one shape --------------------------------------------------------------------------------------------------------
 
 
-class _Tally:
+class _StrandedSum:
     """Adds up what nodes strand, by reason."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -316,7 +316,7 @@ def _measure(
     needs = [shape.amounts.get(name) for name in names]
     slots = cluster.column[PODS]
     profile = NodeTies(shape.ties, ())
-    tally = _Tally(names)
+    stranded_sum = _StrandedSum(names)
     fits = nodes = 0
     totals = [0] * len(names)
     for node, row, closed in zip(cluster.nodes, free, refusals, strict=True):
@@ -325,11 +325,11 @@ def _measure(
         why = closed or profile.refusal(node)
         count = 0 if why else min(max(0, row[slots]), *(have // need for have, need in zip(pieces, needs, strict=True)))
         rest = [have - count * need for have, need in zip(pieces, needs, strict=True)]
-        tally.add(node.metadata.name, why or _shortage(names, needs, rest, max(0, row[slots]) - count), rest)
+        stranded_sum.add(node.metadata.name, why or _shortage(names, needs, rest, max(0, row[slots]) - count), rest)
         fits, nodes = fits + count, nodes + (count > 0)
     all_free = ResourceAmounts(dict(zip(names, totals, strict=True)))
     absent = tuple(name for name, column in zip(names, columns, strict=True) if not _is_there(cluster, column))
-    return ShapeFit(shape, fits, nodes, all_free, tally.total(), tally.parts(all_free), absent)
+    return ShapeFit(shape, fits, nodes, all_free, stranded_sum.total(), stranded_sum.parts(all_free), absent)
 
 
 def _is_there(cluster: Cluster, column: int | None) -> bool:

@@ -90,7 +90,7 @@ class _Reader:
             deschedule=deschedule,
             balance=balances[0] if balances else Enabled("", NoBalance(tuple(one.name for one in deschedule))),
             filters=self._enabled(PluginKind.FILTER, _filters),
-            pre_eviction_filters=self._enabled(PluginKind.PRE_EVICTION_FILTER, _has_the_last_word),
+            pre_eviction_filters=self._enabled(PluginKind.PRE_EVICTION_FILTER, _filters_before_eviction),
             node_selector=self._node_selector(),
         )
         self._make_the_rest()
@@ -169,7 +169,7 @@ def _filters(plugin: object) -> TypeGuard[FilterPlugin]:
     return isinstance(plugin, FilterPlugin)
 
 
-def _has_the_last_word(plugin: object) -> TypeGuard[PreEvictionFilterPlugin]:
+def _filters_before_eviction(plugin: object) -> TypeGuard[PreEvictionFilterPlugin]:
     return isinstance(plugin, PreEvictionFilterPlugin)
 
 

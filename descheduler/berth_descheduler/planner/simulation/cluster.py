@@ -220,7 +220,7 @@ class Cluster:
         return {key: PodIndex(index) for index, key in enumerate(keys)}
 
     @property
-    def strays(self) -> tuple[Pod, ...]:
+    def on_unknown_nodes(self) -> tuple[Pod, ...]:
         """Return the pods bound to a node that is not in the snapshot."""
         return tuple(pod for pod in self.elsewhere if pod.spec.node_name)
 
@@ -264,18 +264,18 @@ def _place_pods(
 ) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...], tuple[Pod, ...]]:
     apart = {pod.key for pod in waiting}
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
-    book = PodClasses()
+    pod_classes = PodClasses()
     placed, elsewhere = [], []
     for pod in pods:
-        name, presence = _whereabouts(pod)
+        name, presence = _node_and_presence(pod)
         node = numbers.get(name)
         if node is not None and pod.key not in apart:
-            placed.append(PlacedPod(pod, node, book.class_of(pod), presence))
+            placed.append(PlacedPod(pod, node, pod_classes.class_of(pod), presence))
         elif not pod.is_terminal:
             elsewhere.append(pod)
     last = NodeIndex(len(nodes) - 1)
-    placed += [PlacedPod(pod, last, book.class_of(pod), PodPresence.SETTLED) for pod in waiting]
-    return tuple(placed), book.classes, tuple(elsewhere)
+    placed += [PlacedPod(pod, last, pod_classes.class_of(pod), PodPresence.SETTLED) for pod in waiting]
+    return tuple(placed), pod_classes.classes, tuple(elsewhere)
 
 
 def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...], dict[NodeIndex, str]]:
@@ -295,7 +295,7 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
     return tuple(amounts), unreadable
 
 
-def _whereabouts(pod: Pod) -> tuple[str, PodPresence]:
+def _node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
     """Return the node on which a pod holds a place, "" if on none, and how sure that is."""
     if pod.is_terminal:
         return "", PodPresence.LEAVING

@@ -111,11 +111,11 @@ class NodeFit:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._of_nodes = [target_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
-        book = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
+        volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
         self._profiles: list[NodeTies] = []
         self._numbers: dict[bytes, int] = {}
         self._unknown: dict[ClassIndex, Refusal] = {}
-        self._profile_of = [self._intern(one, book) for one in cluster.classes]
+        self._profile_of = [self._intern(one, volume_index) for one in cluster.classes]
         self._known: list[dict[NodeIndex, Refusal | None]] = [{} for _ in self._profiles]
 
     def of_node(self, node: NodeIndex) -> Refusal | None:
@@ -146,8 +146,8 @@ class NodeFit:
             known[node] = self._profiles[number].refusal(self._cluster.nodes[node])
         return known[node]
 
-    def _intern(self, pods: PodClass, book: VolumeIndex) -> int:
-        volumes = book.volumes_of(pods)
+    def _intern(self, pods: PodClass, volume_index: VolumeIndex) -> int:
+        volumes = volume_index.volumes_of(pods)
         if isinstance(volumes, Refusal):
             self._unknown[pods.index] = volumes
             volumes = ()

@@ -154,10 +154,10 @@ def attach_columns(
     drivers = sorted({driver for of_node in limits.values() for driver in of_node})
     if not drivers:
         return AttachColumns((), ((),) * len(nodes), ((),) * len(classes))
-    book = _DriverBook(snapshot)
-    needs = [Counter(book.drivers_of(one.example)) for one in classes]
+    driver_index = _DriverIndex(snapshot)
+    needs = [Counter(driver_index.drivers_of(one.example)) for one in classes]
     everything = sum((needs[number] for _, number in pods), Counter[str]())
-    lingering = book.lingering([pod for pod, _ in pods])
+    lingering = driver_index.lingering([pod for pod, _ in pods])
 
     def capacity(name: str, driver: str) -> int:
         """Return how many volumes a driver can attach to a node."""
@@ -176,7 +176,7 @@ def _limits(node: CSINode) -> dict[str, int]:
     return {name: found.count for name, found in counted if found is not None and found.count is not None}
 
 
-class _DriverBook:
+class _DriverIndex:
     """Knows which driver attaches the volumes of a pod."""
 
     def __init__(self, snapshot: Snapshot) -> None:

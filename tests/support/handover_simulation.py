@@ -1,8 +1,8 @@
-"""A small world in which one hand-over is played step by step: no threads, no waiting, one clock for all.
+"""A simulated hand-over, played step by step: no threads, no waiting, one clock for all.
 
 The operator in it is the real one, but for its watches and its queue: after each step it hears of everything and looks
 at everything. The schedulers are as unkind as they may be: the hungry pod is older than the owner and is tried first,
-by one that sees either nodes or pods a step late. What is wrong shows in `World.faults`.
+by one that sees either nodes or pods a step late. What is wrong shows in `HandoverSimulation.faults`.
 """
 # ruff: noqa: A002, ANN401 - the client's own names; a raw object is anything
 
@@ -106,7 +106,7 @@ class FallibleApi(FakeApi):
 
 
 @dataclass
-class World:
+class HandoverSimulation:
     """A node for one pod: a placeholder holds it, its owner has just been created, a hungry pod waits for it."""
 
     late_view: Resource = NODES

@@ -20,23 +20,23 @@ MOST_IN_A_WAVE: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PlanSettings:
     """How one plan is carried out."""
 
     settings: CycleSettings
     planner: PlannerSettings
 
-    barred: str = ""
+    blocked_reason: str = ""
     """Why none of its moves is begun; what was begun is brought to its end."""
 
 
-TermsOf: TypeAlias = Callable[[MigrationPlan], Terms | None]
+PlanSettingsReader: TypeAlias = Callable[[MigrationPlan], PlanSettings | None]
 """How a plan is carried on that another run left; None: not by this run."""
 
 
-def choose_terms(
+def choose_plan_settings(
     plan: MigrationPlan, policy: PolicyRun | PolicyError | None, defaults: RunDefaults, now: datetime
-) -> Terms:
+) -> PlanSettings:
     """Return how a plan is carried out by a policy, by the program's own settings where it names none.
 
     Without its policy a plan's limits are not known, so that none of its moves is begun. A plan without a mode is that
@@ -44,16 +44,18 @@ def choose_terms(
     """
     if isinstance(policy, PolicyRun):
         mode = plan.spec.mode or policy.mode
-        return Terms(policy.settings(mode, plan.spec.trigger), policy.planner_at(now))
+        return PlanSettings(policy.settings(mode, plan.spec.trigger), policy.planner_at(now))
     name = plan.spec.policy
-    barred = ""
+    blocked_reason = ""
     if name and plan.spec.mode is not None:
-        barred = f"there is no policy {name}" if policy is None else f"the policy {name} cannot be run: {policy}"
-    planner = replace(judged_by_itself(plan, defaults.planner), now=now)
-    return Terms(replace(defaults.cycle, policy=name), planner, barred)
+        blocked_reason = (
+            f"there is no policy {name}" if policy is None else f"the policy {name} cannot be run: {policy}"
+        )
+    planner = replace(without_policy_limits(plan, defaults.planner), now=now)
+    return PlanSettings(replace(defaults.cycle, policy=name), planner, blocked_reason)
 
 
-def judged_by_itself(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
+def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
     """Return settings for a plan of no policy: its own arguments, and no limits of whoever carries it on.
 
     Only `berth run` begins such a plan; it has kept the limits of its own options.
@@ -70,9 +72,9 @@ def judged_by_itself(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSe
     )
 
 
-def read_terms(
+def read_plan_settings(
     client: KubeClient, plan: MigrationPlan, defaults: RunDefaults, registry: PluginRegistry, now: datetime
-) -> Terms:
+) -> PlanSettings:
     """Return how a plan is carried out, with its policy read now; raises `BerthError` where that cannot be read."""
     policy: PolicyRun | PolicyError | None = None
     try:
@@ -86,4 +88,4 @@ def read_terms(
         policy = error
     except InputError as error:
         policy = PolicyError([error])
-    return choose_terms(plan, policy, defaults, now)
+    return choose_plan_settings(plan, policy, defaults, now)

@@ -1,4 +1,4 @@
-"""What the two accounts may and may not do under the admission policies, as a table of acts.
+"""What the two accounts may and may not do under the admission policies, as a table of calls.
 
 The tests that try them are in `tests/cluster`.
 """
@@ -69,7 +69,7 @@ RESERVATION = Reservation.read(
 
 
 @dataclass(frozen=True)
-class Ground:
+class ApiTargets:
     """What the accounts act upon: a node and a pod of a tenant, and both accounts' own clients."""
 
     node: str
@@ -138,28 +138,30 @@ def changed(body: Body, path: str, value: object) -> Body:
     return body
 
 
-Act = Callable[[Ground], object]
+ApiCall = Callable[[ApiTargets], object]
 
 
-def create(account: str, resource: Resource, body: Body, namespace: str | None = None, *, dry_run: bool = False) -> Act:
-    return lambda ground: ground[account].create(resource, body, namespace=namespace, dry_run=dry_run)
+def create(
+    account: str, resource: Resource, body: Body, namespace: str | None = None, *, dry_run: bool = False
+) -> ApiCall:
+    return lambda targets: targets[account].create(resource, body, namespace=namespace, dry_run=dry_run)
 
 
-def patch_pod(account: str, body: Body, *, of: tuple[str, str] = (NAMESPACE, "web"), status: bool = False) -> Act:
+def patch_pod(account: str, body: Body, *, of: tuple[str, str] = (NAMESPACE, "web"), status: bool = False) -> ApiCall:
     subresource = "status" if status else ""
-    return lambda ground: ground[account].merge_patch(PODS, of[1], body, namespace=of[0], subresource=subresource)
+    return lambda targets: targets[account].merge_patch(PODS, of[1], body, namespace=of[0], subresource=subresource)
 
 
-def patch_node(account: str, body: Body) -> Act:
-    return lambda ground: ground[account].merge_patch(NODES, ground.node, body)
+def patch_node(account: str, body: Body) -> ApiCall:
+    return lambda targets: targets[account].merge_patch(NODES, targets.node, body)
 
 
 def taint(key: str, effect: str = "NoSchedule", *others: Body) -> Body:
     return {"spec": {"taints": [*(others or (THEIR_TAINT,)), {"key": key, "value": "1", "effect": effect}]}}
 
 
-def patch_reservation(name: str, body: Body) -> Act:
-    return lambda ground: ground[DESCHEDULER].merge_patch(RESERVATIONS, name, body, namespace=NAMESPACE)
+def patch_reservation(name: str, body: Body) -> ApiCall:
+    return lambda targets: targets[DESCHEDULER].merge_patch(RESERVATIONS, name, body, namespace=NAMESPACE)
 
 
 def lease(name: str) -> Body:
@@ -192,8 +194,8 @@ def rule(**changes: Any) -> list[Body]:
     return [registration()["webhooks"][0]["rules"][0] | changes]
 
 
-def hold(path: str, value: object) -> Act:
-    """Return the act of creating a placeholder with one field set."""
+def hold(path: str, value: object) -> ApiCall:
+    """Return the call that creates a placeholder with one field set."""
     body = changed(changed(placeholder("wrong"), "spec.schedulingGates", []), path, value)
     return create(OPERATOR, PODS, body, DEFAULT_NAMESPACE)
 
@@ -205,7 +207,7 @@ def build_class(**changes: Any) -> Body:
 OWN_LABELS = {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "an-uid", MANAGED_LABEL: MANAGED_BY_OPERATOR}
 CONTAINER = "spec.containers.0"
 
-REFUSED: dict[str, tuple[Act, str]] = {
+REFUSED: dict[str, tuple[ApiCall, str]] = {
     "a pod in a tenant's namespace": (
         create(OPERATOR, PODS, changed(placeholder("wrong"), "metadata.namespace", NAMESPACE)),
         "only be created as a dry run",
@@ -256,19 +258,19 @@ REFUSED: dict[str, tuple[Act, str]] = {
     ),
     "root": (hold("spec.securityContext", {"runAsUser": 0}), "no privilege"),
     "an image of another's pod": (
-        lambda ground: ground[OPERATOR].json_patch(
+        lambda targets: targets[OPERATOR].json_patch(
             PODS, "web", [{"op": "add", "path": "/spec/containers/0/image", "value": "evil"}], namespace=NAMESPACE
         ),
         "only tolerations, scheduling gates",
     ),
     "an image of another's pod, by the descheduler": (
-        lambda ground: ground[DESCHEDULER].json_patch(
+        lambda targets: targets[DESCHEDULER].json_patch(
             PODS, "web", [{"op": "add", "path": "/spec/containers/0/image", "value": "evil"}], namespace=NAMESPACE
         ),
         "only scheduling gates",
     ),
     "an image of a placeholder": (
-        lambda ground: ground[OPERATOR].json_patch(
+        lambda targets: targets[OPERATOR].json_patch(
             PODS,
             "held",
             [{"op": "add", "path": "/spec/containers/0/image", "value": "evil"}],
@@ -325,7 +327,7 @@ REFUSED: dict[str, tuple[Act, str]] = {
         "with a pod's status",
     ),
     "a program's pod deleted": (
-        lambda ground: ground[OPERATOR].delete(PODS, "bystander", namespace=DEFAULT_NAMESPACE),
+        lambda targets: targets[OPERATOR].delete(PODS, "bystander", namespace=DEFAULT_NAMESPACE),
         "only placeholders and fences",
     ),
     "another's taint taken off": (
@@ -371,7 +373,7 @@ REFUSED: dict[str, tuple[Act, str]] = {
         "nobody's default",
     ),
     "another PriorityClass deleted": (
-        lambda ground: ground[OPERATOR].delete(PRIORITY_CLASSES, "somebodys-class"),
+        lambda targets: targets[OPERATOR].delete(PRIORITY_CLASSES, "somebodys-class"),
         "only classes of placeholders",
     ),
     "another webhook": (
@@ -432,15 +434,15 @@ REFUSED: dict[str, tuple[Act, str]] = {
     "an event of another reporter, by the operator": (create(OPERATOR, EVENTS, event("kubelet")), "only events"),
     "an event of another reporter": (create(DESCHEDULER, EVENTS, event("kubelet")), "only events"),
     "an eviction of whoever has the name": (
-        lambda ground: evict(ground, NAMESPACE, "web", uid=""),
+        lambda targets: evict(targets, NAMESPACE, "web", uid=""),
         "only be evicted by its uid",
     ),
     "an eviction without grace": (
-        lambda ground: evict(ground, NAMESPACE, "web", grace_seconds=0),
+        lambda targets: evict(targets, NAMESPACE, "web", grace_seconds=0),
         "with its own grace period",
     ),
     "an eviction of a program of ours": (
-        lambda ground: evict(ground, DEFAULT_NAMESPACE, "bystander"),
+        lambda targets: evict(targets, DEFAULT_NAMESPACE, "bystander"),
         "outside Berth's own namespace",
     ),
     "a Reservation of no plan": (
@@ -453,7 +455,7 @@ REFUSED: dict[str, tuple[Act, str]] = {
     ),
     "a tenant's Reservation changed": (patch_reservation("theirs", {"spec": {"ttl": "20m"}}), "only Reservations"),
     "a tenant's Reservation deleted": (
-        lambda ground: ground[DESCHEDULER].delete(RESERVATIONS, "theirs", namespace=NAMESPACE),
+        lambda targets: targets[DESCHEDULER].delete(RESERVATIONS, "theirs", namespace=NAMESPACE),
         "only Reservations",
     ),
     "a Reservation given to another": (
@@ -462,7 +464,7 @@ REFUSED: dict[str, tuple[Act, str]] = {
     ),
 }
 
-ALLOWED: dict[str, Act] = {
+ALLOWED: dict[str, ApiCall] = {
     "a placeholder": create(OPERATOR, PODS, placeholder("another"), DEFAULT_NAMESPACE),
     "any pod as a dry run in a tenant's namespace": create(
         OPERATOR, PODS, changed(tenants_pod(), "metadata.name", "asked"), NAMESPACE, dry_run=True
@@ -529,33 +531,33 @@ ALLOWED: dict[str, Act] = {
     "an event, by the descheduler": create(DESCHEDULER, EVENTS, event(DESCHEDULER), dry_run=True),
     "a plan's Reservation": create(DESCHEDULER, RESERVATIONS, plans_reservation("new"), NAMESPACE, dry_run=True),
     "more time for a plan's Reservation": patch_reservation("of-a-plan", {"spec": {"ttl": "20m"}}),
-    "a plan's Reservation deleted": lambda ground: ground[DESCHEDULER].delete(
+    "a plan's Reservation deleted": lambda targets: targets[DESCHEDULER].delete(
         RESERVATIONS, "of-a-plan", namespace=NAMESPACE
     ),
     "a fence": create(OPERATOR, PODS, fence(), DEFAULT_NAMESPACE),
-    "a fence deleted": lambda ground: ground[OPERATOR].delete(
+    "a fence deleted": lambda targets: targets[OPERATOR].delete(
         PODS, "fence", namespace=DEFAULT_NAMESPACE, grace_seconds=0
     ),
-    "a placeholder deleted": lambda ground: ground[OPERATOR].delete(
+    "a placeholder deleted": lambda targets: targets[OPERATOR].delete(
         PODS, "another", namespace=DEFAULT_NAMESPACE, grace_seconds=0
     ),
-    "an eviction": lambda ground: evict(ground, NAMESPACE, "web"),
+    "an eviction": lambda targets: evict(targets, NAMESPACE, "web"),
 }
 """In an order in which each is possible."""
 
 
 def evict(
-    ground: Ground, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
+    targets: ApiTargets, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
 ) -> None:
     """Evict a pod by its uid, or by the one that is given."""
     if uid is None:
-        uid = ground[DESCHEDULER].get(PODS, name, namespace=namespace)["metadata"]["uid"]
-    ground[DESCHEDULER].evict(namespace, name, uid=uid, grace_seconds=grace_seconds)
+        uid = targets[DESCHEDULER].get(PODS, name, namespace=namespace)["metadata"]["uid"]
+    targets[DESCHEDULER].evict(namespace, name, uid=uid, grace_seconds=grace_seconds)
 
 
-def is_refused(ground: Ground, case: str) -> bool:
+def is_refused(targets: ApiTargets, case: str) -> bool:
     try:
-        REFUSED[case][0](ground)
+        REFUSED[case][0](targets)
     except KubeError as error:
         return REFUSED[case][1] in str(error)
     return False

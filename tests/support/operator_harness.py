@@ -28,7 +28,7 @@ from handover_builders import place
 
 
 @dataclass
-class Desk:
+class OperatorHarness:
     """The operator's parts around an API server in memory."""
 
     api: FakeApi
@@ -90,7 +90,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def harness() -> OperatorHarness:
     api = FakeApi()
     queued: list[Key] = []
     cache = Cache(queued.append)
@@ -101,4 +101,4 @@ def desk() -> Desk:
         own_namespace="berth-system",
         timeout_seconds=2,
     )
-    return Desk(api, cache, scope, queued)
+    return OperatorHarness(api, cache, scope, queued)
