@@ -165,6 +165,32 @@ def test_the_guard_stands_alone_where(harness: OperatorHarness, pod_slots: str) 
     assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
 
 
+@pytest.mark.parametrize(("pod_slots", "fenced"), [("4", False), ("5", True)])
+def test_a_fence_takes_no_slot_of_pods_whose_placeholders_are_gone(
+    harness: OperatorHarness, pod_slots: str, *, fenced: bool
+) -> None:
+    know_node(harness, pod_slots=pod_slots)
+    slots = [slot(SlotState.HANDING_OVER, index) for index in range(3)]
+    owners = [owner_pod(f"web-{index}", given=note(index), gates=()) for index in range(3)]
+    harness.know(*owners, of=place(*slots, replicas=3))
+    harness.api.put(PODS, as_api(pod("neighbour", node="node-a")))
+    node_guard(harness).reconcile("node-a", NOON)
+    assert bool(fences(harness)) is fenced
+    assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
+
+
+def test_the_next_fence_of_a_node_takes_no_slot_that_a_pod_needs(harness: OperatorHarness) -> None:
+    know_node(harness, pod_slots="3")
+    hand_over(harness)
+    harness.api.put(PODS, as_api(pod("neighbour", node="node-a")))
+    guard = node_guard(harness)
+    guard.reconcile("node-a", NOON)
+    harness.know(owner_pod(given=note(deadline=DEADLINE + 120), version="2"))
+    guard.reconcile("node-a", NOON)
+    assert [one.metadata.name for one in fences(harness)] == [FENCE]
+    assert harness.cache.guard_deadline("node-a") == str(DEADLINE + 120)
+
+
 REFUSALS = {
     "the API server is not well": error(ServerError),
     "a quota refuses it": error(ForbiddenError, "exceeded quota: pods"),

@@ -72,7 +72,7 @@ class FakeApi:
         items = [
             self._decoded(body, type)
             for (plural, within, _), body in self.objects.items()
-            if plural == resource.plural and namespace in (None, within)
+            if plural == resource.plural and namespace in (None, within) and _has_fields(body, field_selector)
         ]
         return Listing(tuple(items), str(self.version))
 
@@ -171,3 +171,15 @@ def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
             target[key] = inner
         else:
             target[key] = value
+
+
+def _has_fields(body: Mapping[str, Any], selector: str) -> bool:
+    """Return whether an object meets a field selector of the form `spec.nodeName=node-a`."""
+    for requirement in filter(None, selector.split(",")):
+        path, _, wanted = requirement.partition("=")
+        found: Any = body
+        for name in path.removesuffix("!").split("."):
+            found = found.get(name, "") if isinstance(found, Mapping) else ""
+        if (str(found) == wanted) is path.endswith("!"):
+            return False
+    return True

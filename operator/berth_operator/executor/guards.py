@@ -41,8 +41,6 @@ from berth_operator.settings import HandoverSettings, PlaceholderSettings
 _PERIOD_SECONDS: Final = 120
 _MARGIN_SECONDS: Final = 60
 """How long a fence outlives its period; the next one has settled by then."""
-_SPARE_SLOTS: Final = 2
-"""A node with fewer free pod slots gets no fence: one is for it, one for another pod."""
 _TRIES: Final = 3
 """After this many failures in a row the node gets its guard only: a fence may not stop a hand-over."""
 
@@ -73,17 +71,18 @@ class FenceManager:
 
     def create(self, node: str, deadline: int, now: datetime) -> None:
         """Create a node's fence for hand-overs until a deadline in unix seconds."""
-        if not self._names(node) and not self._has_room(node):
+        period = deadline // _PERIOD_SECONDS
+        name = fence_name(node, period)
+        if name not in self._names(node) and not self._has_room(node):
             _note_omission(node, "it has no pod slot to spare")
             return
-        period = deadline // _PERIOD_SECONDS
         seconds = int((period + 1) * _PERIOD_SECONDS + _MARGIN_SECONDS - now.timestamp())
-        body = build_fence(node, fence_name(node, period), seconds=seconds, settings=self._settings)
+        body = build_fence(node, name, seconds=seconds, settings=self._settings)
         try:
             self._priorities.ensure(FENCE_PRIORITY)
             made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
-            self._add(node, body["metadata"]["name"])
+            self._add(node, name)
         except BerthError as error:
             self._tolerate(node, error)
         else:
@@ -130,10 +129,13 @@ class FenceManager:
             self._fences.setdefault(node, set()).add(name)
 
     def _has_room(self, node: str) -> bool:
-        """Return whether a node has a pod slot to spare."""
+        """Return whether a node has a pod slot that neither its pods nor those on their way there need."""
+        # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder
+        # is gone is in no list, and its slot is free until it is bound.
+        coming = len(self._cache.guard_users(node))
         listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
         used = sum(one.status.phase not in {"Succeeded", "Failed"} for one in listed.items)
-        return used + _SPARE_SLOTS <= self._cache.pod_slots(node)
+        return used + coming < self._cache.pod_slots(node)
 
     def _tolerate(self, node: str, error: BerthError) -> None:
         """Raise the error of a failed creation, or after enough tries go on without."""
