@@ -17,7 +17,6 @@ from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, PolicyMetrics
 from berth_descheduler.migration.operator_liveness import clean_up_after_operator
 from berth_descheduler.options.command import (
@@ -42,6 +41,7 @@ from berth_descheduler.policy.parsing import RunDefaults
 from berth_descheduler.policy.plan_settings import read_plan_settings
 from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
+from berth_service.health import Answer, HealthServer
 from berth_service.process import configure_logs, parse_address, stop_on_signals
 
 _LOG = structlog.get_logger(__name__)
@@ -202,8 +202,11 @@ def _serve(
     settings: CycleSettings,
     await_readiness: Callable[[], None],
 ) -> int:
-    server = HealthServer(how.health_host, how.health_port, service.registry, service.readiness)
-    with server:
+    def answer_readyz() -> Answer:
+        state = service.readiness()
+        return Answer.from_state(state, good=bool(state["ready"]))
+
+    with HealthServer(how.health_host, how.health_port, service.registry, readyz=answer_readyz) as server:
         _LOG.info(
             telemetry.STARTED,
             **{telemetry.KEY_IDENTITY: settings.identity, telemetry.KEY_ADDRESS: server.address},

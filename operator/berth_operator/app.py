@@ -4,24 +4,25 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, Literal, TypeVar
 
 import structlog
 
 from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
 from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
-from berth_operator import telemetry
+from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.informers import apply_event
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.controller import Controller
 from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.health import HealthServer
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook.admission import Admission
 from berth_operator.webhook.certificates import CertificateManager
 from berth_operator.webhook.server import REFETCH_SECONDS, WebhookServer
 from berth_operator.workqueue import SCOPE_KEY, WorkQueue
+from berth_service.health import Answer, HealthServer
 
 # --- loop threads ----------------------------------------------------------------------------------------------------
 # A thread with an event loop of its own, for what must not wait for the work of another loop.
@@ -61,6 +62,19 @@ class LoopThread:
         self._loop.close()
 
 
+def loop_answers(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
+    """Return whether an event loop of another thread does what it is given within some seconds."""
+    done = threading.Event()
+    try:
+        loop.call_soon_threadsafe(done.set)
+    except RuntimeError:  # it is closed
+        return False
+    return done.wait(seconds)
+
+
+_LOOP_SECONDS: Final = 10.0
+"""Longer than a kubelet waits for a probe: the loop may be busy for a while with a long list."""
+
 _LOG = structlog.get_logger(__name__)
 
 
@@ -88,10 +102,11 @@ class App:
         self._health = HealthServer(
             settings.health_host,
             settings.health_port,
-            healthy=lambda: self._engine.healthy,
-            why_not_ready=self._why_not_ready,
-            leading=lambda: self._engine.leading,
+            metrics.REGISTRY,
+            healthz=partial(self._answer_probe, "healthy"),
+            readyz=partial(self._answer_probe, "ready"),
         )
+        self._kopf_loop: asyncio.AbstractEventLoop | None = None
         self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
         self._stopping = threading.Event()
         self.has_started = False
@@ -109,7 +124,8 @@ class App:
             raise
 
     async def _start_parts(self) -> None:
-        await self._health.start()
+        self._kopf_loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._health.start)
         await asyncio.to_thread(await_rights, self._clock, self._read_lease, self._list_priorities)
         await asyncio.to_thread(self._keeper.refresh, self._clock.now())
         self._webhook_loop.start()
@@ -121,7 +137,7 @@ class App:
             telemetry.STARTED,
             **{
                 telemetry.KEY_IDENTITY: self._settings.identity,
-                telemetry.KEY_ADDRESS: f"{self._settings.health_host}:{self._health.port}",
+                telemetry.KEY_ADDRESS: self._health.address,
             },
         )
 
@@ -153,9 +169,21 @@ class App:
             body = self._client.within(REFETCH_SECONDS).get(RESERVATIONS, name, namespace=namespace)
             self._cache.put_reservation(read_reservation(body))
 
-    def _why_not_ready(self) -> tuple[str, ...]:
-        """Return why pods may not be sent here for admission, empty where they may."""
-        return tuple(filter(None, (self._engine.why_not_serving(), self._webhook.why_not_serving(self._clock.now()))))
+    def _answer_probe(self, asked: Literal["healthy", "ready"]) -> Answer:
+        """Answer with all that is known, also why pods may not be sent here for admission."""
+        is_heard = self._kopf_loop is not None and loop_answers(self._kopf_loop, _LOOP_SECONDS)
+        reasons = (
+            "" if is_heard else "the event loop of kopf does not answer",
+            self._engine.why_not_serving(),
+            self._webhook.why_not_serving(self._clock.now()),
+        )
+        state = {
+            "healthy": is_heard and self._engine.healthy,
+            "ready": not any(reasons),
+            "leading": self._engine.leading,
+            "waitsFor": [reason for reason in reasons if reason],
+        }
+        return Answer.from_state(state, good=bool(state[asked]))
 
     async def drain(self) -> None:
         """Stop acting and give the lease back, but answer reviews until the API server has heard that this one goes."""
@@ -172,7 +200,7 @@ class App:
         if self._webhook_loop.is_alive:
             await self._webhook_loop.run(self._webhook.stop())
         self._webhook_loop.stop()
-        await self._health.stop()
+        await asyncio.to_thread(self._health.stop)
         self._client.close()
         _LOG.info(telemetry.STOPPED)
 

@@ -1,1 +1,1 @@
-"""What Berth's programs have in common as processes: their logs, their name, the addresses they listen on."""
+"""What Berth's programs have in common as processes: their logs, their name, the health port."""

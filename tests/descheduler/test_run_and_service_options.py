@@ -5,9 +5,8 @@ import os
 import signal
 import socket
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 import log_lines
 from berth_core.clock import SystemClock, format_timestamp
@@ -22,20 +22,29 @@ from berth_core.errors import InputError
 from berth_core.labels import LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
 from berth_descheduler import server as service
+from berth_descheduler import telemetry
 from berth_descheduler.cli import run as run_command
 from berth_descheduler.cli.main import run
-from berth_descheduler.health import HealthServer
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
 from berth_descheduler.outcome import Outcome, PlanOutcome, SilentObserver, Verdict
 from berth_descheduler.server import DeschedulerService, read_service_settings, serve
-from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts, Service
+from berth_descheduler.settings import (
+    Approval,
+    CycleSettings,
+    ExecutionSettings,
+    FreedNodes,
+    MoveTimeouts,
+    Service,
+    ServiceSettings,
+)
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES
 from berth_service.process import stop_on_signals
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
+from health_port import ask, ask_state
 from planner_settings import with_args
 from waiting import soon
 
@@ -335,45 +344,41 @@ def test_a_signal_asks_to_stop_and_the_handlers_come_back() -> None:
 # --- health and metrics -----------------------------------------------------------------------------------------------
 
 
-DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Opens addresses of this machine without a proxy."""
+class AskedWhileItRuns:
+    """A service that asks its own health port as soon as it runs."""
+
+    def __init__(self, *, ready: bool) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = CycleMetrics(self.registry, FakeClock())
+        self.ready = ready
+        self.logs: list[Any] = []
+
+    def readiness(self) -> dict[str, object]:
+        return {"ready": self.ready, "running": True}
+
+    def run(self, _how: ServiceSettings) -> bool:
+        address = self.logs[0][telemetry.KEY_ADDRESS]
+        assert ask(address, "/healthz") == (200, "text/plain", "ok\n")
+        assert ask_state(address, "/readyz") == (200 if self.ready else 503, self.readiness())
+        assert "berth_moves_open" in ask(address, "/metrics")[2]
+        return True
 
 
-def read(address: str, path: str) -> tuple[int, str]:
-    try:
-        with DIRECTLY.open(f"http://{address}{path}", timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, ""
+@pytest.mark.parametrize("ready", [True, False])
+def test_the_service_answers_probes_and_scrapes(*, ready: bool) -> None:
+    asked = AskedWhileItRuns(ready=ready)
+    how = read_service_settings(service_options())
+    with capture_logs() as asked.logs:
+        assert service._serve(asked, how, SETTINGS, lambda: None) == 0  # type: ignore[arg-type]
 
 
-def test_the_service_answers_probes_and_scrapes() -> None:
-    registry = CollectorRegistry()
-    CycleMetrics(registry, FakeClock())
-    readiness: dict[str, object] = {"ready": True, "running": True}
-    with HealthServer("127.0.0.1", 0, registry, lambda: readiness) as server:
-        assert read(server.address, "/healthz") == (200, "ok\n")
-        assert json.loads(read(server.address, "/readyz")[1]) == {"ready": True, "running": True}
-        assert "berth_moves_open" in read(server.address, "/metrics")[1]
-        assert read(server.address, "/secrets")[0] == 404
-        readiness["ready"] = False
-        assert read(server.address, "/readyz")[0] == 503
-
-
-def test_no_name_server_is_asked_for_the_name_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("getfqdn", "gethostbyaddr"):
-        monkeypatch.setattr(socket, name, lambda *_: pytest.fail("a name server is asked"))
-    with HealthServer("127.0.0.1", 0, CollectorRegistry(), lambda: {"ready": True}) as server:
-        assert read(server.address, "/healthz") == (200, "ok\n")
-
-
-def test_an_address_that_is_taken_is_said() -> None:
-    registry = CollectorRegistry()
-    with HealthServer("127.0.0.1", 0, registry, lambda: {"ready": True}) as server:
-        port = int(server.address.rpartition(":")[2])
-        with pytest.raises(InputError, match="a free local address"):
-            HealthServer("127.0.0.1", port, registry, lambda: {"ready": True})
+@pytest.mark.usefixtures("cluster")
+def test_a_health_address_that_is_taken_is_said() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        error = invoke("--once", f"--health-address={taken}").exception
+    assert isinstance(error, InputError)
+    assert f"--health-address is '{taken}'; expected a free local address" in str(error)
 
 
 def test_metrics_count_what_cycles_do() -> None:

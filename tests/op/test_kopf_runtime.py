@@ -190,7 +190,7 @@ def test_a_failure_while_stopping_is_the_end(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     "program",
-    [Started(has_started=False), Started(failure=InputError("health address", "::", "one to listen on"))],
+    [Started(has_started=False), Started(failure=InputError("--health-address", ":::1", "a free local address"))],
     ids=["that crashed", "that says why"],
 )
 def test_a_program_that_could_not_start_is_not_started_again(monkeypatch: pytest.MonkeyPatch, program: Started) -> None:

@@ -1,47 +1,143 @@
-"""The health port says whether pods may be sent here, and where not, why."""
+"""The health port says whether pods may be sent here, and where not, why; also while kopf's event loop is stuck."""
 
 import asyncio
-import json
-import urllib.error
-import urllib.request
-from typing import Any, Final
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from berth_operator.health import HealthServer
+from berth_core.errors import InputError
+from berth_kube.errors import ServerError
+from berth_operator import app
+from berth_operator.app import App, LoopThread
+from berth_operator.settings import OperatorSettings
+from builders import FakeClock
+from fake_api import FakeApi, error
+from health_port import PATIENCE_SECONDS, ask, ask_state
 
-LOOPBACK: Final = "127.0.0.1"
+CERTIFICATE_IS_REFUSED = {"get secrets berth-webhook-tls": error(ServerError, "so far")}
+INCOMPLETE = (
+    "the picture of the cluster is not complete: "
+    "Reservations, placeholders, owners, nodes, priority-classes, quotas, limit-ranges"
+)
+NO_WEBHOOK = "the webhook does not listen"
 
 
-def read(port: int, path: str) -> tuple[int, dict[str, Any]]:
+class Operator:
+    """A program whose health port is open and whose start has come no further, in an event loop that can be stuck."""
+
+    def __init__(self, port: int = 0) -> None:
+        api = FakeApi()
+        api.faults = CERTIFICATE_IS_REFUSED
+        api.close = lambda: None  # type: ignore[attr-defined]
+        self.program = App(api.as_client(), OperatorSettings(health_port=port), FakeClock())
+        self.loop = LoopThread("kopf")
+        self.is_stuck, self.goes_on = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        self.loop.start()
+        with pytest.raises(ServerError, match="so far"):
+            asyncio.run(self.loop.run(self.program.start()))
+
+    @property
+    def address(self) -> str:
+        return self.program._health.address
+
+    def get_stuck(self) -> None:
+        self.loop.call_soon(self._block)
+        assert self.is_stuck.wait(PATIENCE_SECONDS)
+
+    def _block(self) -> None:
+        self.is_stuck.set()
+        assert self.goes_on.wait(600)
+
+    def stop(self) -> None:
+        self.goes_on.set()
+        asyncio.run(self.loop.run(self.program.stop()))
+        self.loop.stop()
+
+
+@pytest.fixture
+def operator() -> Iterator[Operator]:
+    made = Operator()
     try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}{path}", timeout=30) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as refusal:
-        return refusal.code, json.load(refusal)
-
-
-CASES: Final = {
-    "all is there": ((), 200, {"ready": True, "waitsFor": []}),
-    "something is missing": (
-        ("the nodes were not listed",),
-        503,
-        {"ready": False, "waitsFor": ["the nodes were not listed"]},
-    ),
-}
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("reasons", "want_status", "want_body"), CASES.values(), ids=CASES.keys())
-async def test_readiness_says_what_it_waits_for_where(
-    reasons: tuple[str, ...], want_status: int, want_body: dict[str, Any]
-) -> None:
-    server = HealthServer(LOOPBACK, 0, healthy=lambda: True, why_not_ready=lambda: reasons, leading=lambda: False)
-    await server.start()
-    try:
-        ready = await asyncio.to_thread(read, server.port, "/readyz")
-        healthy = await asyncio.to_thread(read, server.port, "/healthz")
+        made.start()
+        yield made
     finally:
-        await server.stop()
-    assert ready == (want_status, {"healthy": True, "leading": False, **want_body})
-    assert healthy == (200, ready[1])
+        made.stop()
+
+
+def test_an_operator_that_is_not_ready_says_what_it_waits_for_and_is_healthy(operator: Operator) -> None:
+    state = {"healthy": True, "ready": False, "leading": False, "waitsFor": [INCOMPLETE, NO_WEBHOOK]}
+    assert ask_state(operator.address, "/readyz") == (503, state)
+    assert ask_state(operator.address, "/healthz") == (200, state)
+
+
+def test_an_operator_that_waits_for_nothing_is_ready(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator.program._engine, "why_not_serving", lambda: "")
+    monkeypatch.setattr(operator.program._webhook, "why_not_serving", lambda _now: "")
+    state = {"healthy": True, "ready": True, "leading": False, "waitsFor": []}
+    assert ask_state(operator.address, "/readyz") == ask_state(operator.address, "/healthz") == (200, state)
+
+
+def test_an_operator_whose_threads_have_ended_is_not_healthy(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator.program._engine, "_ended_threads", lambda: ("leader",))
+    status, state = ask_state(operator.address, "/healthz")
+    assert (status, state["healthy"]) == (503, False)
+    assert "what is to go on has ended: leader" in state["waitsFor"]
+
+
+def test_an_operator_whose_event_loop_is_stuck_is_neither_healthy_nor_ready_and_can_be_scraped(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.get_stuck()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(app, "_LOOP_SECONDS", 0.05)
+        for path in ("/healthz", "/readyz"):
+            status, state = ask_state(operator.address, path)
+            assert (status, state["healthy"], state["ready"]) == (503, False, False)
+            assert state["waitsFor"][0] == "the event loop of kopf does not answer"
+    assert "berth_operator_leading" in ask(operator.address, "/metrics")[2]
+    operator.goes_on.set()
+    monkeypatch.setattr(app, "_LOOP_SECONDS", PATIENCE_SECONDS)
+    assert ask_state(operator.address, "/healthz")[0] == 200
+
+
+def test_a_probe_waits_for_an_event_loop_that_is_busy_for_a_while(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.get_stuck()
+    monkeypatch.setattr(app, "_LOOP_SECONDS", PATIENCE_SECONDS)
+    timer = threading.Timer(0.3, operator.goes_on.set)
+    timer.start()
+    assert ask_state(operator.address, "/healthz")[0] == 200
+    timer.join()
+
+
+def test_an_event_loop_that_is_closed_does_not_answer() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    assert not app.loop_answers(loop, PATIENCE_SECONDS)
+
+
+def test_an_operator_that_drains_answers_that_it_is_healthy_and_takes_nothing_new(operator: Operator) -> None:
+    asyncio.run(operator.loop.run(operator.program.drain()))
+    assert ask_state(operator.address, "/healthz")[0] == 200
+    status, state = ask_state(operator.address, "/readyz")
+    assert (status, state["ready"]) == (503, False)
+    assert state["waitsFor"] == ["the operator is about to stop", "the webhook is about to stop"]
+
+
+def test_a_health_address_that_is_taken_ends_the_start() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        port = other.getsockname()[1]
+        operator = Operator(port)
+        operator.loop.start()
+        with pytest.raises(InputError, match=f"--health-address is '127.0.0.1:{port}'; expected a free local address"):
+            asyncio.run(operator.loop.run(operator.program.start()))
+        operator.stop()
+    assert isinstance(operator.program.failure, InputError)
