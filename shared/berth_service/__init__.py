@@ -1,1 +1,1 @@
-"""What Berth's programs have in common as processes: their logs, their name, the health port."""
+"""What Berth's programs have in common as processes: their logs, name, health port and certificates."""

@@ -10,7 +10,6 @@ not announced for a while:
 """
 
 import base64
-import ipaddress
 import secrets
 import ssl
 import tempfile
@@ -23,14 +22,12 @@ from urllib.parse import urlsplit
 import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, WEBHOOK_SECRET
 from berth_kube import SECRETS, AlreadyExistsError, ConflictError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.settings import OperatorSettings
+from berth_service.certificates import BACKDATE, KeyPair, key_to_pem, make_authority, sign_server, to_pem
 
 _CHECKS_PER_LIFE: Final = 40
 _LONGEST_CHECK: Final = timedelta(minutes=1)
@@ -38,18 +35,6 @@ _CHECKS_TO_SETTLE: Final = 5
 _CHECKS_TO_SPARE: Final = 2
 """A server certificate that ends within this many checks is replaced."""
 _LIVES_OF_AUTHORITY: Final = 5
-_BACKDATE: Final = timedelta(minutes=5)
-_SIGNS_CERTIFICATES: Final = x509.KeyUsage(
-    digital_signature=False,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=True,
-    crl_sign=False,
-    encipher_only=False,
-    decipher_only=False,
-)
 _KEYS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key", "path")
 _PATH_BYTES: Final = 24
 
@@ -172,15 +157,10 @@ def _read(bundle: CertificateBundle) -> _Parts | None:
     """Return the parts of a bundle, None where they cannot be read or do not fit together."""
     try:
         authorities = x509.load_pem_x509_certificates(bundle.authorities)
-        leaf = x509.load_pem_x509_certificate(bundle.certificate)
-        pairs = ((bundle.authority_key, authorities[0]), (bundle.key, leaf))
-        keys = [(serialization.load_pem_private_key(pem, password=None), owner) for pem, owner in pairs]
+        KeyPair.from_pem(bundle.authorities, bundle.authority_key)
+        return _Parts(authorities, KeyPair.from_pem(bundle.certificate, bundle.key).certificate)
     except (ValueError, TypeError):
         return None
-    fitting = all(
-        isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == owner.public_key() for key, owner in keys
-    )
-    return _Parts(authorities, leaf) if fitting else None
 
 
 def _renew_readable(
@@ -195,7 +175,7 @@ def _renew_readable(
     if first.not_valid_after_utc - now < 2 * terms.life or not _is_current(first, now):
         announced = _announce(bundle, parts, terms, now)
         return announced if serves else _issue(announced, terms, now)
-    settled = now - (first.not_valid_before_utc + _BACKDATE) >= terms.settling
+    settled = now - (first.not_valid_before_utc + BACKDATE) >= terms.settling
     old = left <= terms.renew_before or not _signed_by(leaf, first)
     return _issue(bundle, terms, now) if not serves or (old and settled) else bundle
 
@@ -218,17 +198,18 @@ def _names_all(leaf: x509.Certificate, terms: CertificateTerms) -> bool:
 
 def _announce(bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime) -> CertificateBundle:
     """Put a new authority before the valid ones; the server certificate stays."""
-    authority, key = _new_authority(terms, now)
+    authority = _new_authority(terms, now)
     kept = [one for one in parts.authorities if one.not_valid_after_utc > now]
-    return replace(bundle, authorities=b"".join(map(_pem, [authority, *kept])), authority_key=_key_pem(key))
+    authorities = b"".join(map(to_pem, [authority.certificate, *kept]))
+    return replace(bundle, authorities=authorities, authority_key=key_to_pem(authority.key))
 
 
 def _issue_anew(terms: CertificateTerms, now: datetime, *, path: str) -> CertificateBundle:
     """Return a new bundle with the path of an earlier one."""
-    authority, key = _new_authority(terms, now)
+    authority = _new_authority(terms, now)
     blank = CertificateBundle(
-        authorities=_pem(authority),
-        authority_key=_key_pem(key),
+        authorities=to_pem(authority.certificate),
+        authority_key=key_to_pem(authority.key),
         certificate=b"",
         key=b"",
         path=path,
@@ -238,61 +219,14 @@ def _issue_anew(terms: CertificateTerms, now: datetime, *, path: str) -> Certifi
 
 def _issue(bundle: CertificateBundle, terms: CertificateTerms, now: datetime) -> CertificateBundle:
     """Return a bundle with a new server certificate of its first authority."""
-    authority = x509.load_pem_x509_certificate(bundle.authorities)
-    authority_key = serialization.load_pem_private_key(bundle.authority_key, password=None)
-    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)  # noqa: S101 - every caller made or checked it
-    key = ec.generate_private_key(ec.SECP256R1())
-    names = sorted(set(terms.hosts))
-    leaf = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]))
-        .issuer_name(authority.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATE)
-        .not_valid_after(now + terms.life)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    return replace(bundle, certificate=_pem(leaf), key=_key_pem(key))
+    authority = KeyPair.from_pem(bundle.authorities, bundle.authority_key)
+    hosts = sorted(set(terms.hosts))
+    leaf = sign_server(authority, hosts[0], hosts, now=now, life=terms.life)
+    return replace(bundle, certificate=to_pem(leaf.certificate), key=key_to_pem(leaf.key))
 
 
-def _new_authority(terms: CertificateTerms, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "berth webhook authority")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATE)
-        .not_valid_after(now + _LIVES_OF_AUTHORITY * terms.life)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_SIGNS_CERTIFICATES, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return certificate, key
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _new_authority(terms: CertificateTerms, now: datetime) -> KeyPair:
+    return make_authority("berth webhook authority", now=now, life=_LIVES_OF_AUTHORITY * terms.life)
 
 
 # --- the shared Secret -----------------------------------------------------------------------------------------------
