@@ -306,6 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Relays one connection's calls."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body of its own would wait 40 ms for the acknowledgement of the headers
     server: _Server
 
     def log_message(self, *_: object) -> None:

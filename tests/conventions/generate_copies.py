@@ -7,6 +7,7 @@ and other programs see of Berth (`tests/golden`).
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,7 +153,8 @@ def chart_readme(values_text: str) -> str:
     return _CHART_README.format(command=_COMMAND, version=chart["appVersion"], rows="\n".join(rows))
 
 
-def copies() -> dict[Path, str]:
+@cache
+def copies() -> Mapping[Path, str]:
     """Return every generated file with what should stand in it."""
     crds = {
         CHART / "crds" / path.name: chart_crd(path.name, path.read_text(encoding="utf-8"))
@@ -166,7 +168,7 @@ def main() -> int:
     """Write every copy and golden file, and remove those whose source is gone."""
     from conventions.public_surface import GOLDEN, surface  # noqa: PLC0415 - it imports the programs
 
-    wanted = copies() | surface()
+    wanted = {**copies(), **surface()}
     for path in (*(CHART / "crds").glob("*"), *GOLDEN.glob("*")):
         if path not in wanted:
             path.unlink()

@@ -4,6 +4,7 @@ import ast
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -134,9 +135,14 @@ def logs(module: ModuleType) -> str:
 
 def crd_fields(name: str, part: str) -> str:
     """Return the fields of a custom resource's spec or status with type, default and description."""
-    crd = yaml.safe_load((ROOT / "crds" / name).read_text(encoding="utf-8"))
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]
+    schema = _read_crd(name)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]
     return table(["Field", "Type", "Default", "Meaning"], _fields(schema, part))
+
+
+@cache
+def _read_crd(name: str) -> Mapping[str, Any]:
+    crd: Mapping[str, Any] = yaml.safe_load((ROOT / "crds" / name).read_text(encoding="utf-8"))
+    return crd
 
 
 def _fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str, str]]:

@@ -1,13 +1,16 @@
 """A cluster in memory that knows tokens and rights, and the HTTP interface running before it."""
 # ruff: noqa: A002, ANN401 - the client's own names
 
+import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, cast
 
 import msgspec
+import pytest
 import requests
 from prometheus_client import CollectorRegistry
 
@@ -153,12 +156,24 @@ def hurried(settings: RestSettings, **times: float) -> RestSettings:
     return replace(settings, times=replace(settings.times, **times))
 
 
+def _sleep_briefly(seconds: float) -> Coroutine[Any, Any, None]:
+    return asyncio.sleep(min(seconds, 0.01))
+
+
+_BRISK_ASYNCIO = ModuleType("asyncio")
+vars(_BRISK_ASYNCIO).update(vars(asyncio), sleep=_sleep_briefly)
+
+
 @contextmanager
 def serving(
     cluster: ReviewingCluster, settings: RestSettings | None = None, registry: CollectorRegistry | None = None
 ) -> Iterator[str]:
-    """Yield the address of a running interface."""
-    with RestServer(cast("KubeClient", cluster), settings or quick(), registry or CollectorRegistry()) as server:
+    """Yield the address of a running interface, whose server looks more often than each 0.1 s whether it has to end."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        RestServer(cast("KubeClient", cluster), settings or quick(), registry or CollectorRegistry()) as server,
+    ):
+        patch.setattr("uvicorn.server.asyncio", _BRISK_ASYNCIO)
         yield server.url
 
 

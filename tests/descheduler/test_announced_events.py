@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from berth_core.clock import SystemClock
 from berth_core.migration_plans import MigrationPlan, PlannedMove
 from berth_core.objects import ObjectMeta
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
@@ -18,7 +17,7 @@ from berth_descheduler.telemetry import EventReason, PolicyEventReason
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import EVENTS, PODS
 from builders import NOON_TEXT, FakeClock
-from descheduler.cycle_settings import PLANNER, impatient
+from descheduler.cycle_settings import PLANNER, BriskClock, impatient
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 
 PLAN = MigrationPlan(metadata=ObjectMeta(name="plan-1", uid="uid-of-plan"))
@@ -127,7 +126,7 @@ def test_every_eviction_of_a_run_is_told_and_none_that_was_refused() -> None:
             raise ForbiddenError(call("evict", PODS, name), failure(403, "no"))
 
     cluster.before = refuse
-    around = CycleContext(cluster, SystemClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     Cycle(around, impatient("gap_seconds"), PLANNER).run()
 
     evicted = {("Pod", name) for verb, _, name in cluster.calls if verb == "evict"}

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from berth_core.clock import SystemClock
 from berth_core.labels import DRAINING_TAINT, LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveReason, MoveState, PlanPhase
 from berth_core.names import OPERATOR_LEASE, reservation_name
@@ -18,7 +17,7 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_kube.resources import EVENTS, LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
-from descheduler.cycle_settings import PLANNER, SETTINGS, SINGLE_PODS, impatient
+from descheduler.cycle_settings import PLANNER, SETTINGS, SINGLE_PODS, BriskClock, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, intercepted, pod
 
 
@@ -35,7 +34,7 @@ def run(
     stop: threading.Event | None = None,
     observer: SilentObserver | None = None,
 ) -> Outcome:
-    around = CycleContext(cluster, SystemClock(), observer or SilentObserver(), stop or threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), observer or SilentObserver(), stop or threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
 
 

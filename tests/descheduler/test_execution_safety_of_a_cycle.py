@@ -19,7 +19,7 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
-from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
+from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, fragmented_cluster, pod, replica_set
 
 ONE_BY_ONE = replace(PLANNER, waves=WaveLimits(per_controller=1))
@@ -28,7 +28,7 @@ TAINTING = replace(SETTINGS, freed=FreedNodes(taint=True, annotations={"example.
 
 
 def run(cluster: FakeCluster, settings: CycleSettings = SETTINGS, planner: PlannerSettings = PLANNER) -> Outcome:
-    around = CycleContext(cluster, SystemClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
 
 

@@ -29,7 +29,7 @@ from berth_descheduler.snapshots import read_gangs
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
 from builders import FakeClock
-from descheduler.cycle_settings import PLANNER, SETTINGS, impatient
+from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient
 from descheduler.fake_cluster import FakeCluster, Raw, call, failure, fragmented_cluster, pod
 from planner_settings import plugin_set, with_plugins
 
@@ -67,7 +67,7 @@ def naming(*names: str) -> PlannerSettings:
 
 
 def run(cluster: FakeCluster, planner: PlannerSettings, settings: CycleSettings = SETTINGS) -> Outcome:
-    around = CycleContext(cluster, SystemClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
 
 

@@ -16,7 +16,7 @@ from berth_descheduler.migration.plans import build_requested_plan
 from berth_descheduler.outcome import SilentObserver, Verdict
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
-from descheduler.cycle_settings import PLANNER, SETTINGS
+from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
 from descheduler.fake_cluster import FakeCluster, fragmented_cluster
 
 
@@ -31,7 +31,7 @@ def settings(mode: RunMode) -> CycleSettings:
 
 
 def cycle(cluster: FakeCluster, mode: RunMode) -> Cycle:
-    around = CycleContext(cluster, SystemClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings(mode), PLANNER)
 
 
@@ -169,7 +169,7 @@ def test_another_run_leaves_the_plans_of_policies_alone(cluster: FakeCluster, mo
 
 def test_a_plan_that_takes_too_long_begins_nothing_new(cluster: FakeCluster) -> None:
     short = replace(SETTINGS.execution, max_seconds=0.001)
-    around = CycleContext(cluster, SystemClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     outcome = Cycle(around, replace(settings(RunMode.AUTO), execution=short), PLANNER).run()
     assert outcome.plan is not None
     assert outcome.plan.note == "it took longer than 0.001 s"

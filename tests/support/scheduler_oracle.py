@@ -103,6 +103,8 @@ class SchedulerOracle:
         class Handler(BaseHTTPRequestHandler):
             """Notes which nodes a pod passed, and lets none through."""
 
+            disable_nagle_algorithm = True
+
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 names = asked["NodeNames"] or []

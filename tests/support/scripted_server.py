@@ -232,6 +232,7 @@ class _Server(ThreadingTCPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body of its own would wait 40 ms for the acknowledgement of the headers
     seen: Seen
     """The request that is being answered; others may have come in since."""
 
