@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from cluster_fixtures import pytest_collection_finish, sandbox
+from cluster_reports import pytest_runtest_makereport
 from log_lines import keep_quiet
 
-__all__ = ["pytest_collection_finish", "sandbox"]
+__all__ = ["pytest_collection_finish", "pytest_runtest_makereport", "sandbox"]
 
 
 def pytest_configure() -> None:

@@ -17,6 +17,7 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from chart.charted import RELEASE, SERVICES, Helm, Values, container
 from cluster_objects import is_gone
+from cluster_reports import note_operator
 from conventions.generate_copies import CHART
 from service_processes import script
 from waiting import eventually
@@ -122,6 +123,7 @@ def running_services(sandbox: Sandbox, client: KubeClient, folder: Path) -> Iter
             kubeconfig = sandbox.service_account_kubeconfig(account)
             command = command_of(deployment, kubeconfig, mount_secrets(client, deployment, folder))
             process = ServiceProcess(command, folder / f"berth-{service}.log")
+            note_operator(process, sandbox)
             found[service] = stack.enter_context(process)
             wait_for_probes(deployment, process)
         yield found

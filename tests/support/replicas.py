@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from berth_sandbox.ports import LOOPBACK, free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
+from cluster_reports import note_operator
 from service_processes import script
 
 _LOOK_SECONDS: Final = 0.2
@@ -43,6 +44,7 @@ class Replica(ServiceProcess):
             *options,
         ]
         super().__init__(command, folder / f"berth-operator-{self.health_port}.log")
+        note_operator(self, sandbox)
 
     def start(self) -> None:
         super().start()
@@ -121,6 +123,8 @@ class Balancer:
         try:
             with caller, socket.create_connection((LOOPBACK, replica.webhook_port), timeout=5) as callee:
                 callee.settimeout(None)
+                for end in (caller, callee):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _pump(caller, callee)
         except OSError:
             return

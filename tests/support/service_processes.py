@@ -8,6 +8,7 @@ from pathlib import Path
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
+from cluster_reports import note_operator
 
 
 class OperatorProcess(ServiceProcess):
@@ -27,6 +28,7 @@ class OperatorProcess(ServiceProcess):
             *options,
         ]
         super().__init__(command, folder / f"berth-operator-{self.health_port}.log")
+        note_operator(self, sandbox)
 
     def start(self) -> None:
         super().start()
