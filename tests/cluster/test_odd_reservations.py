@@ -283,7 +283,7 @@ def fail_unread_plans(client: KubeClient) -> None:
     bells = WakeUp()
     with PolicyStore(office, bells) as book:
         assert book.wait(lambda: False)
-        StatusController(office, book, PolicyMetrics(CollectorRegistry(), SystemClock()), bells.bell()).pass_once()
+        StatusController(office, book, PolicyMetrics(CollectorRegistry(), SystemClock()), bells.event()).pass_once()
 
 
 def test_objects_that_are_nested_too_deeply_stop_nobody_elses_hand_over(room: Room) -> None:

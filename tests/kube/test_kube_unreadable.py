@@ -287,7 +287,7 @@ def test_the_service_ends_a_plan_and_refuses_a_policy_of_which_it_can_read_the_n
         (policy,), (plan,) = book.known().values(), book.plans()
         assert isinstance(policy.run, PolicyError)
         assert plan.phase is PlanPhase.FAILED
-        StatusController(office, book, PolicyMetrics(CollectorRegistry(), SystemClock()), bells.bell()).pass_once()
+        StatusController(office, book, PolicyMetrics(CollectorRegistry(), SystemClock()), bells.event()).pass_once()
     (of_plan,), (of_policy,) = server.requests("PATCH", plan_path), server.requests("PATCH", policy_path)
     ended = of_plan.json["status"]
     assert ended["phase"] == "Failed"
