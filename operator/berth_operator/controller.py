@@ -137,17 +137,18 @@ class Controller:
         self._clock = clock
         self._rules = ClusterRules()
         self._priorities = PriorityClasses(client, self._rules)
-        self._probe = HandoverProbe(client, cache, scope, settings.placeholders)
+        context = Context(client, cache, settings, clock)
+        self._probe = HandoverProbe(context, scope)
         self._throttle = Throttle(lambda: queue.late_seconds)
         self._fair_sharing = FairSharing()
         self._recorder = EventRecorder(client, lambda: self._throttle.is_busy)
-        self._executor = self._build_executor()
-        self._orphans = OrphanCollector(client, cache, self._executor)
-        fences = FenceManager(client, cache, self._priorities, settings.placeholders)
-        self._guards = NodeGuard(client, cache, fences, settings.handover)
-        self._refusals = TemplateRefusals(client, cache, self._recorder, clock)
-        self._pending = PendingOwners(client, cache, queue.add, self._refusals.report)
-        self._sweep = Resync(client, cache, scope, self._priorities, fences, queue.add)
+        self._executor = self._build_executor(context)
+        self._orphans = OrphanCollector(context, self._executor)
+        fences = FenceManager(context, self._priorities)
+        self._guards = NodeGuard(context, fences)
+        self._refusals = TemplateRefusals(context, self._recorder)
+        self._pending = PendingOwners(context, queue.add, self._refusals.report)
+        self._sweep = Resync(context, scope, self._priorities, fences, queue.add)
         self._stop = threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
         self._retired = threading.Event()
@@ -165,11 +166,10 @@ class Controller:
         cache.count_time_by(self._attended.seconds)
         self._actors: list[threading.Thread] = []
 
-    def _build_executor(self) -> ActionExecutor:
+    def _build_executor(self, context: Context) -> ActionExecutor:
         """Return who acts; what Reservations hold is counted from now on."""
         quotas = QuotaAdmission(self._settings.limits, self._rules)
         self._cache.on_reservation(quotas.note, quotas.forget)
-        context = Context(self._client, self._cache, self._settings, self._clock)
         return ActionExecutor(
             context,
             probe=self._probe,

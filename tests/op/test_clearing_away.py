@@ -16,7 +16,6 @@ from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync
 from berth_operator.executor.guards import FenceManager, NodeGuard
 from berth_operator.reconcile.actions import CreatePlaceholder
-from berth_operator.settings import HandoverSettings, PlaceholderSettings
 from berth_operator.workqueue import STRAYS_KEY, KeyKind
 from builders import NOON, as_api, pod, task
 from fake_api import error
@@ -34,14 +33,14 @@ def guarded(harness: OperatorHarness) -> dict[str, str]:
 
 
 def fences(harness: OperatorHarness) -> FenceManager:
-    return FenceManager(harness.api.as_client(), harness.cache, harness.priorities, PlaceholderSettings())
+    return FenceManager(harness.context, harness.priorities)
 
 
 def node_guard(harness: OperatorHarness, *taints: dict[str, str]) -> NodeGuard:
     body = {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {"taints": list(taints)}}
     harness.api.put(NODES, body)
     harness.cache.put_node(harness.api.get(NODES, "node-a", type=GuardableNode))
-    return NodeGuard(harness.api.as_client(), harness.cache, fences(harness), HandoverSettings())
+    return NodeGuard(harness.context, fences(harness))
 
 
 OURS = {"key": HANDOVER_TAINT, "value": "5", "effect": "NoSchedule"}
@@ -111,7 +110,7 @@ def test_a_pod_with_an_absurd_note_keeps_no_guard_from_others(harness: OperatorH
 
 def test_a_node_that_is_gone_needs_no_guard(harness: OperatorHarness) -> None:
     harness.know(owner_pod(given=note()), of=place(slot(SlotState.HELD)))
-    NodeGuard(harness.api.as_client(), harness.cache, fences(harness), HandoverSettings()).reconcile("node-a", NOON)
+    NodeGuard(harness.context, fences(harness)).reconcile("node-a", NOON)
     assert harness.cache.guard_deadline("node-a") is None
 
 
@@ -119,7 +118,7 @@ def test_a_node_that_is_gone_needs_no_guard(harness: OperatorHarness) -> None:
 
 
 def orphans(harness: OperatorHarness) -> OrphanCollector:
-    return OrphanCollector(harness.api.as_client(), harness.cache, harness.executor)
+    return OrphanCollector(harness.context, harness.executor)
 
 
 def test_what_belongs_to_a_reservation_that_is_gone_is_released(harness: OperatorHarness) -> None:
@@ -171,14 +170,7 @@ def test_a_gate_without_a_label_is_taken_off_and_only_ours(harness: OperatorHarn
 
 
 def sweep(harness: OperatorHarness) -> Resync:
-    return Resync(
-        harness.api.as_client(),
-        harness.cache,
-        harness.scope,
-        harness.priorities,
-        fences(harness),
-        harness.queued.append,
-    )
+    return Resync(harness.context, harness.scope, harness.priorities, fences(harness), harness.queued.append)
 
 
 def test_a_sweep_queues_everything_that_could_be_amiss(harness: OperatorHarness) -> None:

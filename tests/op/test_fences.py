@@ -15,7 +15,6 @@ from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.garbage_collector import Resync
 from berth_operator.executor.guards import FenceManager, NodeGuard
 from berth_operator.reconcile.manifests import FENCE_PRIORITY
-from berth_operator.settings import HandoverSettings, PlaceholderSettings
 from berth_operator.workqueue import KeyKind
 from builders import NOON, as_api, pod
 from fake_api import error
@@ -35,11 +34,11 @@ def know_node(harness: OperatorHarness, *, pod_slots: str = "110") -> None:
 
 
 def fence_manager(harness: OperatorHarness) -> FenceManager:
-    return FenceManager(harness.api.as_client(), harness.cache, harness.priorities, PlaceholderSettings())
+    return FenceManager(harness.context, harness.priorities)
 
 
 def node_guard(harness: OperatorHarness, fences: FenceManager | None = None) -> NodeGuard:
-    return NodeGuard(harness.api.as_client(), harness.cache, fences or fence_manager(harness), HandoverSettings())
+    return NodeGuard(harness.context, fences or fence_manager(harness))
 
 
 def hand_over(harness: OperatorHarness, *, deadline: int = DEADLINE) -> None:
@@ -137,8 +136,7 @@ def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(harness: Opera
     know_node(harness)
     fence_manager(harness).create("node-a", DEADLINE, NOON)
     mine = fence_manager(harness)
-    client = harness.api.as_client()
-    Resync(client, harness.cache, harness.scope, harness.priorities, mine, harness.queued.append).run()
+    Resync(harness.context, harness.scope, harness.priorities, mine, harness.queued.append).run()
     assert (KeyKind.NODE, "node-a") in {(key.kind, key.name) for key in harness.queued}
     node_guard(harness, mine).reconcile("node-a", NOON)
     assert fences(harness) == []

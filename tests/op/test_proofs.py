@@ -11,14 +11,15 @@ from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.reservations import Condition, ConditionType, Reservation, ReservationStatus, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_operator.cache.cache import Cache
+from berth_operator.executor import Context
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import Probe
 from berth_operator.reconcile.observation import ProbeResult
 from berth_operator.reconcile.reconcile import decide
-from berth_operator.settings import OperatorSettings, PlaceholderSettings
+from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import Key
-from builders import NOON
+from builders import NOON, FakeClock
 from fake_api import FakeApi, error
 from handover_builders import PLACE_UID, observe, place, placeholder, slot
 
@@ -41,7 +42,7 @@ class Bench:
             own_namespace="berth-system",
             timeout_seconds=2,
         )
-        self.prover = HandoverProbe(client, self.cache, self.scope, PlaceholderSettings())
+        self.prover = HandoverProbe(Context(client, self.cache, OperatorSettings(), FakeClock()), self.scope)
         self.changes: list[bool] = []
         self.prover.on_change(lambda: self.changes.append(self.prover.proven))
         self.api.on_dry_run = self.gate

@@ -14,7 +14,9 @@ from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import EVENTS, PODS
 from berth_operator.cache.cache import Cache
+from berth_operator.executor import Context
 from berth_operator.executor.events import EventRecorder, TemplateRefusals
+from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock, as_api, bare_pod, label_owner, pod, task
 from fake_api import FakeApi, error
 from handover_builders import place, slot
@@ -33,7 +35,9 @@ class Bench:
         for one in reservations:
             self.cache.put_reservation(one)
         self.recorder = EventRecorder(self.api.as_client())
-        self.refusals = TemplateRefusals(self.api.as_client(), self.cache, self.recorder, self.clock)
+        self.refusals = TemplateRefusals(
+            Context(self.api.as_client(), self.cache, OperatorSettings(), self.clock), self.recorder
+        )
 
     def store(self, *pods: Pod) -> None:
         for one in pods:

@@ -20,11 +20,13 @@ from berth_kube.resources import PODS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import OwnerIndex
 from berth_operator.cache.slot_matching import SlotFinder
+from berth_operator.executor import Context
 from berth_operator.executor.pending_owners import PendingOwners, distribute
 from berth_operator.reconcile.actions import Release
 from berth_operator.reconcile.observation import Observation
+from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import WAITING_KEY, Key, KeyKind
-from builders import as_api, label_owner, object_owner, owner, pod
+from builders import FakeClock, as_api, label_owner, object_owner, owner, pod
 from fake_api import FakeApi, error
 from handover_builders import (
     PROVEN,
@@ -206,7 +208,8 @@ class Search:
 
     def __post_init__(self) -> None:
         self.pending = PendingOwners(
-            self.api.as_client(), self.cache, lambda key, delay: self.queued.append((key, delay))
+            Context(self.api.as_client(), self.cache, OperatorSettings(), FakeClock()),
+            lambda key, delay: self.queued.append((key, delay)),
         )
 
     def know(self, *things: Reservation | Pod) -> None:

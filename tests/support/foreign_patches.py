@@ -117,9 +117,8 @@ def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], Non
 
 
 def guard_keeper(client: KubeClient) -> NodeGuard:
-    cache, settings = Cache(lambda _key: None), OperatorSettings()
-    fences = FenceManager(client, cache, PriorityClasses(client, ClusterRules()), settings.placeholders)
-    return NodeGuard(client, cache, fences, settings.handover)
+    context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
+    return NodeGuard(context, FenceManager(context, PriorityClasses(client, ClusterRules())))
 
 
 def _guard(client: KubeClient, _seen: Raw) -> None:

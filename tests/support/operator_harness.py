@@ -47,16 +47,18 @@ class OperatorHarness:
         self.executor = self.executor_that(lambda: self.leads)
 
     def executor_that(self, leads: Callable[[], bool]) -> ActionExecutor:
-        context = Context(self.api.as_client(), self.cache, self.settings, self.clock)
-        probe = HandoverProbe(self.api.as_client(), self.cache, self.scope, self.settings.placeholders)
         return ActionExecutor(
-            context,
-            probe=probe,
+            self.context,
+            probe=HandoverProbe(self.context, self.scope),
             priorities=self.priorities,
-            validator=Validator(context, self.priorities, QuotaAdmission(self.settings.limits, self.rules)),
+            validator=Validator(self.context, self.priorities, QuotaAdmission(self.settings.limits, self.rules)),
             recorder=self.recorder,
             leads=leads,
         )
+
+    @property
+    def context(self) -> Context:
+        return Context(self.api.as_client(), self.cache, self.settings, self.clock)
 
     @property
     def priorities(self) -> PriorityClasses:

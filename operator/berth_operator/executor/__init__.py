@@ -10,7 +10,7 @@ from berth_operator.settings import OperatorSettings
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every part of the operator that acts has in common."""
+    """What the parts of the operator that act by its cache of the cluster have in common."""
 
     client: KubeClient
     cache: Cache

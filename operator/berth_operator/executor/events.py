@@ -16,7 +16,6 @@ import structlog
 from berth_core import (
     RESERVATION_LABEL,
     BerthError,
-    Clock,
     InputError,
     ObjectReference,
     Pod,
@@ -26,7 +25,7 @@ from berth_core import (
 )
 from berth_kube import PODS, EventType, KubeClient, record_event
 from berth_operator import telemetry
-from berth_operator.cache.cache import Cache
+from berth_operator.executor import Context
 from berth_operator.reconcile.observation import why_not_fitting
 from berth_operator.reconcile.status import TEMPLATE_DIFFERS
 
@@ -124,11 +123,11 @@ class _Owner(NamedTuple):
 class TemplateRefusals:
     """Records on pods why they do not get a place held for their owner; thread-safe."""
 
-    def __init__(self, client: KubeClient, cache: Cache, recorder: EventRecorder, clock: Clock) -> None:
-        self._client = client
-        self._cache = cache
+    def __init__(self, context: Context, recorder: EventRecorder) -> None:
+        self._client = context.client
+        self._cache = context.cache
         self._recorder = recorder
-        self._clock = clock
+        self._clock = context.clock
         self._lock = threading.Lock()
         self._due: dict[_Owner, list[float]] = {}
         self._recorded: OrderedDict[tuple[str, str], None] = OrderedDict()

@@ -21,6 +21,7 @@ from berth_kube import PODS, RESERVATIONS, KubeClient, NotFoundError
 from berth_operator import metrics, telemetry
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import read_reservation
+from berth_operator.executor import Context
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager
 from berth_operator.executor.priority_classes import PriorityClasses
@@ -69,15 +70,14 @@ class Resync:
 
     def __init__(
         self,
-        client: KubeClient,
-        cache: Cache,
+        context: Context,
         scope: WebhookRegistration,
         priorities: PriorityClasses,
         fences: FenceManager,
         enqueue: Callable[[Key], None],
     ) -> None:
-        self._client = client
-        self._cache = cache
+        self._client = context.client
+        self._cache = context.cache
         self._scope = scope
         self._priorities = priorities
         self._fences = fences
@@ -132,9 +132,9 @@ class _GatedPod(msgspec.Struct, frozen=True):
 class OrphanCollector:
     """Releases pods whose Reservation is gone, after asking the API server."""
 
-    def __init__(self, client: KubeClient, cache: Cache, executor: ActionExecutor) -> None:
-        self._client = client
-        self._cache = cache
+    def __init__(self, context: Context, executor: ActionExecutor) -> None:
+        self._client = context.client
+        self._cache = context.cache
         self._executor = executor
 
     def release(self, uid: str) -> None:

@@ -23,13 +23,12 @@ from berth_core import (
     fence_name,
     read_whole_number,
 )
-from berth_kube import PODS, AlreadyExistsError, KubeClient, NotFoundError, put_taint, remove_taint
+from berth_kube import PODS, AlreadyExistsError, NotFoundError, put_taint, remove_taint
 from berth_operator import telemetry
-from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
+from berth_operator.executor import Context
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.reconcile.manifests import FENCE_PRIORITY, build_fence
-from berth_operator.settings import HandoverSettings, PlaceholderSettings
 
 # --- fences ----------------------------------------------------------------------------------------------------------
 # A fence is a pod that keeps others off a guarded node, also those that tolerate its taint.
@@ -56,13 +55,11 @@ class _Occupant(msgspec.Struct, frozen=True):
 class FenceManager:
     """Creates and deletes fences; thread-safe, for one node at a time."""
 
-    def __init__(
-        self, client: KubeClient, cache: Cache, priorities: PriorityClasses, settings: PlaceholderSettings
-    ) -> None:
-        self._client = client
-        self._cache = cache
+    def __init__(self, context: Context, priorities: PriorityClasses) -> None:
+        self._client = context.client
+        self._cache = context.cache
         self._priorities = priorities
-        self._settings = settings
+        self._settings = context.settings.placeholders
         self._lock = threading.Lock()
         self._fences: dict[str, set[str]] = {}
         """Names of the fences by node."""
@@ -155,11 +152,11 @@ def _note_omission(node: str, why: str) -> None:
 class NodeGuard:
     """Reconciles a node's guard and fence with the hand-overs on it."""
 
-    def __init__(self, client: KubeClient, cache: Cache, fences: FenceManager, settings: HandoverSettings) -> None:
-        self._client = client
-        self._cache = cache
+    def __init__(self, context: Context, fences: FenceManager) -> None:
+        self._client = context.client
+        self._cache = context.cache
         self._fences = fences
-        self._settings = settings
+        self._settings = context.settings.handover
 
     def reconcile(self, node: str, now: datetime) -> None:
         """Guard the node until the last deadline of its hand-overs, or remove the guard.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, SlotState
-from berth_kube import PODS, KubeClient
-from berth_operator.cache.cache import Cache
+from berth_kube import PODS
 from berth_operator.cache.reservations import OwnerIndex, age_order
+from berth_operator.executor import Context
 from berth_operator.reconcile.observation import choose_task, is_unschedulable
 from berth_operator.workqueue import WAITING_KEY, Key
 
@@ -24,15 +24,14 @@ class PendingOwners:
 
     def __init__(
         self,
-        client: KubeClient,
-        cache: Cache,
+        context: Context,
         enqueue: Callable[[Key, float], None],
         consider: Callable[[Iterable[Pod]], None] = lambda _: None,
     ) -> None:
         """`consider` gets the waiting pods that no slot was found for."""
-        self._client = client
+        self._client = context.client
         self._consider = consider
-        self._cache = cache
+        self._cache = context.cache
         self._enqueue = enqueue
         self._lock = threading.Lock()
         self._asking: set[str] = set()

@@ -15,14 +15,13 @@ from typing import Final
 import structlog
 
 from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, RetryableError, SlotState
-from berth_kube import PODS, KubeClient, KubeError
+from berth_kube import PODS, KubeError
 from berth_operator import metrics, telemetry
-from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import version_of
+from berth_operator.executor import Context
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile import manifests
 from berth_operator.reconcile.observation import ProbeResult, holds_our_gate
-from berth_operator.settings import PlaceholderSettings
 
 _PROBE_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 0.3
@@ -42,13 +41,11 @@ _LOG = structlog.get_logger(__name__)
 class HandoverProbe:
     """Probes the path of one Reservation on request, and that of all periodically; thread-safe."""
 
-    def __init__(
-        self, client: KubeClient, cache: Cache, scope: WebhookRegistration, settings: PlaceholderSettings
-    ) -> None:
-        self._client = client
-        self._cache = cache
+    def __init__(self, context: Context, scope: WebhookRegistration) -> None:
+        self._client = context.client
+        self._cache = context.cache
         self._scope = scope
-        self._settings = settings
+        self._settings = context.settings.placeholders
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._last_uid = ""
