@@ -3,14 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_operator.reconcile.observation import Assignment
-from berth_operator.settings import HandoverSettings
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
@@ -18,7 +18,7 @@ from handover_calls import deletes_the_placeholder, nominates_the_pod, takes_the
 from outages import CHANGING, EXPIRING, HELD, OUTAGES, OWNER, WITNESS, Outages
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage
-from service_processes import OperatorProcess
+from service_processes import BriskOperator, OperatorProcess
 from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 WEBHOOK_SECONDS: Final = 5.0
 SLACK_SECONDS: Final = 3.0
-HANDOVER_SECONDS: Final = HandoverSettings().timeout_seconds
+HANDOVER_SECONDS: Final = 15.0
 
 
 @pytest.mark.timeout(1000)
@@ -80,8 +80,19 @@ def test_the_slot_goes_to_its_owner_although_the_scheduler_is_restarted(
     assert overbooked_nodes(stage.client) == []
 
 
+@pytest.fixture
+def brisk(operator: OperatorProcess, sandbox: Sandbox, tmp_path: Path) -> Iterator[None]:
+    """Have an operator act whose hand-overs have little time, instead of the module's."""
+    operator.stop()
+    try:
+        with BriskOperator(sandbox, tmp_path, HANDOVER_SECONDS):
+            yield
+    finally:
+        operator.start()
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("operator")
+@pytest.mark.usefixtures("brisk")
 def test_a_place_is_kept_for_its_owner_for_as_long_as_the_scheduler_has_not_come_to_it(
     sandbox: Sandbox, stage: Stage
 ) -> None:

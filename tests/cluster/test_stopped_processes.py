@@ -6,10 +6,8 @@ here are the real ones. `BERTH_LONGER_OUTAGES` has more lengths tried, as second
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -21,7 +19,7 @@ from cluster_objects import overbooked_nodes
 from handover_calls import deletes_the_placeholder
 from proxied_operator import proxy, undisturbed
 from reservation_stage import Stage, is_gated
-from service_processes import OperatorProcess
+from service_processes import BriskOperator
 from waiting import eventually
 
 __all__ = ["proxy", "undisturbed"]
@@ -33,23 +31,12 @@ PAUSES: Final = (8.0, *(float(text) for text in os.environ.get("BERTH_LONGER_OUT
 SCHEDULERS: Final = ("default-scheduler", "second-scheduler")
 
 
-class BriskOperator(OperatorProcess):
-    """An operator whose hand-overs have little time."""
-
-    def __init__(self, sandbox: Sandbox, folder: Path, *options: str) -> None:
-        super().__init__(sandbox, folder, *options)
-        script = Path(__file__).parents[1] / "support" / "brisk_operator.py"
-        self._command = (sys.executable, str(script), *self._command[1:])
-
-
 @pytest.fixture(scope="module")
 def brisk(sandbox: Sandbox, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BriskOperator]:
     folder = tmp_path_factory.mktemp("brisk-operator")
     through = proxy.write_kubeconfig(folder / "through-the-proxy.yaml")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("HANDOVER_SECONDS", str(HANDOVER_SECONDS))
-        with BriskOperator(sandbox, folder, f"--kubeconfig={through}") as process:
-            yield process
+    with BriskOperator(sandbox, folder, HANDOVER_SECONDS, f"--kubeconfig={through}") as process:
+        yield process
 
 
 def stop_the_operator(_sandbox: Sandbox, operator: BriskOperator) -> Callable[[], None]:

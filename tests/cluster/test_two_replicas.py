@@ -219,7 +219,6 @@ def test_a_replica_that_was_asked_to_stop_gates_for_places_that_its_successor_ho
             one.kill()
 
 
-@pytest.mark.deep
 class Deaf(NoFaults):
     """Lets no list or watch of Reservations through."""
 
@@ -228,6 +227,7 @@ class Deaf(NoFaults):
         return Fault(FaultKind.STALL, seconds=DRAIN_SECONDS) if unheard else super().decide(call)
 
 
+@pytest.mark.deep
 def test_a_replica_gates_for_a_place_of_which_it_has_not_heard_yet_that_it_is_held(
     sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path: Path
 ) -> None:

@@ -39,6 +39,16 @@ class OperatorProcess(ServiceProcess):
             raise
 
 
+class BriskOperator(OperatorProcess):
+    """An operator whose hand-overs have little time."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path, handover_seconds: float, *options: str) -> None:
+        super().__init__(sandbox, folder, *options)
+        program = Path(__file__).with_name("brisk_operator.py")
+        settings = f"HANDOVER_SECONDS={handover_seconds}"
+        self._command = ("env", settings, sys.executable, str(program), *self._command[1:])
+
+
 def script(name: str) -> str:
     """Return the path of one of the project's programs beside the running Python."""
     return str(Path(sys.executable).with_name(name))
