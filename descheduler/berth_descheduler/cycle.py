@@ -258,7 +258,7 @@ class Cycle:
     def _await_approval(self, published: MigrationPlan) -> Verdict | None:
         """Wait until the plan may begin; return why it may not, or not yet: a policy's is not waited for."""
         if published.spec.aborted:
-            return self._abort(published, Verdict.ABORTED, "aborted: somebody asked for it before it began")
+            return self._abort(published, Verdict.ABORTED, "aborted: an abort was requested before it began")
         match self._settings.mode:
             case RunMode.PLAN:
                 return Verdict.PLANNED
@@ -273,7 +273,7 @@ class Cycle:
         seen = published
         while not seen.spec.approved:
             if seen.spec.aborted:
-                return self._abort(seen, Verdict.ABORTED, "aborted: somebody asked for it before it began")
+                return self._abort(seen, Verdict.ABORTED, "aborted: an abort was requested before it began")
             if self._context.stop.is_set() or clock.monotonic() >= deadline:
                 verdict = Verdict.STOPPED if self._context.stop.is_set() else Verdict.NOT_APPROVED
                 return self._abort(seen, verdict, "aborted: it was not approved in time")

@@ -315,7 +315,7 @@ class Outcome:
         )
         if plan.landed_on_target == len(plan.statuses):
             return f" Now there is room for {rooms}."
-        return f" Not every pod landed where it was to, so there may be less room than was planned: {rooms}."
+        return f" Not every pod landed on its target, so there may be less room than planned: {rooms}."
 
 
 def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *, interrupted: bool) -> PlanPhase:

@@ -209,7 +209,7 @@ def test_a_plan_that_is_aborted_in_its_middle_begins_nothing_more_and_brings_its
     outcome = run(cluster, TAINTING, ONE_BY_ONE)
     assert outcome.plan is not None
     assert outcome.plan.phase is PlanPhase.ABORTED
-    assert "somebody aborted it" in outcome.sentence
+    assert "it was aborted on request" in outcome.sentence
     found = states(outcome)
     assert {reason for state, reason in found.values() if state == "Skipped"} == {"Aborted"}
     landed = [name for name, (state, _) in found.items() if state == "Landed"]

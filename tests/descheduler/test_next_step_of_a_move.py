@@ -176,7 +176,7 @@ CASES = {
         MoveState.SKIPPED,
         MoveReason.POD_GONE,
         RELEASED,
-        want_words="by somebody else, after its eviction was asked for: evacuation of VMI",
+        want_words="by another client after its eviction was requested: evacuation of VMI",
     ),
     "a refused eviction waits for its back-off": Case(
         replace(RESERVED, eviction=Eviction.BLOCKED, retry_eviction_at=NOW + 1, since=Since(blocked=NOW - 1)),
@@ -269,7 +269,7 @@ CASES = {
         MoveState.FAILED,
         MoveReason.RESERVATION_FAILED,
         RELEASED,
-        "scheduled as ever",
+        "scheduled as usual",
     ),
     "a hand-over under way is waited for": Case(
         replace(EVICTED, place=ReservationProgress.HANDING_OVER, replicas=ReplicaCounts()), Wait, MoveState.EVICTED

@@ -150,9 +150,9 @@ CASES = {
         release=RELEASED,
     ),
     "a shape's is held for whom may come": ends(
-        replace(SHAPE, is_selected=True), RoomState.HELD, words="for the pods that are selected"
+        replace(SHAPE, is_selected=True), RoomState.HELD, words="for the selected pods"
     ),
-    "a shape's is held for nobody": ends(SHAPE, RoomState.HELD, words="for nobody in particular"),
+    "a shape's is held for nobody": ends(SHAPE, RoomState.HELD, words="without an owner"),
     # --- taken
     "it is taken": ends(RoomFacts(hold=RoomReservationProgress.BOUND), RoomState.TAKEN),
     "it is taken though the plan is stopped": ends(

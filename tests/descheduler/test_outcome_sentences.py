@@ -118,7 +118,7 @@ def test_no_room_is_promised_where_a_pod_did_not_land() -> None:
     done = replace(plan(LANDED, TIMED_OUT), frees_nodes=False)
     sentence = Outcome(Verdict.CARRIED_OUT, plan=done, forecast=Forecast(room=ROOM)).sentence
     assert "Now there is room" not in sentence
-    assert "so there may be less room than was planned: 1 of 1 x shop/big" in sentence
+    assert "so there may be less room than planned: 1 of 1 x shop/big" in sentence
 
 
 def test_a_plan_that_was_aborted_is_not_clean_although_nothing_failed() -> None:

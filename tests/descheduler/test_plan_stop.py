@@ -57,7 +57,7 @@ CASES = {
     "nothing is the matter": (Scene(), (SEEN,), (MoveReason.NONE, "")),
     "the plan is deleted": (Scene(), (DELETED,), (MoveReason.INTERRUPTED, "the plan was deleted")),
     "a signal came": (asked_to_stop(), (SEEN,), (MoveReason.INTERRUPTED, "asked to stop")),
-    "somebody aborts it": (Scene(), (ABORTED,), (MoveReason.ABORTED, "somebody aborted it")),
+    "somebody aborts it": (Scene(), (ABORTED,), (MoveReason.ABORTED, "it was aborted on request")),
     "more fails than may": (Scene(states=TOO_MANY), (SEEN,), (MoveReason.PLAN_STOPPED, "3 of 4 moves failed")),
     "as much fails as may": (Scene(states=(FAILED, FAILED, SKIPPED, SKIPPED)), (SEEN,), (MoveReason.NONE, "")),
     "one failure of one move is no reason": (Scene(states=(FAILED,)), (SEEN,), (MoveReason.NONE, "")),
@@ -67,7 +67,7 @@ CASES = {
     "an abort outranks failures": (
         Scene(states=TOO_MANY),
         (SEEN, ABORTED),
-        (MoveReason.ABORTED, "somebody aborted it"),
+        (MoveReason.ABORTED, "it was aborted on request"),
     ),
     "a deletion outranks an abort": (Scene(), (ABORTED, DELETED), (MoveReason.INTERRUPTED, "the plan was deleted")),
     "an abort does not outrank a deletion": (
@@ -78,7 +78,7 @@ CASES = {
     "failures do not outrank an abort": (
         Scene(states=TOO_MANY),
         (ABORTED, SEEN),
-        (MoveReason.ABORTED, "somebody aborted it"),
+        (MoveReason.ABORTED, "it was aborted on request"),
     ),
 }
 

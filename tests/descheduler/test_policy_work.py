@@ -197,8 +197,8 @@ def test_a_plan_that_is_not_the_services_turn_is_not_begun(one: MigrationPlan) -
 
 VALID_ONE: Final = {"p": known()}
 ENDED: Final = {
-    "aborted before it began": (plan(phase="Proposed", aborted=True), "somebody asked for it"),
-    "asked for and aborted": (plan(phase="Requested", aborted=True), "somebody asked for it"),
+    "aborted before it began": (plan(phase="Proposed", aborted=True), "an abort was requested"),
+    "asked for and aborted": (plan(phase="Requested", aborted=True), "an abort was requested"),
     "not approved in time": (plan(phase="Proposed", mode="Approve", approveBefore=at(0)), "not approved in time"),
     "of a policy that is gone": (plan(phase="Requested", policy="gone"), "there is no policy gone"),
     "of a policy that cannot be run": (plan(phase="Requested", policy="bad"), "policy bad cannot be run: spec.nodeSel"),

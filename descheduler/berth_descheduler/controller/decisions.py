@@ -190,7 +190,7 @@ def is_unbegun(plan: MigrationPlan) -> bool:
 def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: datetime) -> str:
     """Return why a plan that nobody has begun is to be ended, "" if it is not."""
     if plan.spec.aborted:
-        return "aborted: somebody asked for it before it began"
+        return "aborted: an abort was requested before it began"
     limit = read_timestamp(plan.spec.approve_before)
     if limit is not None and not plan.spec.approved and limit <= now:
         return "aborted: it was not approved in time"

@@ -1,4 +1,4 @@
-"""What the execution of one plan works with."""
+"""The shared context of one plan's execution."""
 
 import threading
 from collections.abc import Callable

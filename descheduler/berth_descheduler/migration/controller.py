@@ -1,4 +1,4 @@
-"""The carrying out of one published plan: steps 8 to 12 of a cycle, also for a plan that is continued."""
+"""Executes one published plan, new or continued: steps 8 to 12 of a cycle."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -56,14 +56,13 @@ Timed = Callable[[Phase], AbstractContextManager[None]]
 
 
 class PlanDeletedError(PermanentError):
-    """There is no such plan any more."""
+    """The plan is gone."""
 
 
 def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> PlanOutcome:
-    """Carry out a published plan and return how it went; raises `PlanDeletedError` where it is gone before it begins.
+    """Execute a published plan and return its outcome; raises `PlanDeletedError` before it begins.
 
-    The taints are taken off whatever happens, unless another process may hold the Lease by then: taking them off is
-    that one's work.
+    The taints always come off, unless another process may hold the Lease by then: that process removes them.
     """
     begun_at = context.clock.monotonic()
     with context.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
@@ -78,7 +77,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
             taint_nodes(context.client, rooms, plan.metadata.name, ROOM_TAINT)
         with context.timed(Phase.MOVE):  # 10 reserve, evict, hand over, wave by wave
             execution = _execute(context, plan, skipped, adopted=adopted)
-        with context.timed(Phase.VERIFY):  # 11 see what came of it, and say so
+        with context.timed(Phase.VERIFY):  # 11 verify and report
             outcome = _verify(context, plan, execution, context.clock.monotonic() - begun_at)
             _conclude(context, plan, execution, outcome)
     finally:
@@ -90,7 +89,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
 
 
 def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveStatus]:
-    """Return the states of the moves that are not to be begun: those that do not hold, or all while others wait."""
+    """Return the statuses of the moves that do not begin: invalid ones, or all while pods wait."""
     ahead = dict(enumerate(plan.spec.moves))
     validator = WaveValidator(
         reviewer=context.reviewer,
@@ -118,7 +117,7 @@ def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveSta
 
 
 def _begin(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> MigrationPlan:
-    """Set a plan Running and return it so; raises `PlanDeletedError`."""
+    """Set a plan Running and return it; raises `PlanDeletedError`."""
     status = status_of_new_run(context.clock, plan)
     try:
         patch = build_status_patch(status)
@@ -160,12 +159,12 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
 
 
 def _is_interrupted(execution: Execution) -> bool:
-    """Return whether a plan was broken off from outside, or never begun because other pods come first."""
+    """Return whether a plan was stopped from outside, or never begun because of pending pods."""
     return execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED} or bool(_why_never_begun(execution))
 
 
 def _why_never_begun(execution: Execution) -> str:
-    """Return which pods come first where that let every move be skipped, else ""."""
+    """Return which pending pods let every move be skipped, else ""."""
     first = execution.statuses[0] if execution.statuses else None
     if first is None or any(one.reason != MoveReason.PODS_WAITING for one in execution.statuses):
         return ""
@@ -173,7 +172,7 @@ def _why_never_begun(execution: Execution) -> str:
 
 
 def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execution) -> int:
-    """Return how many of the moves undid earlier ones; 0 where the earlier plans cannot be read."""
+    """Return how many moves undid earlier ones; 0 where the earlier plans cannot be read."""
     try:
         plans = context.client.list(MIGRATION_PLANS, type=MigrationPlan).items
     except BerthError as error:
@@ -185,7 +184,7 @@ def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execu
 
 
 def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, outcome: PlanOutcome) -> None:
-    """Write down what came of a plan: on the plan, in events, on the nodes."""
+    """Record the outcome of a plan: in its status, in events, on the nodes."""
     moved = zip(plan.spec.moves, execution.evicted, strict=True)
     left = {move.source for move, gone in moved if gone}
     reached = {one.node for one in execution.statuses if one.node and one.state in _ARRIVED}

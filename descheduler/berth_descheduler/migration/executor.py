@@ -1,7 +1,7 @@
-"""The loop that carries a plan out: look, let rooms and moves be tended, until all of them are over.
+"""The loop that executes a plan: observes, reconciles rooms and moves, until all are over.
 
-The loop is driven by what is, not by what happened: it may be killed at any instant and begun again on the same plan.
-Only calls leave the loop's thread; their answers come back to it through a queue.
+The loop is level-triggered: it may be killed at any instant and restarted on the same plan. Only calls leave the loop's
+thread; their answers come back to it through a queue.
 """
 
 import threading
@@ -47,7 +47,7 @@ from berth_descheduler.settings import ExecutionSettings
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 
 # --- plan stop -------------------------------------------------------------------------------------------------------
-# Whether a plan that is carried out may begin anything new: if not, why, and since when.
+# Whether a running plan may begin anything new: if not, why, and since when.
 
 _LOG = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class PlanStop:
         return bool(self.reason)
 
     def note(self, observed: ObservedPlan, statuses: Sequence[MoveStatus]) -> None:
-        """Begin to stop where somebody asks for it or too much has failed; a stop from outside outranks the other."""
+        """Begin to stop on request or after too many failures; a request outranks failures."""
         self.plan_deleted = self.plan_deleted or not observed.plan_exists
         if self.reason is MoveReason.INTERRUPTED:
             return
@@ -83,12 +83,12 @@ class PlanStop:
         elif self._asked.is_set():
             self._begin(MoveReason.INTERRUPTED, "asked to stop", telemetry.STOPPING)
         elif observed.plan_aborted and self.reason is not MoveReason.ABORTED:
-            self._begin(MoveReason.ABORTED, "somebody aborted it", telemetry.PLAN_ABORTED)
+            self._begin(MoveReason.ABORTED, "it was aborted on request", telemetry.PLAN_ABORTED)
         else:
             self._note_limits(statuses)
 
     def begin(self, reason: MoveReason, message: str) -> None:
-        """Begin to stop for what the plan itself has come to, unless it stops already."""
+        """Begin to stop for the plan's own state, unless it stops already."""
         if not self.has_begun:
             self._begin(reason, message, telemetry.PLAN_STOPPED)
 
@@ -104,7 +104,7 @@ class PlanStop:
         _LOG.warning(event, **{telemetry.KEY_PLAN: self._plan, telemetry.KEY_REASON: message})
 
     def _is_out_of_time(self) -> bool:
-        """Return whether the plan has been carried out for as long as it may, by whichever run began it."""
+        """Return whether the plan has used up its time, counted from the run that began it."""
         most = self._settings.max_seconds
         if most is None or not self._start_time:
             return False
@@ -112,16 +112,16 @@ class PlanStop:
 
 
 def has_failed(status: MoveStatus) -> bool:
-    """Return whether a move counts as a failure of the plan; one that was not begun does not."""
+    """Return whether a move counts as a failure of the plan; a skipped one does not."""
     return status.state in {MoveState.FAILED, MoveState.ELSEWHERE}
 
 
 # --- status writer ---------------------------------------------------------------------------------------------------
-# The writing of a plan's status: on change, and no more often than an interval allows.
+# Writes a plan's status on change, and no more often than an interval allows.
 
 
 class PlanStatusWriter:
-    """Writes the status of one plan in the background; only the newest one counts."""
+    """Writes the status of one plan in the background; only the newest counts."""
 
     def __init__(self, client: KubeClient, plan: str, pool: Executor, *, interval_seconds: float, clock: Clock) -> None:
         self._client = client
@@ -134,7 +134,7 @@ class PlanStatusWriter:
         self._writing: Future[bool] | None = None
 
     def offer(self, status: MigrationPlanStatus) -> None:
-        """Begin to write a status unless it is written, another write is under way or the last is too recent."""
+        """Begin to write a changed status, unless a write is under way or too recent."""
         if self._writing is not None and self._writing.done():
             if not self._writing.result():
                 self._written = None
@@ -148,7 +148,10 @@ class PlanStatusWriter:
 
 
 def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:
-    """Write a plan's status and return whether it is there; it is only for people, so a failure stops nothing."""
+    """Write a plan's status and return whether that worked.
+
+    The status is only for people, so a failure stops nothing.
+    """
     try:
         client.merge_patch(MIGRATION_PLANS, plan, build_status_patch(status), subresource="status")
     except NotFoundError:
@@ -161,16 +164,16 @@ def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> 
 
 _COALESCE_SECONDS: Final = 0.02
 _ABOUT_THE_EVICTED_POD: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
-"""What a look says of a move by the name of a pod that the plan itself has replaced by now."""
+"""Findings about a pod that the plan itself has replaced by now; a second move ignores them."""
 
 
 class LeaseLostError(RetryableError):
-    """Another process may act now; everything is left as it is for that one."""
+    """Another process may act now, so this one leaves everything as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How a plan's moves and rooms went, in the order of the plan."""
+    """The results of a plan's moves and rooms, in the order of the plan."""
 
     statuses: tuple[MoveStatus, ...]
     evicted: tuple[bool, ...]
@@ -181,7 +184,7 @@ class Execution:
 
 
 class PlanExecutor:
-    """Carries out one published plan."""
+    """Executes one published plan."""
 
     def __init__(
         self,
@@ -192,7 +195,7 @@ class PlanExecutor:
         skipped: Mapping[int, MoveStatus] | None = None,
         adopted: bool = False,
     ) -> None:
-        """Take what is over before it begins (`skipped`); of a plan that is adopted, moves may be under way."""
+        """`skipped` holds the moves that are over already; an adopted plan may have moves under way."""
         self._context = context
         self._settings = context.execution
         self._adopted = adopted
@@ -220,7 +223,7 @@ class PlanExecutor:
         )
 
     def run(self) -> Execution:
-        """Carry the plan out, wave by wave, and return how it went; every call that it made is answered then."""
+        """Execute the plan wave by wave and return the results, once every call is answered."""
         try:
             self._await_rooms(lambda: self._rooms.are_asked_for)
             for wave in sorted({one.move.wave for one in self._progress}):
@@ -230,7 +233,7 @@ class PlanExecutor:
                 self._skip_without_room(moves)
                 if (
                     wave != self._first_wave or self._adopted
-                ):  # the first wave of a new plan was looked at when the plan was
+                ):  # the first wave of a new plan was validated with the plan
                     self._review(moves)
                 self._run_wave(moves)
             self._await_rooms(lambda: self._rooms.are_over)
@@ -241,7 +244,7 @@ class PlanExecutor:
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     def _run_wave(self, wave: Sequence[MoveProgress]) -> None:
-        """Bring all moves of a wave to their end, within its bound."""
+        """Bring all moves of a wave to their end, within its time limit."""
         begun_at = self._context.clock.monotonic()
         while True:
             self._calls.take_answers()
@@ -253,7 +256,7 @@ class PlanExecutor:
             self._pause()
 
     def _await_rooms(self, done: Callable[[], bool]) -> None:
-        """Look after the rooms, without any move, until they have come so far."""
+        """Reconcile the rooms alone until `done`."""
         while True:
             self._calls.take_answers()
             self._reconcile_rooms(self._observe())
@@ -263,12 +266,12 @@ class PlanExecutor:
             self._pause()
 
     def _pause(self) -> None:
-        """Wait until there may be something new to look at."""
+        """Wait until there may be something new to observe."""
         self._context.clock.sleep(_COALESCE_SECONDS)
         self._observation.wait(self._settings.tick_seconds)
 
     def _observe(self) -> ObservedPlan:
-        """Return what is seen now, and begin to stop where that calls for it; raises `LeaseLostError`."""
+        """Return the current observation, which may stop the plan; raises `LeaseLostError`."""
         if self._context.lease.lost.is_set():
             raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
         observed = self._observation.look()
@@ -276,7 +279,7 @@ class PlanExecutor:
         return observed
 
     def _step(self, wave: Sequence[MoveProgress], observed: ObservedPlan) -> None:
-        """Decide and act for each room, and for each move of a wave."""
+        """Reconcile each room and each move of a wave."""
         self._reconcile_rooms(observed)
         for progress in wave:
             if not progress.finished and not progress.in_flight:
@@ -289,7 +292,7 @@ class PlanExecutor:
         self._rooms.reconcile(observed, plan)
 
     def _end_when_overdue(self, wave: Sequence[MoveProgress], begun_at: float) -> None:
-        """Stop the plan where a wave takes longer than it may, and then give up what does not end even so."""
+        """Stop the plan at the time limit of its wave, and later fail the moves that do not end."""
         longest_grace = max(one.grace_seconds for one in wave)
         limit = self._settings.wave_limit(len(wave), longest_grace)
         overdue = self._context.clock.monotonic() - begun_at - limit
@@ -305,7 +308,7 @@ class PlanExecutor:
     # --- before a wave ----------------------------------------------------------------------------------------------
 
     def _review(self, wave: Sequence[MoveProgress]) -> None:
-        """Look at the whole cluster before a wave; skip what does not hold, and stop where other pods come first."""
+        """Validate a wave on the whole cluster: skip invalid moves, stop for pending pods."""
         validator = WaveValidator(
             reviewer=self._context.reviewer,
             clock=self._context.clock,
@@ -326,27 +329,27 @@ class PlanExecutor:
                 self._moves.skip(begins[index], why.reason, why.message)
 
     def _is_over(self) -> bool:
-        """Return whether nothing new is to be begun."""
+        """Return whether the plan begins nothing new."""
         self._observe()
         return self._stop.has_begun
 
     def _moves_ahead(self) -> dict[int, PlannedMove]:
-        """Return the moves whose pods are still to be evicted, by their position."""
+        """Return the moves whose pods are not evicted yet, by their position."""
         observed = self._observation.look()
         return {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
 
     def _retarget_moves(self, wave: Sequence[MoveProgress]) -> None:
-        """Find the replacements of the pods that this plan moves for the second time; skip those that never came."""
+        """Point second moves to the replacements of the first; skip moves without one."""
         again = [one for one in wave if one.index in self._earlier and not one.finished]
         observed = self._observation.look() if again else None
         for progress in again:
             before = self._progress[self._earlier[progress.index]].status
             if observed is not None and not retarget(progress, before, self._plan.name, observed):
-                message = f"the move before did not bring the pod to {progress.move.source}"
+                message = f"the earlier move did not bring the pod to {progress.move.source}"
                 self._moves.skip(progress, MoveReason.POD_GONE, message)
 
     def _skip_without_room(self, wave: Sequence[MoveProgress]) -> None:
-        """Skip the moves to nodes from which an earlier move was to make room and did not, where that room lacks."""
+        """Skip the moves to targets that lack space because an earlier move off them did not land."""
         over = [one for one in self._progress if one.finished]
         missed = {one.move.source for one in over if one.status.state is not MoveState.LANDED}
         doubtful = [one for one in wave if not one.finished and one.move.target in missed]
@@ -359,10 +362,10 @@ class PlanExecutor:
             message = f"the room that a move off {move.target} was to make is missing: not enough {', '.join(lacking)}"
             self._moves.skip(self._progress[index], MoveReason.ROOM_NOT_MADE, message)
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Tell the listener and the plan's status how the moves fare."""
+        """Report the progress of the moves to the observer and in the plan's status."""
         statuses = self._moves.statuses
         self._context.observer.moves_changed(statuses, self._wave)
         message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
@@ -388,6 +391,6 @@ class PlanExecutor:
 
 
 def _has_left(progress: MoveProgress) -> bool:
-    """Return whether the pod left its source by this plan, in this run or in one before it."""
+    """Return whether this plan evicted the pod, in this run or an earlier one."""
     landed = progress.status.state in {MoveState.LANDED, MoveState.ELSEWHERE}
     return landed or progress.eviction in {Eviction.SENT, Eviction.UNANSWERED}

@@ -1,6 +1,6 @@
-"""What earlier MigrationPlans say about a new one: pods that rest, gains that did not last, pods sent back.
+"""What earlier MigrationPlans mean for a new one: cool-downs, refilled nodes, pods sent back.
 
-Plans that were deleted say nothing any more.
+Deleted plans no longer count.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,14 +11,14 @@ from typing import Final
 from berth_core import MigrationPlan, MoveState, MoveStatus, PlannedMove, parse_timestamp
 
 PING_PONG_WINDOW: Final = timedelta(hours=24)
-"""How far back moves are looked at when moves that undo them are counted."""
+"""How long a move counts as undone by a later one."""
 
 PodName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """How a pod came to its node by plans: the nodes that it and the pods before it were moved off, and when last."""
+    """The nodes that plans moved a pod and its predecessors off, and when last."""
 
     at: datetime
     left: frozenset[str] = field(default_factory=frozenset)
@@ -27,7 +27,7 @@ class _Arrival:
 def find_pods_in_cooldown(
     plans: Iterable[MigrationPlan], now: datetime, cool_down: timedelta
 ) -> dict[PodName, datetime]:
-    """Return the pods that plans brought to their nodes within a cool-down, and when."""
+    """Return the pods that plans moved within a cool-down, and when."""
     arrivals = _follow(_since(plans, now - cool_down))
     return {name: arrival.at for name, arrival in arrivals.items() if arrival.at > now - cool_down}
 
@@ -35,9 +35,9 @@ def find_pods_in_cooldown(
 def find_refilled(
     plans: Iterable[MigrationPlan], nodes: Collection[str], now: datetime, within: timedelta
 ) -> Mapping[str, str]:
-    """Return those of the nodes that plans freed within a time, each with the plan that did so last.
+    """Return the nodes that plans freed within a time, each with the last such plan.
 
-    What is to be emptied and was freed lately has been filled again since: to free it once more would not last.
+    A node to empty that was freed recently has been filled again: to free it once more would not last.
     """
     freed: dict[str, str] = {}
     for plan in _since(plans, now - within):
@@ -50,10 +50,10 @@ def find_refilled(
 def count_ping_pong(
     plans: Iterable[MigrationPlan], moved: Sequence[tuple[PlannedMove, MoveStatus]], now: datetime, rest: timedelta
 ) -> int:
-    """Return how many pods a plan sent back, or moved again though they were to rest; `plans` are the earlier ones.
+    """Return how many pods a plan sent back, or moved again within their cool-down.
 
-    A pod is sent back when it comes to a node that an earlier plan moved it, or a pod that it is the replacement of,
-    off within the last day.
+    A pod is sent back when it comes to a node that one of the earlier `plans` moved it or a predecessor off within the
+    last day.
     """
     arrivals = _follow(_since(plans, now - PING_PONG_WINDOW))
     count = 0
@@ -65,7 +65,7 @@ def count_ping_pong(
 
 
 def _since(plans: Iterable[MigrationPlan], since: datetime) -> Iterator[MigrationPlan]:
-    """Yield the plans that ended since then, in the order in which they ended."""
+    """Yield the plans that ended since then, in that order."""
     ended = [(at, plan.metadata.name, plan) for plan in plans if (at := _ended_at(plan)) is not None and at > since]
     yield from (plan for _, _, plan in sorted(ended, key=lambda one: one[:2]))
 
@@ -76,7 +76,7 @@ def _ended_at(plan: MigrationPlan) -> datetime | None:
 
 
 def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:
-    """Return the pods that plans brought to their nodes; a pod that was moved on is known by its last replacement."""
+    """Return the pods that plans moved, each by its last replacement."""
     arrivals: dict[PodName, _Arrival] = {}
     for plan in plans:
         at = _ended_at(plan)
@@ -90,5 +90,5 @@ def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:
 
 
 def _was_brought(status: MoveStatus) -> bool:
-    """Return whether a move took a pod away and something is known to have come in its place."""
+    """Return whether a move evicted a pod and its replacement is known."""
     return bool(status.replacement) and status.state in {MoveState.LANDED, MoveState.ELSEWHERE, MoveState.FAILED}

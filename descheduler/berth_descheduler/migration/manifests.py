@@ -1,4 +1,4 @@
-"""The bodies of all objects and patches that the descheduler sends; every function here is pure."""
+"""Builds the objects and patches that the descheduler sends; every function is pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,9 +41,9 @@ from berth_core import (
 # --- reservation templates -------------------------------------------------------------------------------------------
 # What a Reservation's template keeps of a live pod: what scheduling sees, and nothing secret.
 #
-# The raw pod is read, not a decoded one: a field of scheduling that is not known here must not be lost by decoding.
-# What admission and the API server added to the live pod is taken off again, because the replacement does not carry it
-# yet when the webhook compares the two, and because a pod that carries both would be refused.
+# The template is made from the raw pod: decoding would lose scheduling fields that are unknown here. Whatever admission
+# and the API server added to the live pod is removed, because the replacement does not carry it yet when the webhook
+# compares the two, and because a pod that carries both would be refused.
 
 RawObject = Mapping[str, Any]
 
@@ -78,7 +78,7 @@ def build_template(raw_pod: RawObject) -> dict[str, Any]:
 
 
 def build_task(name: str, template: RawObject, *, replicas: int, node: str) -> dict[str, Any]:
-    """Return a Reservation's task on one node; it says so where the template requests nothing."""
+    """Return a Reservation's task on one node, marked where the template requests nothing."""
     task: dict[str, Any] = {
         "name": name,
         "replicas": replicas,
@@ -126,7 +126,7 @@ def _was_added(toleration: RawObject) -> bool:
 
 
 def _without_merged_labels(affinity: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the affinity as it was written: the API server turns `matchLabelKeys` into expressions as well."""
+    """Return the affinity as written, without the expressions that the API server adds for `matchLabelKeys`."""
     return {
         kind: _map_terms(part, lambda term: _unmerged(term, labels)) if kind != "nodeAffinity" else part
         for kind, part in affinity.items()
@@ -169,25 +169,25 @@ TASK_NAME: Final = "pod"
 _LONGEST_LABEL: Final = 63
 
 MOST_MOVES: Final = 1000
-"""The most moves of one plan. etcd takes objects up to 1.5 MiB: with long names, states and messages 2,000 moves were
-refused, and 1,500 left little room."""
+"""The most moves of one plan. etcd takes objects up to 1.5 MiB: with long names, states and messages it refused 2,000
+moves, and 1,500 left little room."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanIdentity:
-    """What other objects need to know of a published plan."""
+    """The identity of a published plan, for references to it."""
 
     name: str
     uid: str
 
     @classmethod
     def of(cls, plan: MigrationPlan) -> Self:
-        """Return that of a plan."""
+        """Return the identity of a plan."""
         return cls(name=plan.metadata.name, uid=plan.metadata.uid)
 
 
 def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
-    """Return a MigrationPlan to be created; fields that people look for are written even at their defaults."""
+    """Return a new MigrationPlan; includes fields at their default that people look for."""
     body = msgspec.to_builtins(spec)
     body["approved"] = spec.approved
     body["moves"] = [{**msgspec.to_builtins(move), "wave": move.wave} for move in spec.moves]
@@ -203,20 +203,20 @@ def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
 
 
 def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
-    """Return a merge patch that gives a plan that was asked for what was found, all of it at once."""
+    """Return a merge patch that fills a requested plan with what was found, all at once."""
     body = build_plan("", spec)["spec"]
     kept = ("approved", "approveBefore", "moves", "nodesBefore", "objective", "predicted", "rooms")
     return {"spec": {name: body[name] for name in kept if name in body}}
 
 
 def plan_labels(policy: str) -> dict[str, str]:
-    """Return the labels of a plan; the policy's name is among them where it is short enough for a label's value."""
+    """Return the labels of a plan, with the policy's name where it fits into a label."""
     named = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
     return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **named}
 
 
 def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
-    """Return a merge patch of a plan's status; a move's state is written even where it is the default."""
+    """Return a merge patch of a plan's status; includes a move's state at its default."""
     body = msgspec.to_builtins(status)
     body["moves"] = [{**msgspec.to_builtins(move), "state": move.state.value} for move in status.moves]
     if status.rooms:
@@ -227,7 +227,7 @@ def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
 
 
 def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Condition, ...]:
-    """Return the conditions of a plan that is over, for `kubectl wait --for=condition=Finished`; it has none before."""
+    """Return the conditions of a finished plan, for `kubectl wait --for=condition=Finished`."""
     truths = {"Finished": True, "Succeeded": phase is PlanPhase.SUCCEEDED}
     return tuple(
         Condition(
@@ -242,7 +242,7 @@ def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Conditio
 
 
 def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
-    """Return the pod's controller as a Reservation's owner names it, None if nothing makes the pod again."""
+    """Return the pod's controller as a Reservation's owner, None if nothing recreates the pod."""
     metadata = raw_pod["metadata"]
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
@@ -259,7 +259,7 @@ def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
 def build_reservation(
     plan: PlanIdentity, index: int, move: PlannedMove, raw_pod: RawObject, ttl: timedelta
 ) -> dict[str, Any]:
-    """Return the Reservation of one move, made from the live pod; raises `ValueError` if that has no controller."""
+    """Return the Reservation of one move from the live pod; raises `ValueError` without a controller."""
     owner = controller_reference(raw_pod)
     if owner is None:
         raise ValueError(f"pod {move.namespace}/{move.pod} has no controller that would make it again")
@@ -277,9 +277,9 @@ def build_reservation(
 
 
 def _move_owners(controller: ObjectReference, raw_pod: RawObject) -> list[ObjectReference]:
-    """Return who may take the place: the pod's controller, and its Deployment, for a rollout may come first.
+    """Return who may take the place: the pod's controller and, since a rollout may come first, its Deployment.
 
-    A StatefulSet names the new pod as the old one, and its pods differ in their claims: no other may take the place.
+    A StatefulSet gives the new pod the old name, and its pods differ in their claims: no other pod may take the place.
     """
     if controller.kind == "StatefulSet":
         return [ObjectReference(api_version="v1", kind="Pod", namespace=controller.namespace, name=_name(raw_pod))]
@@ -318,9 +318,9 @@ def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
 
 
 def build_ungate_operations(raw_pod: RawObject) -> list[dict[str, Any]]:
-    """Return JSON patch operations that take Berth's own gate off exactly this pod; none where it has none.
+    """Return JSON patch operations that remove Berth's gate from exactly this pod, if any.
 
-    The very entry is tested, so that a list of gates that has changed is not hit at the wrong place.
+    They test the entry first, so that a changed list of gates is not patched at the wrong index.
     """
     operations: list[dict[str, Any]] = []
     gates = raw_pod["spec"].get("schedulingGates") or ()
@@ -334,21 +334,21 @@ def build_ungate_operations(raw_pod: RawObject) -> list[dict[str, Any]]:
 
 
 # --- room objects ----------------------------------------------------------------------------------------------------
-# The Reservations that wait for the room which a plan makes: their bodies and names; every function is pure.
+# The Reservations that wait for a plan's rooms: their bodies and names.
 
 RawPods = Mapping[str, RawObject]
 """The waiting pods of a room by uid."""
 
 
 def room_reservation_name(plan: str, index: int) -> str:
-    """Return the name of the Reservation for the room with an index in a plan."""
+    """Return the name of the Reservation for a plan's room."""
     return reservation_name(plan, f"room-{index}")
 
 
 def build_room_reservation(
     plan: PlanIdentity, index: int, room: Room, raw_pods: RawPods, ttl: timedelta
 ) -> dict[str, Any]:
-    """Return the Reservation of one room, of a pod or gang made from the live pods."""
+    """Return the Reservation of one room, from the live pods of a pod or gang."""
     return {
         "apiVersion": reservations.API_VERSION,
         "kind": reservations.KIND,
@@ -373,17 +373,17 @@ def _scheduler(raw_pods: RawPods) -> str:
 
 
 def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
-    """Return who may take the room: the very pods, who is selected, or nobody, which only the plan stands for."""
+    """Return who may take the room: the pods, the selected pods, or only the plan, which means none."""
     if not room.is_shape:
         return [{"object": {"apiVersion": "v1", "kind": "Pod", "name": s.pod, "uid": s.pod_uid}} for s in room.slots]
     if room.selector:
         return [{"labelSelector": msgspec.to_builtins(parse_selector(room.selector))}]
-    nobody = {"apiVersion": migration_plans.API_VERSION, "kind": migration_plans.KIND, "name": plan.name}
-    return [{"object": {**nobody, "uid": plan.uid}}]
+    no_pod = {"apiVersion": migration_plans.API_VERSION, "kind": migration_plans.KIND, "name": plan.name}
+    return [{"object": {**no_pod, "uid": plan.uid}}]
 
 
 def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
-    """Return a task for each node and sort of pod: with several nodes to choose from, one might take another's room."""
+    """Return one task per node and sort of pod, so that none takes the room of another."""
     found: list[tuple[str, dict[str, Any], int]] = []
     for slot in room.slots:
         template = build_template(raw_pods[slot.pod_uid]) if slot.pod_uid else _template_of_shape(room)
@@ -406,6 +406,6 @@ def _template_of_shape(room: Room) -> dict[str, Any]:
 
 
 def ttl_from(now: datetime, reservation: Reservation, ttl: timedelta) -> str:
-    """Return the TTL with which a Reservation lives so much longer from now on."""
+    """Return the TTL with which a Reservation lives this much longer from now on."""
     age = now - parse_timestamp(reservation.metadata.creation_timestamp or "")
     return format_duration(timedelta(seconds=max(0, round(age.total_seconds()))) + ttl)

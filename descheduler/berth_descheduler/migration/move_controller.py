@@ -1,7 +1,7 @@
-"""The keeping of a plan's moves on their way: looks at them, acts as `moves` decides, and notes how they fare.
+"""Reconciles a plan's moves: observes them, acts as `moves` decides, records their statuses.
 
-Like the rooms, the moves are driven by what is: a run that is killed leaves Reservations and evicted pods, and the next
-goes on from what it sees.
+Moves are level-triggered, like rooms: a killed run leaves Reservations and evicted pods, and the next run continues
+from what it observes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,9 +53,9 @@ from berth_kube import (
 )
 
 # --- evictions -------------------------------------------------------------------------------------------------------
-# The two calls that a move makes, making its Reservation and evicting its pod, and what their answers mean.
+# The two calls that a move makes, creating its Reservation and evicting its pod, and what their answers mean.
 #
-# It does not decide when (`moves`) and does not repeat a refused eviction by itself: the next look at the move does.
+# `moves` decides when; a refused eviction is repeated by the next observation of the move, not here.
 
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 10.0
@@ -65,7 +65,7 @@ _LONGEST_DOUBLING: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ReserveAnswer:
-    """What came of asking for a place; neither `created` nor `refusal`: try again."""
+    """The answer to the request for a place; neither `created` nor `refusal`: try again."""
 
     created: bool = False
     was_ready: bool = True
@@ -76,24 +76,24 @@ class ReserveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EvictAnswer:
-    """What came of asking for an eviction."""
+    """The answer to a requested eviction."""
 
     eviction: Eviction
     detail: str = ""
     refusal: MoveReason = MoveReason.NONE
-    """Set where Berth itself does not ask for it."""
+    """Set where Berth itself refused and requested nothing."""
 
     retry_after_seconds: float | None = None
 
 
 def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
-    """Return how long to wait after so many refusals, at least as long as the server asks for."""
+    """Return the wait after some refusals, at least what the server asks for."""
     doubled = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
     return max(min(doubled, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
 
 
 def reserve(client: KubeClient, plan: PlanIdentity, index: int, move: PlannedMove, ttl: timedelta) -> ReserveAnswer:
-    """Look at the live pod and create its move's Reservation; one that is there already is ours, by its name."""
+    """Create the Reservation of a move from its live pod; an existing one of that name is ours."""
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
     except NotFoundError:
@@ -125,7 +125,7 @@ def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -
 
 
 def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer | None:
-    """Return why the live pod is not the one that was planned for; None if it is."""
+    """Return why the live pod is not the planned one, None if it is."""
     metadata, node = raw_pod["metadata"], raw_pod["spec"].get("nodeName", "")
     if metadata["uid"] != move.pod_uid:
         return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="another pod has its name by now")
@@ -151,9 +151,9 @@ def _is_ready(raw_pod: dict[str, Any]) -> bool:
 def evict(
     client: KubeClient, move: PlannedMove, operator: OperatorLiveness, pre_eviction_check: PreEvictionCheck
 ) -> EvictAnswer:
-    """Ask for the eviction of exactly the planned pod, while there is an operator to hand its place over.
+    """Evict exactly the planned pod, while an operator is alive to hand its place over.
 
-    The rules and filters are asked once more before, about the pod as it is now.
+    Asks the rules and filters once more before, about the pod as it is now.
     """
     silent = operator.problem()
     if silent:
@@ -164,7 +164,7 @@ def evict(
             with pre_eviction_check.eviction_lock(raw_pod):
                 return _ask_rules(raw_pod, pre_eviction_check) or _ask_for_eviction(client, move)
     except NotFoundError:
-        pass  # the eviction finds out what became of it
+        pass  # the eviction reports what became of it
     except PermanentError as error:
         return EvictAnswer(Eviction.REFUSED, str(error))
     except RetryableError as error:
@@ -173,7 +173,7 @@ def evict(
 
 
 def _ask_rules(raw_pod: dict[str, Any], pre_eviction_check: PreEvictionCheck) -> EvictAnswer | None:
-    """Return why the pod is not to be evicted, None if it may be; raises a `BerthError` where that is not known."""
+    """Return why the pod may not be evicted, None if it may; raises `BerthError` where that is unknown."""
     found = pre_eviction_check.refusals(raw_pod)
     if not found:
         return None
@@ -203,10 +203,10 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WaveContext:
-    """What else counts for the moves of a wave at one look; `stopping_since` in monotonic seconds."""
+    """What else decides about the moves of a wave; `stopping_since` in monotonic seconds."""
 
     unready: frozenset[OwnerKey] = frozenset()
-    """Controllers that have not got back what earlier waves took from them."""
+    """Controllers that still lack Ready pods because of earlier waves."""
 
     stop: MoveReason = MoveReason.NONE
     stopping_since: float | None = None
@@ -214,14 +214,14 @@ class WaveContext:
 
 @dataclass(slots=True)
 class _Counts:
-    """What limits how much begins at once."""
+    """Moves and sources under way, which limit how much begins at once."""
 
     open_moves: int = 0
     open_sources: set[str] = field(default_factory=set)
 
 
 class MoveController:
-    """Keeps the moves of one plan."""
+    """Reconciles the moves of one plan."""
 
     def __init__(
         self, context: PlanContext, calls: BackgroundCalls, plan: MigrationPlan, moves: Sequence[MoveProgress]
@@ -232,7 +232,7 @@ class MoveController:
         self._plan = PlanIdentity.of(plan)
         self._moves = moves
         self.lost_sources = {one.move.source for one in moves if one.finished and _keeps_its_node(one.status)}
-        """Nodes on which a pod has to stay that was to leave."""
+        """Sources on which a planned pod has to stay."""
 
     @property
     def statuses(self) -> tuple[MoveStatus, ...]:
@@ -240,7 +240,7 @@ class MoveController:
         return tuple(one.status for one in self._moves)
 
     def reconcile(self, wave: Sequence[MoveProgress], observed: ObservedPlan, wave_context: WaveContext) -> None:
-        """Look at a wave once, then decide and act for each of its moves."""
+        """Observe a wave once, then decide and act for each of its moves."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
@@ -284,7 +284,7 @@ class MoveController:
                 assert_never(step)
 
     def _begin_reserve(self, progress: MoveProgress, counts: _Counts) -> None:
-        """Ask for a place, unless enough is under way; the moves of one source begin together."""
+        """Request a place, unless enough is under way; the moves of one source begin together."""
         now = self._context.clock.monotonic()
         source = progress.move.source
         if progress.retry_at is not None and now < progress.retry_at:
@@ -316,7 +316,7 @@ class MoveController:
             self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
 
     def _begin_evict(self, progress: MoveProgress, observed_wave: WaveObservation) -> None:
-        """Ask for the eviction; it counts as done for the decisions about its kin until the answer says otherwise."""
+        """Request the eviction; it counts as done for its siblings until the answer says otherwise."""
         observed_wave.count_eviction(progress)
         progress.eviction = Eviction.SENT
         self._calls.make_for(
@@ -353,7 +353,7 @@ class MoveController:
         _LOG.info(event, **self._keys(progress), **{telemetry.KEY_MESSAGE: detail})
 
     def _finish(self, progress: MoveProgress, step: Finish, observed_wave: WaveObservation) -> None:
-        """End a move; its Reservation is deleted where it is of no use any more."""
+        """End a move; deletes its Reservation where it is of no use any more."""
         sight = observed_wave.observations[progress.index]
         if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
             self.lost_sources.add(progress.move.source)
@@ -372,7 +372,7 @@ class MoveController:
             return
         _LOG.info(telemetry.RELEASED, **self._keys(progress))
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------------------------
 
     def _set_state(
         self,
@@ -382,7 +382,7 @@ class MoveController:
         reason: MoveReason = MoveReason.NONE,
         message: str = "",
     ) -> None:
-        """Set a move's state and, where it is known by now, who replaced its pod and where."""
+        """Set a move's state and, where known, its replacement and node."""
         seen = observed_wave.observations[progress.index].replacement
         known = progress.status
         self._set_status(
@@ -432,7 +432,7 @@ class MoveController:
 
 
 def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> list[MoveProgress]:
-    """Return the progress of all moves; of an adopted plan, what was recorded as over stays over."""
+    """Return the progress of all moves; a recorded end of an adopted plan stays."""
     recorded = dict(enumerate(plan.move_statuses)) if adopted else {}
     moves = []
     for index, move in enumerate(plan.spec.moves):
@@ -444,13 +444,13 @@ def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopt
 
 
 def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
-    """Return how many moves of a wave are under way, and from which sources."""
+    """Return the moves of a wave that are under way, and their sources."""
     under_way = [one for one in wave if not one.finished and (one.reserving_since is not None or one.seen)]
     return _Counts(len(under_way), {one.move.source for one in under_way})
 
 
 def _keeps_its_node(status: MoveStatus) -> bool:
-    """Return whether a move that was over before this run means that its pod is still on the source."""
+    """Return whether a move that ended before this run left its pod on the source."""
     evicted = status.reason == MoveReason.REPLACEMENT_TIMEOUT or bool(status.replacement)
     known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
     reason = next((one for one in known if one == status.reason), MoveReason.NONE)

@@ -1,7 +1,7 @@
-"""The derivation of a move's facts from what is seen and from what this run itself did and when.
+"""The facts of a move, derived from the observed objects and from what this run did.
 
-What this run did is lost with it and need not survive: a restarted run takes a pod that
-is gone beside a live Reservation for evicted, and its deadlines begin anew.
+What this run did need not survive it: a restarted run assumes that a pod that is gone beside a live Reservation was
+evicted, and its deadlines begin anew.
 """
 
 from collections import Counter
@@ -40,12 +40,12 @@ from berth_descheduler.migration.moves import (
 from berth_descheduler.migration.observation import ObservedPlan
 
 OwnerKey: TypeAlias = tuple[str, ...]
-"""What pods that may take one another's places have in common: namespace and controller."""
+"""Namespace and controller: pods that share them may take one another's places."""
 
 
 @dataclass(slots=True)
 class MoveProgress:
-    """One move, and what this run did for it and when (monotonic seconds)."""
+    """One move with what this run did for it and when (monotonic seconds)."""
 
     index: int
     move: PlannedMove
@@ -54,7 +54,7 @@ class MoveProgress:
 
     status: MoveStatus
     adopted: bool = False
-    """An interrupted run may have done things for it that this run knows nothing of."""
+    """An interrupted run may have acted on it without this run knowing."""
 
     in_flight: bool = False
     """A call is under way; nothing is decided until it is answered."""
@@ -63,7 +63,7 @@ class MoveProgress:
     """This run created the Reservation."""
 
     asked_at: float | None = None
-    """When the API server had answered that it is created."""
+    """When the API server confirmed that it created the Reservation."""
 
     seen: bool = False
     """The Reservation was seen by the watch."""
@@ -82,10 +82,10 @@ class MoveProgress:
     gone_since: float | None = None
     taken_since: float | None = None
     siblings_since: float | None = None
-    """Since when its controller has not got back what earlier waves took from it."""
+    """Since when its controller lacks Ready pods for those that earlier waves evicted."""
 
     misplaced_since: dict[str, float] = field(default_factory=dict)
-    """Pods of the same controller by uid that run without having been handed a place, and since when."""
+    """When each replacement, by uid, was first seen to run without a hand-over."""
 
     @property
     def finished(self) -> bool:
@@ -99,7 +99,7 @@ class MoveProgress:
 
     @property
     def replicas(self) -> OwnerKey:
-        """Return what tells the pods that may take one another's places: their controller."""
+        """Return the key of the pods that may take one another's places."""
         owner = self.move.owner
         if owner is None:
             return (self.move.namespace, self.move.pod_uid)
@@ -108,7 +108,7 @@ class MoveProgress:
 
 @dataclass(frozen=True, slots=True)
 class MoveObservation:
-    """One move as seen: where its pod is, how far its place is, who took it."""
+    """One move as observed: where its pod is, how far its place is, which pod took it."""
 
     presence: Presence
     place: ReservationProgress
@@ -118,17 +118,17 @@ class MoveObservation:
 
 @dataclass(slots=True)
 class ReplicaCounter:
-    """The counts behind `moves.ReplicaCounts`; counted on within a look, as evictions are decided one after another."""
+    """The counts behind `moves.ReplicaCounts`; each eviction that is decided updates them."""
 
     held: int = 0
     awaiting_replacement: int = 0
     not_evicted: int = 0
     last_gone: float | None = None
     misplaced: tuple[str, ...] = ()
-    """Nodes of the replacements that run without having been handed a place."""
+    """Nodes of the replacements that run without a hand-over."""
 
     def counts(self) -> ReplicaCounts:
-        """Return the counts as they are now; somebody else's pod in a place makes none of ours at home."""
+        """Return the current counts; a foreign pod in a place does not count as a replacement."""
         awaiting_replacement = max(0, self.awaiting_replacement - len(self.misplaced))
         return ReplicaCounts(
             held=self.held,
@@ -140,29 +140,29 @@ class ReplicaCounter:
 
 @dataclass(slots=True)
 class WaveObservation:
-    """All moves of a wave as seen at one instant."""
+    """All moves of a wave as observed at one instant."""
 
     observations: dict[int, MoveObservation] = field(default_factory=dict)
     replicas_by_owner: dict[OwnerKey, ReplicaCounter] = field(default_factory=dict)
     unready_sources: set[str] = field(default_factory=set)
-    """Sources with a pod whose place is still waited for."""
+    """Sources with a pod that still waits for its place."""
 
     def count_eviction(self, progress: MoveProgress) -> None:
-        """Take note that a pod is being evicted, for the decisions that follow in the same look."""
+        """Count an eviction for the decisions that follow on the same observation."""
         counter = self.replicas_by_owner[progress.replicas]
         counter.awaiting_replacement += 1
         counter.not_evicted -= 1
 
 
 def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus | None) -> MoveProgress:
-    """Return the progress of a move that begins, or that begins with a status."""
+    """Return the progress of a move, fresh or with its recorded status."""
     fresh = MoveStatus(namespace=move.namespace, pod=move.pod)
     name = reservation_name(plan, move.pod_uid)
     return MoveProgress(index=index, move=move, reservation=name, status=status or fresh)
 
 
 def is_untouched(progress: MoveProgress, observed: ObservedPlan) -> bool:
-    """Return whether nothing has been begun for a move: its pod is on the source and there is no Reservation."""
+    """Return whether a move's pod is on the source and has no Reservation."""
     return is_on_source(progress, observed) and progress.key not in observed.reservations
 
 
@@ -179,9 +179,9 @@ def observe_wave(
     *,
     horizon: datetime | None = None,
 ) -> WaveObservation:
-    """Look at all moves of a wave; brings `seen` and the times in their progress up to date.
+    """Return all moves of a wave as observed; updates `seen` and the times in their progress.
 
-    A place that expires before the horizon does not count as long as nothing was evicted for it.
+    A place that expires before the horizon counts as lost until a pod was evicted for it.
     """
     observed_wave = WaveObservation()
     moves = tuple(wave)
@@ -203,10 +203,10 @@ def _count_misplaced(
     now: float,
     gap_seconds: float,
 ) -> None:
-    """Note which pods of a controller run that are as young as a replacement and were handed no place.
+    """Count the replacements that run without a hand-over.
 
-    The webhook missed them: no pod will come for the place any more. A pod is believed to be one only when it has been
-    seen so for a while, for pods and Reservations are heard of separately.
+    The webhook missed them, so no pod will come for their places. A pod counts only after `gap_seconds`: the watches
+    of pods and Reservations are not synchronous.
     """
     known = {progress.move.pod_uid for progress in moves}
     known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
@@ -225,7 +225,7 @@ def _count_misplaced(
 def _first_evictions(
     observed_wave: WaveObservation, moves: Iterable[MoveProgress], observed: ObservedPlan
 ) -> dict[OwnerKey, tuple[MoveProgress, str]]:
-    """Return by controller the first move whose pod this run took away, and when a place was reserved for it."""
+    """Return the first evicted move of each controller, and when its Reservation was created."""
     found: dict[OwnerKey, tuple[MoveProgress, str]] = {}
     for progress in moves:
         reservation = observed.reservations.get(progress.key)
@@ -236,7 +236,7 @@ def _first_evictions(
 
 
 def _runs_without_handover(pod: Pod) -> bool:
-    """Return whether a pod has a node and is in no hand-over."""
+    """Return whether a live pod has a node and is in no hand-over."""
     return (
         bool(pod.spec.node_name)
         and not pod.is_terminating
@@ -246,7 +246,7 @@ def _runs_without_handover(pod: Pod) -> bool:
 
 
 def owner_key(pod: Pod) -> OwnerKey:
-    """Return what tells the pods that may take one another's places, as `MoveProgress.replicas` does."""
+    """Return the key of a pod's controller, as `MoveProgress.replicas` does."""
     owner = pod.controller
     if owner is None:
         return (pod.metadata.namespace, pod.metadata.uid)
@@ -254,7 +254,7 @@ def owner_key(pod: Pod) -> OwnerKey:
 
 
 def note_unready_replicas(progress: MoveProgress, unready: Collection[OwnerKey], now: float) -> None:
-    """Take note whether the move's controller has got back what earlier waves took from it."""
+    """Record since when the move's controller lacks Ready pods because of earlier waves."""
     if progress.replicas not in unready:
         progress.siblings_since = None
     elif progress.siblings_since is None:
@@ -269,7 +269,7 @@ def derive_facts(
     stopping_since: float | None,
     source_lost: bool,
 ) -> MoveFacts:
-    """Return the facts of one move out of a look at all."""
+    """Return the facts of one move within its observed wave."""
     observation = observed_wave.observations[progress.index]
     counter = observed_wave.replicas_by_owner[progress.replicas]
     return MoveFacts(
@@ -317,7 +317,7 @@ def _observe_move(progress: MoveProgress, observed: ObservedPlan, now: float, ga
 def _expire_before_horizon(
     progress: MoveProgress, observation: MoveObservation, observed: ObservedPlan, horizon: datetime | None
 ) -> MoveObservation:
-    """Return a sight in which a free place that expires too soon is lost, if its pod is still where it was."""
+    """Return the observation with a free place that expires too soon as lost, unless its pod left."""
     if (
         horizon is None
         or observation.place not in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
@@ -343,7 +343,7 @@ def _presence(pod: Pod | None) -> Presence:
 def _place(
     progress: MoveProgress, reservation: Reservation | None, now: float, gap_seconds: float
 ) -> tuple[ReservationProgress, str]:
-    """Return how far the place is; a Reservation that was seen, or has long been due, and is not there was deleted."""
+    """Return how far the place is; a Reservation that was seen, or is long due, and is missing was deleted."""
     if reservation is not None:
         progress.seen = True
         return read_place(reservation)
@@ -389,7 +389,7 @@ def _handover_detail(reservation: Reservation) -> str:
 
 
 def _replacement(reservation: Reservation | None, observed: ObservedPlan) -> Replacement | None:
-    """Return the pod that took the place, with the node that it is really bound to."""
+    """Return the pod that took the place, with the node it is bound to."""
     if reservation is None:
         return None
     slot = _slot(reservation)
@@ -415,7 +415,7 @@ def _note_times(progress: MoveProgress, observation: MoveObservation, now: float
 
 
 def _assume_evicted(progress: MoveProgress, now: float) -> None:
-    """Take a pod that is gone beside a Reservation of an interrupted run for evicted by that run."""
+    """Assume that an interrupted run evicted a pod that is gone beside its Reservation."""
     if progress.eviction is Eviction.NOT_SENT:
         progress.eviction = Eviction.SENT
         progress.evicted_since = now
@@ -442,14 +442,14 @@ def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: 
 
 
 def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> int:
-    """Return what a finished move still weighs: its replacement in a sibling's place, or a sibling's in its own."""
+    """Return the balance of a finished move: a sibling's place used, or its own used by a sibling."""
     if left and not claimed and progress.status.state is MoveState.ELSEWHERE:
         return 1
     return -1 if claimed and not left else 0
 
 
 def was_evicted(progress: MoveProgress, observation: MoveObservation) -> bool:
-    """Return whether this run, or the interrupted one before it, took the pod away."""
+    """Return whether this run, or the interrupted one before it, evicted the pod."""
     if progress.eviction is Eviction.UNANSWERED:
         return observation.presence is not Presence.ON_SOURCE
     return progress.eviction is Eviction.SENT
@@ -462,11 +462,11 @@ def _latest(one: float | None, other: float | None) -> float | None:
 
 
 # --- second moves ----------------------------------------------------------------------------------------------------
-# Moves of pods that the same plan has moved before: which pod such a move means by now.
+# Moves of pods that the same plan has moved before: which replacement such a move refers to.
 
 
 def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
-    """Return, for each move of a pod that was to be moved before, the position of that earlier move."""
+    """Return the position of the earlier move of the same pod, for each second move."""
     last: dict[tuple[str, str], int] = {}
     found: dict[int, int] = {}
     for index, move in enumerate(moves):
@@ -478,9 +478,9 @@ def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
 
 
 def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
-    """Let a second move mean the replacement that the earlier one brought; return whether there is one.
+    """Point a second move to the replacement that the earlier move brought; return whether one exists.
 
-    Of a plan that is continued, the replacement may have been evicted already: then its Reservation says so.
+    In a continued plan the replacement may have been evicted already: then a Reservation names this move.
     """
     begun = _reservation_of(progress, observed)
     if begun:
@@ -498,7 +498,7 @@ def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: O
 
 
 def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
-    """Return the name of the Reservation that an interrupted run made for a move, "" if it made none."""
+    """Return the name of the Reservation that an interrupted run made for a move, or ""."""
     for found in observed.reservations.values():
         if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
             return found.metadata.name
@@ -511,16 +511,16 @@ def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
 
 
 # --- siblings --------------------------------------------------------------------------------------------------------
-# Which controllers have to wait: those of whose pods earlier waves took more away than are Ready again.
+# Controllers have to wait while fewer of their pods are Ready again than earlier waves evicted.
 
 _PAUSE_SECONDS: Final = 0.2
-"""Between two counts of the pods of the controllers, which are all to be gone through for it."""
+"""Between two counts of the controllers' pods: each count reads all of them."""
 
 _AFTER_EVICTION = frozenset({MoveReason.REPLACEMENT_TIMEOUT, MoveReason.INTERRUPTED, MoveReason.ABORTED})
 
 
 class ReplicaTracker:
-    """Counts for one run of a plan; `known` are the uids of the pods that were there before it."""
+    """Tracks controllers with unready replacements; `known` are the uids of the pods before the plan."""
 
     def __init__(self, moves: Sequence[MoveProgress], *, since: str, known: Collection[str]) -> None:
         self._moves = moves
@@ -531,7 +531,7 @@ class ReplicaTracker:
         self._until = 0.0
 
     def unready(self, wave: int, observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
-        """Return the controllers that a wave has to wait for; counted anew with each wave, and now and then in it."""
+        """Return the controllers that a wave waits for; counts anew per wave and at intervals."""
         if now >= self._until or self._wave != wave:
             self._until, self._wave = now + _PAUSE_SECONDS, wave
             waiting = {one.replicas for one in self._moves if one.move.wave == wave and not one.finished}
@@ -543,9 +543,9 @@ class ReplicaTracker:
 def find_unready(
     earlier: Iterable[MoveProgress], observed: ObservedPlan, *, since: str, known: Collection[str]
 ) -> frozenset[OwnerKey]:
-    """Return the controllers with fewer Ready pods made for this plan than the earlier moves took Ready pods away.
+    """Return the controllers with fewer Ready replacements than the earlier moves evicted Ready pods.
 
-    Made for it is what was created since then (RFC 3339) and not known, by its uid, when the run began.
+    A replacement was created after `since` (RFC 3339) and its uid was not known when the run began.
     """
     taken = Counter(one.replicas for one in earlier if one.was_ready and _was_evicted_earlier(one))
     if not taken:
@@ -559,7 +559,7 @@ def find_unready(
 
 
 def _was_evicted_earlier(progress: MoveProgress) -> bool:
-    """Return whether a move that is over has taken its pod away, in this run or in one before it."""
+    """Return whether a finished move evicted its pod, in this run or an earlier one."""
     status = progress.status
     if not progress.finished or status.state is MoveState.SKIPPED:
         return False

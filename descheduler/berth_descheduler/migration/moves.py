@@ -1,11 +1,9 @@
-"""The life of one move as a pure decision: what is seen of it now, what is to be done next.
+"""The life cycle of one move as pure decisions: the next step from the current facts.
 
-It does not look (`facts` derives what is seen) and does not act (`move_keeper` does what is decided).
-
-A move has two halves that the API server holds apart: its pod leaves the source, and its place on the target is taken.
-Pods of one controller are alike, so a replacement may take the place that was made for its sibling. Nothing is lost by
-that as long as no more pods are evicted than places are held; hence every eviction asks for a *spare* place of the
-pod's kind (same controller) and not for its own Reservation alone.
+A move has two halves that the API server shows separately: its pod leaves the source, and its place is taken.
+Pods of one controller are alike, so a replacement may take the place of a sibling. Nothing is lost as long as no more
+pods are evicted than places are held. So every eviction requires a *spare* place of the same controller, not only its
+own Reservation.
 """
 
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from berth_descheduler.settings import MoveTimeouts
 
 
 class Presence(Enum):
-    """Where the pod that is to move is, by its UID."""
+    """Where the pod of a move is, by its UID."""
 
     ON_SOURCE = auto()
     LEAVING = auto()
@@ -46,7 +44,7 @@ class ReservationProgress(Enum):
 
 
 class Eviction(Enum):
-    """What became of the eviction that this run asked for."""
+    """The answer to the eviction that this run requested."""
 
     NOT_SENT = auto()
     BLOCKED = auto()
@@ -75,21 +73,21 @@ class ReplicaCounts:
     """The places and the evicted pods of one controller, over the moves of the running wave."""
 
     held: int = 0
-    """Places that are held and proven, and nobody's yet."""
+    """Places that are held, proven and not taken."""
 
     awaiting_replacement: int = 0
     """Evicted pods whose replacement has claimed no place yet and runs nowhere else either."""
 
     not_evicted: int = 0
-    """Pods that this run means to evict and has not."""
+    """Pods that this run still has to evict."""
 
     misplaced: str = ""
-    """Nodes of the replacements that run without having been handed a place."""
+    """Nodes of the replacements that run without a hand-over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """When what is waited for began, in monotonic seconds; None: not begun."""
+    """When each wait began, in monotonic seconds; None: not begun."""
 
     reserving: float | None = None
     blocked: float | None = None
@@ -102,7 +100,7 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class MoveFacts:
-    """All that is known of one move at one instant."""
+    """All facts of one move at one instant."""
 
     target: str
     presence: Presence = Presence.ON_SOURCE
@@ -112,12 +110,12 @@ class MoveFacts:
     eviction_detail: str = ""
     retry_eviction_at: float | None = None
     refusal: MoveReason = MoveReason.NONE
-    """Set when making the Reservation was refused for good, or a filter had the last word."""
+    """Set when the Reservation was refused for good, or a pre-eviction filter refused."""
 
     refusal_detail: str = ""
     replacement: Replacement | None = None
     must_be_ready: bool = True
-    """Whether the pod before was Ready, or that is not known."""
+    """Whether the evicted pod was Ready, or may have been."""
 
     grace_seconds: float = 0.0
     replicas: ReplicaCounts = ReplicaCounts()
@@ -125,19 +123,19 @@ class MoveFacts:
     """No other move of the same source and wave still waits for its place."""
 
     siblings_ready: bool = True
-    """As many of its controller's pods are Ready again as earlier waves took away."""
+    """As many pods of its controller are Ready again as earlier waves evicted."""
 
     source_lost: bool = False
     """A pod of the same source stays: the node cannot be emptied any more."""
 
     stop: MoveReason = MoveReason.NONE
-    """Set when the plan is to begin nothing new: PlanStopped, PodsWaiting, Aborted or Interrupted."""
+    """Set when the plan begins nothing new: PlanStopped, PodsWaiting, Aborted or Interrupted."""
 
     since: Since = Since()
 
     @property
     def evicted(self) -> bool:
-        """Return whether this run took the pod away."""
+        """Return whether this run evicted the pod."""
         if self.eviction is Eviction.UNANSWERED:
             return self.presence is not Presence.ON_SOURCE
         return self.eviction is Eviction.SENT
@@ -155,7 +153,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing; what the move's state is and what it waits for."""
+    """Do nothing; reports the move's state and what it waits for."""
 
     state: MoveState
     message: str = ""
@@ -175,7 +173,7 @@ Step: TypeAlias = Reserve | Evict | Wait | Finish
 
 
 def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    """Decide what is to be done for a move; `now` in the monotonic seconds of `facts.since`."""
+    """Return the next step of a move; `now` in the monotonic seconds of `facts.since`."""
     if facts.evicted:
         return _after_eviction(facts, timeouts, now)
     match facts.presence:
@@ -188,13 +186,13 @@ def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 
 def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    """Decide for a pod that somebody else took away: if its place is being taken, that is a landing like any other."""
+    """Decide for a pod that left without this run's eviction; it may land all the same."""
     if facts.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}:
         return _after_eviction(facts, timeouts, now)
     message = "the pod was deleted or has ended before its turn"
     if facts.eviction is Eviction.INTERCEPTED:
         message = _joined(
-            "the pod was moved or ended by somebody else, after its eviction was asked for", facts.eviction_detail
+            "the pod was moved or deleted by another client after its eviction was requested", facts.eviction_detail
         )
     return Finish(MoveState.SKIPPED, MoveReason.POD_GONE, message, release=True)
 
@@ -204,7 +202,7 @@ def _before_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
 
 
 def _given_up(facts: MoveFacts) -> Step | None:
-    """Return how a move ends that is not to be made any more, None if it still is."""
+    """Return how a cancelled move ends, None if it goes on."""
     if facts.stop:
         return Finish(MoveState.SKIPPED, facts.stop, "not begun when the plan was stopped", release=True)
     if facts.source_lost:
@@ -218,7 +216,7 @@ def _given_up(facts: MoveFacts) -> Step | None:
 
 
 def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step | None:
-    """Return what a move does whose controller has not got back what was taken from it, None if it has."""
+    """Return the step of a move that waits for its siblings, None if it need not."""
     if facts.siblings_ready:
         return None
     if _elapsed(facts.since.siblings, timeouts.ready_seconds, now):
@@ -289,7 +287,7 @@ def _after_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
             return _await_ready(facts, timeouts, now)
         case ReservationProgress.LOST | ReservationProgress.NOT_CREATED:
             message = _joined("the pod was evicted, then its Reservation was lost", facts.place_detail)
-            message += "; its replacement is scheduled as ever"
+            message += "; its replacement is scheduled as usual"
             return Finish(MoveState.FAILED, MoveReason.RESERVATION_FAILED, message, release=True)
         case (
             ReservationProgress.PENDING
@@ -304,7 +302,7 @@ def _after_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
 
 
 def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    """Decide for a taken place; a Succeeded Reservation holds nothing any more, so it is left for people to see."""
+    """Decide for a taken place; its Succeeded Reservation holds nothing and stays for people to see."""
     seen = facts.replacement
     if seen is not None and seen.node and (seen.ready or not facts.must_be_ready):
         return _landed(facts.target, seen.node)
@@ -319,7 +317,7 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 def _what_is_amiss(seen: Replacement | None) -> str:
     """Return why a replacement is not Ready."""
     if seen is None:
-        return "is not to be seen any more"
+        return "is gone"
     return f"runs on {seen.node} but is not Ready" if seen.node else "has no node yet"
 
 
@@ -346,7 +344,7 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
 
 
 def _place_left_over(facts: MoveFacts) -> Step:
-    """Decide for an evicted pod whose replacement has another place: a sibling that is still to move takes this one."""
+    """Decide for a place that its replacement left free: a sibling that still moves takes it."""
     if facts.replicas.not_evicted:
         return Wait(MoveState.EVICTED, "its replacement has another place, a sibling gets this one")
     message = "its replacement took the place of a sibling that stays where it is"
@@ -358,7 +356,7 @@ def _place_left_over(facts: MoveFacts) -> Step:
 
 
 def _landing_clock(facts: MoveFacts, timeouts: MoveTimeouts) -> tuple[float | None, float]:
-    """Return since when and how long a landing is waited for; the pod's own grace period comes before it."""
+    """Return when the wait for a landing began and its length, the pod's grace period included."""
     if facts.presence is Presence.GONE and facts.since.gone is not None:
         return facts.since.gone, timeouts.land_seconds
     return facts.since.evicted, timeouts.land_seconds + facts.grace_seconds
@@ -373,7 +371,7 @@ def _joined(what: str, detail: str) -> str:
 
 
 def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:
-    """Return whether a finished move means that its pod, which was to leave, stays on the source."""
+    """Return whether a finished move leaves its pod on the source."""
     if evicted or reason in {MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED}:
         return False
     return state in {MoveState.SKIPPED, MoveState.FAILED}

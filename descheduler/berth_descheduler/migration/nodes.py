@@ -1,4 +1,4 @@
-"""The taints of a running plan, on its sources and where it makes room: put on, and surely taken off again."""
+"""Taints and marks on nodes: of running plans, freed nodes and nodes in cool-down."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ from berth_kube import (
 _LOG = structlog.get_logger(__name__)
 
 PLAN_TAINTS: Final = (DRAINING_TAINT, ROOM_TAINT)
-"""The first keeps all new pods off, the second all but those with a slot of the plan's own Reservations there."""
+"""The first keeps off all new pods, the second all but those with a slot of the plan's Reservations."""
 
 
 def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
@@ -66,13 +66,13 @@ def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
 
 
 def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
-    """Return the nodes of the rooms that are still to be made or taken, sorted."""
+    """Return the nodes of the rooms that have not ended, sorted."""
     pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
     return tuple(sorted({node for room, status in pairs if not status.has_ended(room) for node in room.nodes}))
 
 
 def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:
-    """Keep new pods off nodes of a plan by one of its taints; a node that is gone is left out."""
+    """Keep new pods off nodes of a plan by one of its taints; skips a node that is gone."""
     for node in nodes:
         value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
         try:
@@ -83,7 +83,7 @@ def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = 
 
 
 def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple[str, ...]:
-    """Take taints of plans off, all if no keys are given; return the nodes where that failed, for the next run."""
+    """Remove taints of plans, all if no keys are given; return the nodes where that failed."""
     failed = []
     for node in nodes:
         try:
@@ -100,7 +100,7 @@ def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple
 
 
 def left_over_nodes(client: KubeClient, plans: Collection[str]) -> tuple[str, ...]:
-    """Return the nodes that carry a taint of a plan, and of none of those named; sorted."""
+    """Return the nodes that carry a taint of any other plan than these, sorted."""
     nodes = client.list(NODES, type=Node).items
     return tuple(sorted(node.metadata.name for node in nodes if any(_is_left_over(t, plans) for t in node.spec.taints)))
 
@@ -117,14 +117,14 @@ def _is_left_over(taint: Taint, plans: Collection[str]) -> bool:
 
 
 # --- landing ---------------------------------------------------------------------------------------------------------
-# The look at the cluster after a plan's moves: which sources are free, which replacements wait for a node.
+# Verifies the cluster after a plan's moves: which sources are free, which replacements are pending.
 
 
 def read_freed(client: KubeClient, moves: Collection[PlannedMove]) -> tuple[str, ...]:
     """Return the moves' sources that are empty now, sorted.
 
-    Pods that were moved may still be on their way out. Others that are keep a node from being free, as they do for the
-    planner: they may never go.
+    Moved pods may still be terminating. Other terminating pods keep a node from being free, as in the planner: they may
+    never go.
     """
     moved = {move.pod_uid for move in moves}
     sources = sorted({move.source for move in moves if is_dns_subdomain(move.source)})
@@ -136,18 +136,18 @@ def _is_emptied(pods: Iterable[Pod], moved: Container[str]) -> bool:
 
 
 def is_free(pods: Iterable[Pod]) -> bool:
-    """Return whether a node with these pods is free: only DaemonSet and mirror pods, and pods on their way out."""
+    """Return whether only DaemonSet pods, mirror pods and terminating pods are on a node."""
     return not any(pod.occupies_node and not pod.is_terminating for pod in pods)
 
 
 def count_pending(client: KubeClient, moves: Iterable[PlannedMove], since: datetime) -> int:
-    """Return how many pods of the moved pods' controllers were made since then and have no node."""
+    """Return how many pods that the moved pods' controllers created since then have no node."""
     owners = {(move.namespace, move.owner.kind, move.owner.name) for move in moves if move.owner}
     return sum(awaits_node(pod, owners, since) for pod in _pods_where(client, "spec.nodeName="))
 
 
 def awaits_node(pod: Pod, owners: set[tuple[str, str, str]], since: datetime) -> bool:
-    """Return whether a pod without a node is one that the plan's evictions brought about."""
+    """Return whether a pod without a node replaces one that the plan evicted."""
     controller = pod.controller
     if controller is None or pod.is_terminal or pod.is_terminating:
         return False
@@ -162,33 +162,33 @@ def _pods_where(client: KubeClient, field_selector: str) -> tuple[Pod, ...]:
 
 
 # --- freed nodes -----------------------------------------------------------------------------------------------------
-# What a plan puts on nodes that it freed, a soft taint and annotations, and that it goes when they are needed.
+# A plan puts a soft taint and annotations on nodes that it freed, and removes them when the nodes are needed.
 #
-# All facts are on the node: the mark, an annotation, says when and for whom it was freed and which annotations were
-# put on for that. Mark, taint and annotations come and go in one write each, so nothing can be left halfway.
+# All facts are on the node: the mark, an annotation, says when and by which plan it was freed and which annotations
+# came with that. Mark, taint and annotations come and go in one write each, so nothing is left half done.
 
 _TRIES: Final = 8
 _FEW_NODES: Final = 20
-"""Up to so many marked nodes, their pods are listed node by node."""
+"""For at most this many marked nodes, pods are listed node by node."""
 
 
 class FreedMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is noted on a freed node."""
+    """The annotation on a freed node."""
 
     at: str
     plan: str
     policy: str = ""
     annotations: dict[str, str] = {}
-    """What was put on the node beside the mark."""
+    """The annotations that came with the mark."""
 
 
 Wanted = Callable[[FreedMark], FreedNodes]
-"""What is to be on a node with such a mark now; by it a policy that has changed or is gone takes its marks back."""
+"""Returns what a marked node should carry now: a changed or deleted policy withdraws its marks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freeing:
-    """For whom nodes were freed, and what they are to carry."""
+    """By which plan and policy nodes were freed, and what they carry for it."""
 
     plan: str
     policy: str
@@ -196,7 +196,7 @@ class Freeing:
 
 
 def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: Freeing) -> tuple[str, ...]:
-    """Put on nodes that were freed what they are to carry, and return those that carry it; failures are only told."""
+    """Mark freed nodes and return those marked; failures are only logged."""
     marked = []
     for node in nodes if not freeing.carries.nothing else ():
         try:
@@ -214,10 +214,10 @@ def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: 
 def sweep_freed_nodes(
     client: KubeClient, read_snapshot: Callable[[], Snapshot], wanted: Wanted | None = None
 ) -> tuple[str, ...]:
-    """Take the marks off freed nodes that are needed, or that nobody wants marked; return the nodes that changed.
+    """Remove the marks of freed nodes that are needed or no longer wanted; return the changed nodes.
 
-    A node is needed when a pod is on it, DaemonSet and mirror pods aside, or when one that waits would go there. Where
-    nothing is marked it costs one list of the nodes. What cannot be changed now is left to the next sweep.
+    A node is needed when a pod is on it, DaemonSet and mirror pods aside, or when a pending pod would go there. Without
+    marks this costs one list of the nodes. The next sweep retries what fails.
     """
     marked = {node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked(node)}
     if not marked:
@@ -233,12 +233,12 @@ def sweep_freed_nodes(
 
 
 def is_marked(node: Node) -> bool:
-    """Return whether a node carries anything of a freed one."""
+    """Return whether a node carries the mark or the taint of a freed node."""
     return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
 
 
 def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
-    """Return the mark among a node's annotations, None if there is none that can be read."""
+    """Return the mark in a node's annotations, None without a readable one."""
     try:
         return msgspec.json.decode(annotations.get(FREED_ANNOTATION, ""), type=FreedMark)
     except (msgspec.DecodeError, RecursionError):
@@ -246,7 +246,7 @@ def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
 
 
 def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
-    """Return what of its mark a node keeps."""
+    """Return what a marked node keeps."""
     tainted = any(taint.key == FREED_TAINT for taint in node.taints)
     if wanted is None:
         return FreedNodes(taint=tainted, annotations=mark.annotations)
@@ -256,7 +256,7 @@ def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
 
 
 def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
-    """Bring a node to what it keeps, and return whether anything was written."""
+    """Remove from a node what it does not keep; return whether anything was written."""
     try:
         changed = change_node(client, name, lambda raw: _stripped(raw, keeps))
     except NotFoundError:
@@ -292,7 +292,7 @@ RawNode = Mapping[str, Any]
 
 
 def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[str, Any] | None]) -> bool:
-    """Read a node and write what is to change, until nobody wrote in between; return whether anything was written."""
+    """Read a node and write the change, again after a conflict; return whether anything was written."""
     conflict: ConflictError | None = None
     for _ in range(_TRIES):
         raw = client.get(NODES, name)
@@ -310,7 +310,7 @@ def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[
 
 
 def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
-    """Return the patch that marks a node; what somebody else has annotated it with stays and is not ours."""
+    """Return the patch that marks a node; existing annotations of others stay theirs."""
     there = raw["metadata"].get("annotations") or {}
     ours = _annotations_of(there)
     annotations = {key: value for key, value in freeing.carries.annotations.items() if key not in there or key in ours}
@@ -323,7 +323,7 @@ def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
 
 
 def _stripped(raw: RawNode, keeps: FreedNodes) -> dict[str, Any] | None:
-    """Return the patch that leaves on a node what it keeps, None if nothing is to be changed."""
+    """Return the patch that leaves on a node what it keeps, None if nothing changes."""
     there = raw["metadata"].get("annotations") or {}
     ours = _annotations_of(there)
     notes: dict[str, str | None] = {
@@ -344,15 +344,15 @@ def _taints_of_others(raw: RawNode) -> list[dict[str, Any]]:
 
 
 def _annotations_of(there: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the annotations that the mark among these names as put on with it."""
+    """Return the annotations that came with the mark, by the mark itself."""
     mark = read_mark(there)
     return {} if mark is None else mark.annotations
 
 
 # --- cooling nodes ---------------------------------------------------------------------------------------------------
-# The mark of nodes that rest: by it other deschedulers leave alone what a plan has just moved pods off or onto.
+# The mark of nodes in cool-down: other deschedulers leave nodes alone that a plan has just moved pods off or onto.
 #
-# All facts are on the node, so that a mark is taken off in time whoever put it on, and whoever is there then.
+# All facts are on the node, so any process can remove any mark in time.
 
 _TRUE = "true"
 
@@ -360,7 +360,7 @@ _TRUE = "true"
 def mark_moved(
     client: KubeClient, clock: Clock, *, sources: Iterable[str], targets: Iterable[str], cool_down: timedelta
 ) -> tuple[str, ...]:
-    """Note on nodes that pods were moved off or onto them, and return those noted; failures are only logged."""
+    """Record on nodes that pods were moved off or onto them; return those written, log failures."""
     left, reached = frozenset(sources), frozenset(targets)
     noted = []
     for node in sorted(left | reached):
@@ -368,7 +368,7 @@ def mark_moved(
         try:
             if cool_down:
                 change_node(client, node, note)
-            else:  # nothing on the node counts for what is written
+            else:  # the patch does not depend on what is on the node
                 client.merge_patch(NODES, node, note({}))
         except BerthError as error:
             _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
@@ -378,7 +378,7 @@ def mark_moved(
 
 
 def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
-    """Take the mark off nodes that have rested, and return them; what cannot be changed is the next sweep's."""
+    """Remove the mark of nodes whose cool-down is over, and return them; the next sweep retries."""
     changed = []
     for node in client.list(NODES, label_selector=COOLING_LABEL, type=Node).items:
         name = node.metadata.name
@@ -393,12 +393,12 @@ def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
 
 
 def cooling_until(annotations: Mapping[str, str]) -> datetime | None:
-    """Return until when a node rests by its annotations, None where they do not say it."""
+    """Return the end of a node's cool-down by its annotations, None without a readable one."""
     return read_timestamp(annotations.get(COOLING_UNTIL_ANNOTATION))
 
 
 def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_source: bool) -> dict[str, Any]:
-    """Return the patch of a node off or onto which pods were moved; a rest that lasts longer stays."""
+    """Return the patch that begins a node's cool-down; one that lasts longer stays."""
     at = format_timestamp(now)
     annotations = {LAST_MOVED_ANNOTATION: at, **({LAST_DEFRAGMENTED_ANNOTATION: at} if is_source else {})}
     if not cool_down:
@@ -409,7 +409,7 @@ def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_so
 
 
 def _rested(raw: Mapping[str, Any], now: datetime) -> dict[str, Any] | None:
-    """Return the patch that takes the mark off a node, None while it rests or where there is none."""
+    """Return the patch that removes a node's mark, None during its cool-down or without a mark."""
     metadata = raw["metadata"]
     until = cooling_until(metadata.get("annotations") or {})
     if COOLING_LABEL not in (metadata.get("labels") or {}) or (until is not None and until > now):

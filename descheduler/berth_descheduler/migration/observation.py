@@ -1,7 +1,6 @@
-"""What is seen of a running plan: its Reservations, the pods concerned and the plan itself, as they were last.
+"""Watches a running plan: its Reservations, its pods and the plan itself.
 
-One watch of the Reservations by label, one of the pods per
-namespace, one of the plan: no move costs a call of its own to be looked at.
+One watch of the Reservations by label, one of the pods per namespace, one of the plan: no move costs a call of its own.
 """
 
 import threading
@@ -30,21 +29,21 @@ T = TypeVar("T", bound=HasMetadata)
 
 @dataclass(frozen=True, slots=True)
 class ObservedPlan:
-    """What was seen last, all at one instant."""
+    """The last observation of a plan, at one instant."""
 
     reservations: dict[str, Reservation] = field(default_factory=dict)
     """By `namespace/name`."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
-    """By UID; only those that are to move, those of their controllers, and those that room is made for."""
+    """By UID; only the pods to move, those of their controllers, and those that room is made for."""
 
     plan_exists: bool = True
     plan_aborted: bool = False
-    """Somebody has asked for the plan to be aborted."""
+    """An abort was requested."""
 
 
 class Observation:
-    """Watches over one plan in threads of its own; use as a context manager."""
+    """Watches one plan in its own threads; use as a context manager."""
 
     def __init__(
         self, client: KubeClient, plan: PlanIdentity, moves: Iterable[PlannedMove], rooms: Iterable[Room] = ()
@@ -56,14 +55,14 @@ class Observation:
         self._informers: list[Informer[Any]] = []
         self._failure: BerthError | None = None
         self.changed = threading.Event()
-        """Set whenever there is something new to look at, also by those who wait for other things."""
+        """Set whenever there is something new to observe, also by other sources of news."""
 
         self._reservations: Store[Reservation] = Store()
         self._plans: Store[MigrationPlan] = Store(lambda seen: seen.metadata.uid == plan.uid)
         self._pods: list[Store[Pod]] = []
 
     def __enter__(self) -> Self:
-        """Start watching and wait for the first full look; raises what the API server refused."""
+        """Start watching and wait for the first full list; raises what the API server refused."""
         selector = f"{PLAN_LABEL}={self._plan.name}"
         self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
         self._watch(self._plans, MIGRATION_PLANS, MigrationPlan, field_selector=f"metadata.name={self._plan.name}")
@@ -83,7 +82,7 @@ class Observation:
             informer.join()
 
     def look(self) -> ObservedPlan:
-        """Return what is seen now; raises the error that ended a watch."""
+        """Return the current observation; raises the error that ended a watch."""
         self._raise_failure()
         pods = {pod.metadata.uid: pod for seen in self._pods for pod in seen.objects()}
         reservations = {one.key: one for one in self._reservations.objects()}
@@ -92,16 +91,16 @@ class Observation:
         return ObservedPlan(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
 
     def _namespaces(self) -> list[str | None]:
-        """Return what to watch pods in; [None] is all namespaces at once, where one by one would be too many.
+        """Return the namespaces whose pods to watch; [None] is all, where they are too many.
 
-        A name that no namespace can have is left out: nothing is there to be seen.
+        Leaves out a name that no namespace can have.
         """
         waiting = {room.namespace for room in self._rooms if not room.is_shape}
         names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | waiting))
         return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
 
     def _concerned(self) -> Callable[[Pod], bool]:
-        """Return what tells the pods that matter here: those to move, all others of their controllers, who waits."""
+        """Return the filter of relevant pods: those to move, others of their controllers, waiting pods."""
         uids = {move.pod_uid for move in self._moves} | {slot.pod_uid for room in self._rooms for slot in room.slots}
         owners = {(move.namespace, move.owner.kind, move.owner.name) for move in self._moves if move.owner}
 
@@ -123,7 +122,7 @@ class Observation:
         label_selector: str = "",
         field_selector: str = "",
     ) -> None:
-        """Start to keep up to date what is seen of a kind."""
+        """Start the informer of a kind."""
 
         def watch(stop: threading.Event) -> Iterator[WatchItem[T]]:
             return self._client.watch(

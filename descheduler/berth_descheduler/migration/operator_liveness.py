@@ -1,9 +1,7 @@
-"""The answer to whether the operator is alive at this moment, which an eviction needs beside a proven place.
+"""Reports whether the operator is alive, and cleans up after a silent one.
 
-It does not clear up after an operator that is not: `operator_watch` does.
-
-The proof of the hand-over path stays in a Reservation's status when the operator dies, and a replacement that is made
-while nobody gates it loses its place. The Lease tells it apart: a live operator renews it often, and notes on it
+An eviction needs a live operator beside a proven place: the proof stays in a Reservation's status when the operator
+dies, and a replacement that no webhook gates loses its place. A live operator renews its Lease often, and notes on it
 whether pods come back gated at present.
 """
 
@@ -48,16 +46,16 @@ from berth_kube import (
 )
 
 _ALIVE_SHARE: Final = 2.5 / OPERATOR_RENEWALS
-"""Of the Lease's duration: a renewal that is due may be missed once, and the next one be late."""
+"""Of the Lease's duration: one renewal may be missed, and the next be late."""
 _LOOK_SECONDS: Final = 0.2
-"""Evictions closer together than this are decided on one look."""
+"""Evictions closer together than this share one read of the Lease."""
 
 
 class OperatorLiveness:
     """Reads the operator's Lease when asked; thread-safe.
 
-    A Lease that is seen to change was renewed after the last look, by our own clock. How long after, only the times in
-    it can tell; one from the future is taken for a clock that differs, and then the last look is what counts.
+    A changed Lease was renewed after the last read, by our own clock. How long after, only its own times say; a time
+    from the future means that the clocks differ, and then the time of the last read counts.
     """
 
     def __init__(self, client: KubeClient, clock: Clock, namespace: str) -> None:
@@ -97,7 +95,7 @@ class OperatorLiveness:
             self._spec = lease.spec
 
     def _reported_renewal(self, spec: LeaseSpec, now: float) -> float | None:
-        """Return when the Lease was renewed by its own words, None if they cannot be true by our clock."""
+        """Return the Lease's own renewal time, None if our clock contradicts it."""
         if spec.renew_time is None:
             return None
         age_seconds = (self._clock.now() - parse_timestamp(spec.renew_time)).total_seconds()
@@ -116,12 +114,11 @@ class OperatorLiveness:
 
 
 # --- operator watch --------------------------------------------------------------------------------------------------
-# What the descheduler does for an operator that has fallen silent: its gates and guards are taken off.
+# The descheduler removes the gates and guards of an operator that has fallen silent.
 #
-# It does not touch placeholders: they end by their own deadline. Silence is watched, not reckoned: an operator is
-# silent when its Lease was seen unchanged for its duration and the limit on top, while the API server answered. So an
-# operator that was away together with the API server, or with this process, has that time to come back, and clocks
-# need not agree.
+# Placeholders stay: they end by their own deadline. An operator is silent when its Lease was observed unchanged for its
+# duration and the limit on top, while the API server answered. So an operator that was away together with the API
+# server, or with this process, has that time to come back, and clocks need not agree.
 #
 # A gate comes off first: its pod may be waiting for a place that is free already. The guard of that place then stays,
 # as under a living operator, until the pod runs or has had a full time with a scheduler: an operator that comes back
@@ -131,7 +128,7 @@ _LOG = structlog.get_logger(__name__)
 _JOIN_SECONDS: Final = 5.0
 _TRIES: Final = 8
 _LONGEST_STEP_LOOKS: Final = 2
-"""A longer pause between two looks counts as this many usual ones: the Lease was not watched meanwhile."""
+"""A longer pause between two reads counts as this many usual ones: the Lease was not watched meanwhile."""
 
 _GATED_REASON: Final = "SchedulingGated"
 
@@ -139,7 +136,7 @@ RawPod = dict[str, Any]
 
 
 def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
-    """Take our gate off a pod as it is by now; return whether it was there."""
+    """Remove our gate from a pod; return whether it was there."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     keys = {telemetry.KEY_POD: f"{namespace}/{name}"}
     try:
@@ -153,7 +150,7 @@ def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
             except (ConflictError, InvalidObjectError):
                 known, pod = pod, client.get(PODS, name, namespace=namespace)
                 if not tries_left or pod["metadata"]["resourceVersion"] == known["metadata"]["resourceVersion"]:
-                    raise  # the pod has not changed: the patch itself is refused
+                    raise  # the pod has not changed: the API server refuses the patch itself
     except BerthError as error:
         _LOG.warning(telemetry.CALL_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
         return False
@@ -162,7 +159,7 @@ def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
 
 
 def _unguard(client: KubeClient, node: str) -> bool:
-    """Take our guard off a node; return whether that was done."""
+    """Remove our guard from a node; return whether that worked."""
     try:
         remove_taint(client, node, key=HANDOVER_TAINT, type=Node)
     except BerthError as error:
@@ -173,24 +170,24 @@ def _unguard(client: KubeClient, node: str) -> bool:
 
 
 def is_past(deadline: str, now: datetime, stale_seconds: float) -> bool:
-    """Return whether a guard's deadline (unix seconds) is long past; a value that is no such time has none left."""
+    """Return whether a guard's deadline (unix seconds) is long past; an unreadable one is."""
     seconds = read_whole_number(deadline, most=LATEST_UNIX_SECONDS)
     return seconds is None or now.timestamp() > seconds + stale_seconds
 
 
 def _node_of_slot(pod: RawPod) -> str:
-    """Return the node that the note of a pod names, "" where it has none."""
+    """Return the node of a pod's slot annotation, "" without one."""
     note = (pod["metadata"].get("annotations") or {}).get(SLOT_ANNOTATION, "")
     return note.split("/")[2] if note.count("/") > 1 else ""
 
 
 def _is_waiting(pod: RawPod) -> bool:
-    """Return whether a pod does not run yet, and may."""
+    """Return whether a pod does not run yet but still may."""
     return pod["metadata"].get("deletionTimestamp") is None and pod.get("status", {}).get("phase") in {None, "Pending"}
 
 
 def _is_tried(pod: RawPod) -> bool:
-    """Return whether a scheduler has said anything of a pod since it was gated."""
+    """Return whether a scheduler has tried a pod since it was gated."""
     conditions = pod.get("status", {}).get("conditions") or ()
     said = next((one.get("reason", "") for one in conditions if one["type"] == "PodScheduled"), "")
     return said not in {"", _GATED_REASON}
@@ -201,7 +198,7 @@ def _full_time_seconds(*, is_tried: bool) -> float:
 
 
 class StaleOperatorCleanup:
-    """Looks after a silent operator from time to time, in a thread; use as a context manager."""
+    """Cleans up after a silent operator, in a thread; use as a context manager."""
 
     def __init__(self, client: KubeClient, clock: Clock, namespace: str, *, every: float, stale: float) -> None:
         self._client = client
@@ -213,7 +210,7 @@ class StaleOperatorCleanup:
         self._lease: Lease | None = None
         self._silent_seconds = 0.0
         self._waiting: dict[tuple[str, bool], float] = {}
-        """Uid of a pod that waits, and whether a scheduler has tried it, to the seconds for which it was seen so."""
+        """Seconds for which a waiting pod was observed, by its uid and whether a scheduler has tried it."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="operator watch", daemon=True)
 
@@ -232,7 +229,7 @@ class StaleOperatorCleanup:
                 _LOG.warning(telemetry.WATCHDOG_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
     def look(self) -> int:
-        """Look at the Lease, and take off what a silent operator left; return how many gates and guards that were."""
+        """Read the Lease and remove what a silent operator left; return how many gates and guards."""
         now = self._clock.monotonic()
         step, self._looked_at = min(now - self._looked_at, _LONGEST_STEP_LOOKS * self._every_seconds), now
         known, self._lease = self._lease, self._read_lease()
@@ -258,7 +255,7 @@ class StaleOperatorCleanup:
         return sum(_ungate(self._client, pod) for pod, age in ages if age.total_seconds() > self._stale_seconds)
 
     def _nodes_to_keep(self, pods: Iterable[RawPod], step_seconds: float) -> set[str]:
-        """Return the nodes of the slots whose pods have not had a full time with a scheduler yet."""
+        """Return the nodes of the slots whose pods a scheduler has not had enough time for."""
         nodes = {(pod["metadata"]["uid"], _is_tried(pod)): _node_of_slot(pod) for pod in pods if _is_waiting(pod)}
         known, self._waiting = self._waiting, {}
         for one in nodes:
@@ -276,7 +273,7 @@ class StaleOperatorCleanup:
 
 
 def clean_up_after_operator(client: KubeClient, clock: Clock, settings: CycleSettings) -> StaleOperatorCleanup:
-    """Return what looks after the operator of Berth's own namespace, as often as the settings say."""
+    """Return the cleanup for the operator in Berth's namespace, at the interval of the settings."""
     execution = settings.execution
     return StaleOperatorCleanup(
         client,

@@ -1,4 +1,4 @@
-"""How a plan comes into the API: created, or filled in where somebody asked for it, and in which phase it begins."""
+"""Plans in the API: published, requested, approved, aborted; their events and Leases."""
 
 import secrets
 from contextlib import suppress
@@ -50,15 +50,15 @@ from berth_kube import (
 _LOG = structlog.get_logger(__name__)
 
 _UNDECIDED = frozenset({Verdict.LEASE_HELD, Verdict.STOPPED, Verdict.PLAN_DELETED})
-"""Verdicts after which a plan that was asked for is still to be made, or is no more."""
+"""Verdicts after which a requested plan is still to fill, or is gone."""
 
 
 def publish_plan(
     client: KubeClient, clock: Clock, settings: CycleSettings, found: Plan, request: MigrationPlan | None
 ) -> MigrationPlan:
-    """Put a plan into the API, approved at once where nobody is to be asked; fill in the one that was asked for.
+    """Publish a plan, new or into the requested one; approved at once where no approval is needed.
 
-    Raises `NotFoundError` where that has been deleted meanwhile.
+    Raises `NotFoundError` where the requested plan was deleted meanwhile.
     """
     spec = build_spec(clock, settings, found)
     if request is None:
@@ -74,7 +74,7 @@ def publish_plan(
 
 
 def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationPlanSpec:
-    """Return what a plan says that is published now."""
+    """Return the spec of a plan that is published now."""
     approve_before = None
     if settings.mode is RunMode.APPROVE:
         approve_before = format_timestamp(clock.now() + timedelta(seconds=settings.approval_seconds))
@@ -95,7 +95,7 @@ def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationP
 
 
 def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, outcome: Outcome) -> None:
-    """Say on a plan that was asked for what came of that, where no moves came of it."""
+    """Record the outcome on a requested plan that got no moves."""
     if outcome.published or outcome.plan is not None or outcome.verdict in _UNDECIDED:
         return
     nothing = outcome.verdict is Verdict.NOTHING_TO_MOVE
@@ -110,7 +110,7 @@ def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, o
 
 
 def end_plan(client: KubeClient, clock: Clock, plan: MigrationPlan, phase: PlanPhase, message: str) -> None:
-    """End a plan of which nothing was begun, in a phase and with a sentence; one that is gone needs none."""
+    """End an unbegun plan in a phase with a sentence; ignores a plan that is gone."""
     status = MigrationPlanStatus(phase=phase, message=message, completion_time=format_timestamp(clock.now()))
     try:
         client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
@@ -126,10 +126,10 @@ def _write_phase(client: KubeClient, name: str, phase: PlanPhase) -> None:
 
 
 # --- announcements ---------------------------------------------------------------------------------------------------
-# The telling of what happened to a plan, a policy or a pod: as an event on it, for `kubectl describe`.
+# Kubernetes events on plans, policies and pods, for `kubectl describe`.
 
 _PATIENCE_SECONDS: Final = 5.0
-"""How long each event of an eviction may keep a thread."""
+"""How long each event of an eviction may occupy a thread."""
 
 
 def announce(
@@ -141,7 +141,7 @@ def announce(
     *,
     bad: bool = False,
 ) -> None:
-    """Record an event on a plan or a policy, a warning where it is bad; one that cannot be recorded is only logged."""
+    """Record an event on a plan or policy, a warning where `bad`; a failure is only logged."""
     record_event(
         client,
         regarding=_refer_to(about),
@@ -154,7 +154,7 @@ def announce(
 
 
 def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: PlannedMove) -> None:
-    """Record on an evicted pod and on its controller from where to where it goes, and for which plan."""
+    """Record on an evicted pod and its controller the source, the target and the plan."""
     pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
     regarded = [(pod, "evicted")]
     if move.owner is not None:
@@ -182,11 +182,14 @@ def _refer_to(about: MigrationPlan | DeschedulerPolicy) -> ObjectReference:
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------
-# Which Leases the descheduler takes: that of runs, one at a time, and that of the replica that serves policies.
+# The descheduler's Leases: one for runs, one at a time, and one for the replica that serves policies.
 
 
 def run_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
-    """Return the holder of the Lease of runs; one that is kept knows from before how long another has been silent."""
+    """Return the holder of the Lease of runs.
+
+    A holder that is kept knows how long the current one has been silent.
+    """
     return _lease(client, clock, settings, DESCHEDULER_LEASE)
 
 
@@ -207,14 +210,14 @@ def _lease(client: KubeClient, clock: Clock, settings: CycleSettings, name: str)
 
 
 # --- plan requests ---------------------------------------------------------------------------------------------------
-# What people ask of the service through API objects: a run of a policy, an approval, an abort.
+# Requests to the service through API objects: a run of a policy, an approval, an abort.
 
 REQUEST_TRIGGER = "Request"
-"""What a plan that somebody asked for says of its trigger."""
+"""The trigger of a requested plan."""
 
 
 class PlanStateError(PermanentError):
-    """The plan is not in a state in which this can be asked of it."""
+    """The plan's state does not allow the request."""
 
 
 def request_run(
@@ -226,11 +229,11 @@ def request_run(
     requested_by: str = "",
     idempotency_key: str = "",
 ) -> MigrationPlan:
-    """Ask for a run of a policy and return the plan that it will fill, in the phase Requested.
+    """Request a run of a policy and return the plan that it will fill, in phase Requested.
 
-    Without a mode the policy's counts. A key makes asking again the same as asking once: the plan that is there is
-    returned, however far it is. Raises `NotFoundError` where there is no such policy, and `PlanStateError` where the
-    key was used for another request.
+    Without a mode the policy's counts. A key makes the request idempotent: a repeated one returns the existing plan,
+    whatever its phase. Raises `NotFoundError` without such a policy, and `PlanStateError` where the key was used for
+    another request.
     """
     wanted = client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
     spec = MigrationPlanSpec(
@@ -250,9 +253,9 @@ def request_run(
 
 
 def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
-    """Let a plan be carried out and return it; raises `NotFoundError`, or `PlanStateError` where it is too late.
+    """Approve a plan and return it; raises `NotFoundError`, or `PlanStateError` where it is too late.
 
-    `asked_by` is noted, unless somebody approved it before.
+    Records `asked_by`, unless the plan was approved before.
     """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     if found.spec.mode is RunMode.PLAN:
@@ -267,9 +270,9 @@ def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPl
 
 
 def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
-    """Ask that a plan is brought to a safe end and return it; raises `NotFoundError`, or `PlanStateError` if it is.
+    """Request a plan's abort and return it; raises `NotFoundError`, or `PlanStateError` if it is over.
 
-    `asked_by` is noted, unless somebody had it aborted before.
+    Records `asked_by`, unless an abort was requested before.
     """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     if found.phase.terminal:
@@ -278,9 +281,9 @@ def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan
 
 
 def _decide(client: KubeClient, plan: str, decision: str, asked_by: str) -> MigrationPlan:
-    """Set a field of a plan with a note of who asked for it, without the note where somebody else was a moment before.
+    """Record a decision and who made it, without the name where another client was first.
 
-    The API server keeps the first note, and refuses the write that would change it.
+    The API server keeps the first name, and refuses a write that would change it.
     """
     spec: dict[str, bool | str] = {decision: True}
     if asked_by:
@@ -291,7 +294,7 @@ def _decide(client: KubeClient, plan: str, decision: str, asked_by: str) -> Migr
 
 
 def build_requested_plan(name: str, spec: MigrationPlanSpec) -> dict[str, object]:
-    """Return a plan that is asked for: without moves, which the service finds."""
+    """Return a requested plan, without moves: the service finds them."""
     return {
         "apiVersion": migration_plans.API_VERSION,
         "kind": migration_plans.KIND,

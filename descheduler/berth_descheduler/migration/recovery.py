@@ -1,6 +1,6 @@
-"""What an interrupted run left behind: which plan is continued, which is aborted, and that nothing else stays.
+"""Cleans up after interrupted runs and decides which of their plans continue.
 
-It does not continue a plan itself: the cycle does. It runs while the Lease is held, so no other run is alive.
+The cycle itself continues them. Recovery runs while the Lease is held, so no other run is alive.
 """
 
 from datetime import datetime
@@ -38,7 +38,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class RecoveryAction(Enum):
-    """What becomes of a plan that a new run finds."""
+    """What a new run does with a plan that it finds."""
 
     CONTINUE = auto()
     ABORT_AS_OLD = auto()
@@ -55,17 +55,17 @@ _ABORT_MESSAGES = {
         "aborted: only the berth run that makes a plan without spec.mode begins it; "
         "a plan for the service names its policy and says mode: Approve"
     ),
-    RecoveryAction.ABORT_AS_ASKED: "aborted: somebody asked for it before it began",
+    RecoveryAction.ABORT_AS_ASKED: "aborted: an abort was requested before it began",
 }
 
 
 def choose_recovery(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> RecoveryAction:
-    """Decide what becomes of a plan; one that began is continued while it is young.
+    """Return what to do with a plan; one that began continues while it is young.
 
-    One that is aborted in its middle is continued, too: its end is to bring home the pods that it has evicted.
+    A plan that was aborted half-way continues, too, to bring home the pods that it has evicted.
 
-    A plan with a mode that has not been begun is the service's (`policy_service`), whoever looks here. One without is
-    begun by the run that made it, which waits for its approval itself: any user could have written it.
+    An unbegun plan with a mode belongs to the service. Only the run that made a plan without a mode begins it, after
+    its approval: any user could have written it.
     """
     if plan.phase.terminal:
         return RecoveryAction.LEAVE
@@ -90,9 +90,9 @@ def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) ->
 
 
 def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
-    """Abort and untaint what is left of runs that are over; return the plans to be continued, oldest first.
+    """Abort plans and remove taints of ended runs; return the plans to continue, oldest first.
 
-    A plan that cannot be aborted is left to the next look: it stands in the way of no other.
+    A plan that cannot be aborted now waits for the next run and blocks no other.
     """
     continued = []
     for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
@@ -115,7 +115,7 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
 def abort_plan(
     client: KubeClient, plan: MigrationPlan, clock: Clock, message: str, phase: PlanPhase = PlanPhase.ABORTED
 ) -> None:
-    """End a plan that is not carried out (further): release its places, then say so in its status."""
+    """End a plan without further moves: release its places, then write its status."""
     release_reservations(client, plan.metadata.name)
     status = replace(
         plan.status,
@@ -133,7 +133,7 @@ def abort_plan(
 
 
 def release_reservations(client: KubeClient, plan: str) -> None:
-    """Delete the Reservations of a plan that still hold something; where one cannot be, its TTL releases it."""
+    """Delete a plan's Reservations that still hold capacity; where that fails, the TTL does."""
     if len(plan) > LONGEST_LABEL_VALUE:
         return  # it has none: its name is the value of their label
     for found in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
@@ -149,7 +149,7 @@ def release_reservations(client: KubeClient, plan: str) -> None:
 
 
 def _aborted(status: MoveStatus) -> MoveStatus:
-    """Return the last state of a move whose plan is aborted; if its pod was evicted, nobody saw it land."""
+    """Return the final status of a move in an aborted plan; an evicted pod was not seen to land."""
     if status.state.terminal:
         return status
     state = MoveState.FAILED if status.state is MoveState.EVICTED else MoveState.SKIPPED
@@ -157,7 +157,7 @@ def _aborted(status: MoveStatus) -> MoveStatus:
 
 
 def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:
-    """Return the last state of a room whose plan is aborted."""
+    """Return the final status of a room in an aborted plan."""
     if status.has_ended(room):
         return status
     reason, message = RoomReason.INTERRUPTED.value, "the run was interrupted"
@@ -165,6 +165,6 @@ def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:
 
 
 def status_of_new_run(clock: Clock, plan: MigrationPlan) -> MigrationPlanStatus:
-    """Return the status with which a run begins; of a plan that is continued, what was recorded stays."""
+    """Return the status with which a run begins; a continued plan keeps its record."""
     start = plan.status.start_time or format_timestamp(clock.now())
     return replace(plan.status, phase=PlanPhase.RUNNING, start_time=start, moves=plan.move_statuses)

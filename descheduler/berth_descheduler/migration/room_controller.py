@@ -1,7 +1,7 @@
-"""The keeping of the rooms of a running plan for whom they are made: looks, acts as `rooms` decides, and tells.
+"""Reconciles a plan's rooms: observes them, acts as `rooms` decides, records their statuses.
 
-Like the moves, the rooms are driven by what is: a run that is killed leaves Reservations that wait, and the next goes
-on from what it sees. Only that a room has ended is read again from the plan's status.
+Rooms are level-triggered, like moves: a killed run leaves waiting Reservations, and the next run continues from what it
+observes. Only the end of a room is read from the plan's status.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -52,16 +52,16 @@ from berth_descheduler.migration.worker_pool import BackgroundCalls
 from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError
 
 # --- room calls ------------------------------------------------------------------------------------------------------
-# The calls that are made for a room: asking for it, keeping it for longer, giving it back; and their answers.
+# The calls for a room, which create, extend and delete its Reservation, and their answers.
 #
-# It does not decide when (`rooms`) and does not repeat what was refused: the next look at the room does.
+# `rooms` decides when; a refused call is repeated by the next observation of the room, not here.
 
 _LOG = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RoomAnswer:
-    """What came of asking for room; neither `created` nor `refusal`: try again."""
+    """The answer to the request for room; neither `created` nor `refusal`: try again."""
 
     created: bool = False
     refusal: RoomReason = RoomReason.NONE
@@ -69,7 +69,7 @@ class RoomAnswer:
 
 
 def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room, ttl: timedelta) -> RoomAnswer:
-    """Look at the pods that wait and create the Reservation of a room; one that is there is ours, by its name."""
+    """Create the Reservation of a room from its live pods; an existing one of that name is ours."""
     raw_pods: dict[str, dict[str, Any]] = {}
     try:
         for slot in room.slots:
@@ -91,7 +91,7 @@ def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room,
 
 
 def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAnswer | None:
-    """Return why a live pod is not the one that room was planned for; one that got a node is seen to by the watch."""
+    """Return why a live pod is not the planned one; the watch handles one that got a node."""
     if raw["metadata"]["uid"] != slot.pod_uid:
         text = f"another pod has the name {room.namespace}/{slot.pod} by now"
         return RoomAnswer(refusal=RoomReason.POD_GONE, detail=text)
@@ -101,7 +101,7 @@ def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAns
 
 
 def extend(client: KubeClient, seen: Reservation, now: datetime, ttl: timedelta) -> None:
-    """Let a Reservation live so much longer from now on; where that fails, it is tried again while there is time."""
+    """Extend a Reservation's TTL from now on; a failure is retried while there is time."""
     patch = {"spec": {"ttl": ttl_from(now, seen, ttl)}}
     try:
         client.merge_patch(RESERVATIONS, seen.metadata.name, patch, namespace=seen.metadata.namespace)
@@ -113,7 +113,7 @@ def extend(client: KubeClient, seen: Reservation, now: datetime, ttl: timedelta)
 
 
 def delete_reservation(client: KubeClient, room: Room, reservation: str) -> None:
-    """Delete the Reservation of a room; where that fails, its TTL releases the places."""
+    """Delete a room's Reservation; where that fails, its TTL releases the places."""
     keys = {telemetry.KEY_RESERVATION: f"{room.namespace}/{reservation}"}
     try:
         client.delete(RESERVATIONS, reservation, namespace=room.namespace)
@@ -126,7 +126,7 @@ def delete_reservation(client: KubeClient, room: Room, reservation: str) -> None
 
 
 def open_nodes(client: KubeClient, nodes: Iterable[str]) -> None:
-    """Let nodes be used again by everybody; where that fails, the end of the plan tries it again."""
+    """Open nodes to all pods again; where that fails, the end of the plan retries."""
     untaint_nodes(client, nodes, ROOM_TAINT)
 
 
@@ -137,18 +137,18 @@ _READY: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlanProgress:
-    """How the plan fares otherwise; `stopping_since` in monotonic seconds."""
+    """The progress of the rest of the plan; `stopping_since` in monotonic seconds."""
 
     moves: Sequence[MoveProgress]
     lost_sources: Collection[str]
-    """Nodes on which a pod has to stay that was to leave."""
+    """Sources on which a planned pod has to stay."""
 
     stop: MoveReason = MoveReason.NONE
     stopping_since: float | None = None
 
 
 class RoomController:
-    """Keeps the rooms of one plan; without rooms it does nothing."""
+    """Reconciles the rooms of one plan; without rooms it does nothing."""
 
     def __init__(self, context: PlanContext, calls: BackgroundCalls, plan: MigrationPlan) -> None:
         self._context = context
@@ -169,11 +169,11 @@ class RoomController:
 
     @property
     def are_over(self) -> bool:
-        """Return whether nothing more is to be done for any room."""
+        """Return whether all rooms are over."""
         return all(one.ended and not one.in_flight for one in self._rooms)
 
     def cancel(self, progress: MoveProgress) -> None:
-        """Take back a move that no room needs any more; one whose pod was evicted goes on all the same."""
+        """Cancel a move that no room needs any more; one whose pod was evicted goes on."""
         served = [one for one in self._rooms if progress.index in one.moves]
         if not served or any(one.is_wanted for one in served):
             return
@@ -181,7 +181,7 @@ class RoomController:
         progress.refusal_detail = f"it serves no room any more: {_describe(served[0])}"
 
     def reconcile(self, observed: ObservedPlan, plan: PlanProgress) -> None:
-        """Look at every room once, decide and act."""
+        """Observe every room once, decide and act."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         for one in self._rooms:
             if one.ended or one.in_flight:
@@ -225,13 +225,13 @@ class RoomController:
             _LOG.info(telemetry.CALL_FAILED, **self._keys(one), **{telemetry.KEY_MESSAGE: answer.detail})
 
     def _renew(self, one: RoomProgress, seen: Reservation | None) -> None:
-        """Let a Reservation live on while its room is waited for; if this run dies, it ends in time."""
+        """Extend the Reservation while its room is awaited; if this run dies, it expires."""
         client, ttl, now = self._context.client, self._settings.ttl, self._context.clock.now()
         if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
             self._calls.make_for(one, lambda: extend(client, seen, now, ttl))
 
     def _end(self, one: RoomProgress, step: EndRoom, seen: Reservation | None) -> None:
-        """End a room; its nodes are open to everybody again, as far as no other room needs them."""
+        """End a room; opens its nodes to all pods again, as far as no other room needs them."""
         one.ended = True
         self._set_status(one, step.state, step.reason, step.message, seen=seen)
         needed = {node for other in self._rooms if not other.ended for node in other.room.nodes}
@@ -247,7 +247,7 @@ class RoomController:
 
         self._calls.make_for(one, finalize)
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------------------------
 
     def _set_status(
         self,
@@ -284,7 +284,7 @@ class RoomController:
 
 
 def _beside_moves(one: RoomProgress, facts: RoomFacts, plan: PlanProgress, now: float) -> RoomFacts:
-    """Return a room's facts with what its moves and the plan add to them."""
+    """Return a room's facts with those of its moves and its plan."""
     is_moving = any(not move.finished for move in plan.moves if move.index in one.moves)
     lost = sorted(set(one.room.nodes).intersection(plan.lost_sources))
     one.spoilt = f"a pod had to stay on {', '.join(lost)}" if lost else ""
@@ -301,13 +301,13 @@ def _beside_moves(one: RoomProgress, facts: RoomFacts, plan: PlanProgress, now: 
 
 
 def _is_due(seen: Reservation, now: datetime, least: timedelta) -> bool:
-    """Return whether a Reservation ends before so long."""
+    """Return whether a Reservation ends within this time."""
     ends = expires_at(seen.spec, parse_timestamp(seen.metadata.creation_timestamp or ""))
     return ends is not None and ends - now < least
 
 
 def _describe(one: RoomProgress) -> str:
-    """Return in a few words why a room needs no more moves."""
+    """Return why a room needs no more moves, for a sentence."""
     if one.ended:
         status = one.status
         why = f" ({': '.join(part for part in (status.reason, status.message) if part)})" if status.reason else ""

@@ -1,6 +1,4 @@
-"""The life of one room as a pure decision: what is seen of it now, what is to be done next.
-
-It does not look and does not act (`room_keeper` does both), nor does it decide about the moves that make the room.
+"""The life cycle of one room as pure decisions: the next step from the current facts.
 
 A room is asked for before the first move: its Reservation waits on the chosen nodes, which are kept from others by a
 taint of the plan's. So whatever the moves free there can only become its. It is held when all of its slots are; from
@@ -37,7 +35,7 @@ class RoomReservationProgress(Enum):
     NOT_CREATED = auto()
     """There is no Reservation, and this run has made none."""
     PENDING = auto()
-    """The operator or the scheduler has not seen it yet, or the watch has not shown it."""
+    """The operator or the scheduler has not acted on it yet, or the watch has not reported it."""
     WAITING = auto()
     """It waits on the chosen nodes."""
     READY = auto()
@@ -48,20 +46,20 @@ class RoomReservationProgress(Enum):
 
 
 class WaitingPods(Enum):
-    """What has become of the pods that a room is for."""
+    """The state of the pods that a room is made for."""
 
     NONE = auto()
-    """Nobody is named: the room is for a shape."""
+    """No pod is named: the room is for a shape."""
     WAITING = auto()
     GONE = auto()
-    """One of them at least was deleted or has ended."""
+    """At least one of them was deleted or has ended."""
     PLACED = auto()
     """All of them are on nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoomFacts:
-    """All that is known of one room at one instant; times in monotonic seconds, None: not begun."""
+    """All facts of one room at one instant; times in monotonic seconds, None: not begun."""
 
     hold: RoomReservationProgress = RoomReservationProgress.NOT_CREATED
     hold_detail: str = ""
@@ -71,24 +69,24 @@ class RoomFacts:
     """Its Reservation has waited on the chosen nodes, or got further."""
 
     changes_hands: bool = False
-    """A slot is just being handed to its owner."""
+    """A slot is being handed to its owner."""
 
     any_taken: bool = False
     refusal: RoomReason = RoomReason.NONE
-    """Set when making the Reservation was refused for good."""
+    """Set when the API server refused the Reservation for good."""
 
     refusal_detail: str = ""
     spoilt: str = ""
-    """Why the moves that are left cannot make the room any more, "" while they can."""
+    """Why the remaining moves cannot make the room any more, "" while they can."""
 
     is_moving: bool = True
-    """A move that makes the room is still to come or under way."""
+    """A move that makes the room is pending or under way."""
 
     is_selected: bool = False
     """Pods that do not exist yet may take the room."""
 
     stop: RoomReason = RoomReason.NONE
-    """Set when the plan is to begin nothing new."""
+    """Set when the plan begins nothing new."""
 
     asked_since: float | None = None
     still_since: float | None = None
@@ -106,7 +104,7 @@ class AskForRoom:
 
 @dataclass(frozen=True, slots=True)
 class KeepRoom:
-    """Do nothing; what the room's state is and what it waits for."""
+    """Do nothing; reports the room's state and what it waits for."""
 
     state: RoomState
     message: str = ""
@@ -128,12 +126,12 @@ RoomStep: TypeAlias = AskForRoom | KeepRoom | EndRoom
 
 
 def next_room_step(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
-    """Decide what is to be done for a room; `now` in the monotonic seconds of the facts."""
+    """Return the next step of a room; `now` in the monotonic seconds of the facts."""
     return _already_over(facts, timeouts, now) or _stopped(facts, timeouts, now) or _go_on(facts, timeouts, now)
 
 
 def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
-    """Return how a room ends that is taken, lost or not needed any more; a slot that changes hands is let do so."""
+    """Return how a taken, lost or unneeded room ends; a hand-over under way is not interrupted."""
     if facts.hold is RoomReservationProgress.BOUND:
         return EndRoom(RoomState.TAKEN)
     if facts.changes_hands:
@@ -142,7 +140,7 @@ def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
         case WaitingPods.GONE:
             return EndRoom(RoomState.RELEASED, RoomReason.POD_GONE, facts.waiting_pods_detail, release=True)
         case WaitingPods.PLACED if facts.hold in _NOTHING or _elapsed(facts.placed_since, timeouts.gap_seconds, now):
-            # What took a slot shows in the Reservation a moment after the pod is on its node.
+            # The Reservation shows who took a slot a moment after the pod is on its node.
             if facts.any_taken:
                 return EndRoom(RoomState.TAKEN, RoomReason.POD_PLACED, facts.waiting_pods_detail, release=True)
             return EndRoom(RoomState.RELEASED, RoomReason.POD_PLACED, facts.waiting_pods_detail, release=True)
@@ -151,7 +149,7 @@ def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
 
 
 def _stopped(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
-    """Return how a room ends whose plan is stopped; one that is held already is still handed over."""
+    """Return how the room of a stopped plan ends; one that is held is still handed over."""
     if not facts.stop:
         return None
     if facts.hold is RoomReservationProgress.READY and not _elapsed(
@@ -204,10 +202,10 @@ def _await_room(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomSte
 
 def _await_taking(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
     if facts.waiting_pods is WaitingPods.NONE:
-        who = "for the pods that are selected" if facts.is_selected else "for nobody in particular"
+        who = "for the selected pods" if facts.is_selected else "without an owner"
         return EndRoom(RoomState.HELD, message=f"it is held {who} until its Reservation ends")
     if _elapsed(facts.held_since, timeouts.land_seconds, now) and not facts.changes_hands:
-        message = _joined(f"nobody took the room within {timeouts.land_seconds:g} s", facts.hold_detail)
+        message = _joined(f"no pod took the room within {timeouts.land_seconds:g} s", facts.hold_detail)
         return EndRoom(RoomState.FAILED, RoomReason.NOT_TAKEN, message, release=True)
     return KeepRoom(RoomState.HELD, facts.hold_detail)
 
@@ -221,16 +219,19 @@ def _joined(what: str, detail: str) -> str:
 
 
 # --- room moves ------------------------------------------------------------------------------------------------------
-# Which moves of a plan make which of its rooms: those off the room's nodes, and those that make way for these.
+# Which moves of a plan make which room: moves off the room's nodes, and moves that make way for these.
 
 
 def moves_of_rooms(rooms: Sequence[Room], moves: Sequence[PlannedMove]) -> tuple[frozenset[int], ...]:
-    """Return for each room the positions of the moves that make it; a move may serve several rooms."""
+    """Return the positions of the moves that make each room; a move may serve several rooms."""
     return tuple(_moves_of(room, moves) for room in rooms)
 
 
 def _moves_of(room: Room, moves: Sequence[PlannedMove]) -> frozenset[int]:
-    """Return the moves of one room; whatever makes way for a move stands before it, so one look from the end does."""
+    """Return the moves of one room.
+
+    A move that makes way for another stands before it, so one pass from the end finds all.
+    """
     nodes = set(room.nodes)
     found: dict[int, PlannedMove] = {}
     for index in reversed(range(len(moves))):
@@ -241,16 +242,14 @@ def _moves_of(room: Room, moves: Sequence[PlannedMove]) -> frozenset[int]:
 
 
 def _makes_way(move: PlannedMove, later: PlannedMove) -> bool:
-    """Return whether a move leaves the target of a later one, or brings its pod to where that one takes it from."""
+    """Return whether a later move needs this one: for space on its target, or to find its pod."""
     if move.source == later.target:
         return True
     return (move.namespace, move.pod, move.target) == (later.namespace, later.pod, later.source)
 
 
 # --- room facts ------------------------------------------------------------------------------------------------------
-# The derivation of a room's facts from what is seen and from what this run itself did and when.
-#
-# It does not decide (`rooms`) and does not act (`room_keeper`).
+# The facts of a room, derived from the observed objects and from what this run did and when.
 
 _FILLED = frozenset({SlotState.HELD, SlotState.HANDING_OVER, SlotState.TAKEN})
 _PODS_SHOWN = 3
@@ -258,7 +257,7 @@ _PODS_SHOWN = 3
 
 @dataclass(slots=True)
 class RoomProgress:
-    """One room, and what this run did for it and when (monotonic seconds)."""
+    """One room with what this run did for it and when (monotonic seconds)."""
 
     index: int
     room: Room
@@ -270,7 +269,7 @@ class RoomProgress:
 
     status: RoomStatus
     ended: bool = False
-    """Nothing more is to be done for it."""
+    """The room is over: nothing more is done for it."""
 
     in_flight: bool = False
     """A call is under way; nothing is decided until it is answered."""
@@ -306,7 +305,7 @@ class RoomProgress:
 
 
 def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
-    """Return the progress of all rooms of a plan; what was recorded as over stays over."""
+    """Return the progress of all rooms of a plan; a recorded end stays."""
     served = moves_of_rooms(plan.spec.rooms, plan.spec.moves)
     rooms = []
     for index, (room, status) in enumerate(zip(plan.spec.rooms, plan.room_statuses, strict=True)):
@@ -316,7 +315,7 @@ def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
 
 
 def observe_room(progress: RoomProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> RoomFacts:
-    """Return what is seen of a room; brings the times in its progress up to date."""
+    """Return the facts of a room; updates the times in its progress."""
     reservation = observed.reservations.get(progress.key)
     progress.hold, detail = _hold(progress, reservation, now, gap_seconds)
     waiting_pods, who = _waiting_pods(progress.room, reservation, observed)
@@ -347,7 +346,7 @@ def observe_room(progress: RoomProgress, observed: ObservedPlan, now: float, gap
 
 
 def takers(reservation: Reservation | None) -> tuple[RoomSlot, ...]:
-    """Return who runs where in the slots of a Reservation."""
+    """Return the owners in the slots of a Reservation, with their nodes."""
     slots = reservation.status.slots if reservation is not None else ()
     return tuple(
         RoomSlot(node=slot.node, pod=slot.owner.name, pod_uid=slot.owner.uid)
@@ -363,7 +362,7 @@ def _since(known: float | None, now: float) -> float:
 def _hold(
     progress: RoomProgress, reservation: Reservation | None, now: float, gap_seconds: float
 ) -> tuple[RoomReservationProgress, str]:
-    """Return how far the holding is; a Reservation that was seen, or is long due, and is not there was deleted."""
+    """Return the Reservation's progress; one that was seen, or is long due, and is missing was deleted."""
     if reservation is not None:
         progress.seen = True
         return _read_hold(reservation)
@@ -375,7 +374,7 @@ def _hold(
 
 
 def _read_hold(reservation: Reservation) -> tuple[RoomReservationProgress, str]:
-    """Return how far the holding is by its Reservation, with reason and message."""
+    """Return the progress that a Reservation's status shows, with reason and message."""
     state = reservation.status.state
     detail = ": ".join(part for part in (state.reason, state.message) if part) if state else ""
     if reservation.phase is ReservationPhase.SUCCEEDED:
@@ -396,7 +395,7 @@ def _read_hold(reservation: Reservation) -> tuple[RoomReservationProgress, str]:
 
 
 def _waiting_pods(room: Room, reservation: Reservation | None, observed: ObservedPlan) -> tuple[WaitingPods, str]:
-    """Return what has become of the pods that have not taken their slots, and of which ones it is said."""
+    """Return the state of the pods that have no slot yet, and a sentence that names them."""
     if room.is_shape:
         return WaitingPods.NONE, ""
     served = {slot.pod_uid for slot in takers(reservation)}

@@ -1,7 +1,7 @@
-"""The look at the whole cluster before a plan begins and before each of its waves: does it still hold, who waits.
+"""Validates a plan on the whole cluster, before it begins and before each wave.
 
-What the plan itself has put on the cluster is looked through: its
-taints on the sources, and the places of moves that are to be made yet.
+Validation ignores what the plan itself has put on the cluster: its taints on the sources, and the places of moves that
+are still ahead.
 """
 
 import threading
@@ -60,28 +60,28 @@ _NAMES_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What a look found."""
+    """The findings of one validation."""
 
     invalid: Mapping[int, Invalid] = field(default_factory=dict)
-    """Moves that do not hold any more, by their position in the plan."""
+    """Moves that are no longer valid, by their position in the plan."""
 
     waiting: tuple[str, ...] = ()
-    """Pods (`namespace/name`) that wait for a node and would lose their room to the moves."""
+    """Pending pods (`namespace/name`) that would lose their room to the moves."""
 
 
 class Reviewer(Protocol):
-    """Who looks at the cluster before a wave."""
+    """Validates a plan before a wave."""
 
     def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
-        """Return what speaks against the next of the moves that are still to be made; raises a `BerthError`.
+        """Return what speaks against the next of the remaining moves; raises `BerthError`.
 
-        Without `budgets` disruption budgets are left to the eviction, which tries again until its deadline.
+        Without `budgets`, disruption budgets are left to the eviction, which tries again until its deadline.
         """
         ...
 
 
 class PlanValidator:
-    """Looks at the cluster for one plan."""
+    """Validates the moves of one plan."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class PlanValidator:
         self._served = served_pods(plan.spec.rooms)
 
     def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
-        """Return what speaks against the next of the moves that are still to be made, as the protocol has it."""
+        """Return what speaks against the next of the remaining moves, as the protocol says."""
         if self._blocked_reason:
             return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._blocked_reason)))
         snapshot = without_plan_objects(self._read_snapshot(), self._name, ahead)
@@ -127,7 +127,7 @@ class PlanValidator:
         return Review(invalid, tuple(pod.key for pod in starved if pod.metadata.uid not in self._served))
 
     def _begun_before(self, ahead: Collection[int]) -> set[int]:
-        """Return the moves that have been begun: at the first look by what is recorded, later by what is not ahead."""
+        """Return the moves that have begun: first those recorded, later those no longer ahead."""
         if self._begun is None:
             skipped = {index for index, status in enumerate(self._statuses) if status.state is MoveState.SKIPPED}
             self._begun = set(range(len(self._moves))).difference(ahead, skipped)
@@ -136,12 +136,12 @@ class PlanValidator:
 
 
 def served_pods(rooms: Iterable[Room]) -> frozenset[str]:
-    """Return the uids of the pods that room is made for: the moves take it from none of these."""
+    """Return the uids of the pods that rooms are made for; the moves starve none of them."""
     return frozenset(slot.pod_uid for room in rooms for slot in room.slots if slot.pod_uid)
 
 
 def names_of(pods: Iterable[str]) -> str:
-    """Return the names of pods for a sentence, the first few of many."""
+    """Return the first few of the pods' names, for a sentence."""
     return first_few(sorted(pods), _NAMES_SHOWN)
 
 
@@ -151,7 +151,7 @@ def count_waiting(pods: Collection[str]) -> str:
 
 
 def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:
-    """Return a snapshot without a plan's taints and without the places that it holds for moves still to be made."""
+    """Return a snapshot without a plan's taints and without the places of its moves ahead."""
     positions = {str(index) for index in ahead}
     places = {one.metadata.uid for one in snapshot.reservations if _is_place_of(one, plan, positions)}
     return replaced(
@@ -163,7 +163,7 @@ def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) 
 
 
 def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
-    """Return a snapshot without the places that wait for the room which a plan makes: moves may pass them by."""
+    """Return a snapshot without the Reservations that wait for a plan's rooms."""
     rooms = {one.metadata.uid for one in snapshot.reservations if one.plan == plan and one.awaits_room}
     return replaced(
         snapshot,
@@ -173,7 +173,7 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
 
 
 def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
-    """Return the sources that are left alone if one pod stays, None for all; where room is made, none is."""
+    """Return the sources that keep all pods if one stays, None for all; none where room is made."""
     if goal_of(plan.spec.objective) is Goal.MAKE_ROOM:
         return ()
     return None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
@@ -195,8 +195,8 @@ def _without_taints(node: Node, plan: str) -> Node:
     return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=kept))
 
 
-# --- beginnings ------------------------------------------------------------------------------------------------------
-# Whether a plan that was found is begun: whether it is worth its moves, and whether other pods come first.
+# --- before a plan ---------------------------------------------------------------------------------------------------
+# Whether a new plan begins: whether it is worth its moves, and whether pending pods come first.
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -213,10 +213,10 @@ class NotBegun:
 def too_little_gain_reason(
     found: Plan, history: Iterable[MigrationPlan], settings: CycleSettings, now: datetime
 ) -> NotBegun | None:
-    """Return why a plan that is to free nodes does not bring enough to begin it, None if it does.
+    """Return why a plan frees too few nodes to begin, None if it frees enough.
 
-    A node that a plan freed within the cool-down of pods and that has been filled again is no gain: what filled it
-    would fill it once more.
+    A node that a plan freed within the pods' cool-down and that was filled again is no gain: it would be filled once
+    more.
     """
     alone = any(move.stands_alone for move in found.moves)
     if alone or goal_of(found.objective) is Goal.MAKE_ROOM or not found.freed_nodes:
@@ -238,7 +238,7 @@ def too_little_gain_reason(
 
 
 def pods_waiting_reason(found: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
-    """Return why a plan has to wait for pods that wait themselves, None if it takes no room from any."""
+    """Return why a plan has to wait for pending pods, None if it takes no room from any."""
     served = served_pods(found.rooms)
     starved = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served]
     if not starved:
@@ -248,18 +248,17 @@ def pods_waiting_reason(found: Plan, snapshot: Snapshot, waited_seconds: float) 
     return NotBegun(Verdict.PODS_WAIT, text)
 
 
-# --- last word -------------------------------------------------------------------------------------------------------
-# The last question before an eviction: what rules and filters say of the pod as it is now, its place being held.
+# --- pre-eviction ----------------------------------------------------------------------------------------------------
+# The last check before an eviction: the rules and filters, asked about the pod as it is now, with its place held.
 #
-# Plugins are asked one at a time, whichever thread asks, and none is shown a cluster that is older than half a minute.
-# Of a gang, everything is read anew, and its pods are evicted one after another: no two go on the same look. What
-# cannot be found out keeps the pod where it is.
+# Plugins are called one at a time, in any thread, and see no cluster that is older than half a minute. Pods of a gang
+# are evicted one after another, each on freshly read state. An unanswered question keeps the pod where it is.
 
 _OLDEST_VIEW_SECONDS: Final = 30.0
 
 
 class PreEvictionCheck:
-    """Asks the rules that may change at any time, and the pre-eviction filters of one plan.
+    """Asks the rules whose answers change at any time, and the plan's pre-eviction filters.
 
     `read_gangs` returns the pods of a namespace with their groups, `read_snapshot` the whole cluster.
     """
@@ -281,7 +280,7 @@ class PreEvictionCheck:
         self._made_at = 0.0
 
     def eviction_lock(self, raw_pod: dict[str, Any]) -> AbstractContextManager[Any]:
-        """Return what to hold from the question to the end of the eviction: no two pods of gangs go at once."""
+        """Return the lock to hold until the eviction is over: pods of gangs go one by one."""
         try:
             in_gang = bool(gangs_of(msgspec.convert(raw_pod, Pod)))
         except msgspec.ValidationError:
@@ -289,7 +288,7 @@ class PreEvictionCheck:
         return self._gang_lock if in_gang else nullcontext()
 
     def refusals(self, raw_pod: dict[str, Any]) -> tuple[Refusal, ...]:
-        """Return all that speaks against evicting a pod now; raises `RetryableError` if the cluster cannot be read."""
+        """Return all refusals to evict a pod now; raises `RetryableError` if the cluster cannot be read."""
         try:
             pod = msgspec.convert(raw_pod, Pod)
             of_gang = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
@@ -304,7 +303,7 @@ class PreEvictionCheck:
             return self._current()(pod)
 
     def _current(self) -> Refusing:
-        """Return the filters on a view that is young enough; the cluster is read only if one of them looks at it."""
+        """Return the filters on a fresh view; the cluster is read only if a filter needs it."""
         now = self._clock.monotonic()
         if self._refusing is None or now - self._made_at > _OLDEST_VIEW_SECONDS:
             self._refusing = self._plugins.refusing_eviction(ClusterView(self._read_snapshot, self._clock.now()))
@@ -313,16 +312,16 @@ class PreEvictionCheck:
 
 
 # --- room left -------------------------------------------------------------------------------------------------------
-# Whether targets have room for moves although others, which were to make that room, did not take place.
+# Whether targets have room for moves although earlier moves, which should have made it, did not take place.
 
 _READ_SECONDS: Final = 5.0
 
 
 def insufficient_targets(client: KubeClient, moves: Mapping[int, PlannedMove]) -> dict[int, tuple[str, ...]]:
-    """Return what resources the target of each move lacks now, of those that lack any.
+    """Return the resources that the targets lack, by move.
 
-    Moves to the same target are looked at in their order, each with those before it in place. A node that cannot be
-    read is taken to have room: then the reservation tells.
+    Moves to the same target count in their order, each after the ones before it. An unreadable node is assumed to have
+    room: the Reservation will show.
     """
     to_target: defaultdict[str, list[int]] = defaultdict(list)
     for index in sorted(moves):
@@ -339,7 +338,7 @@ def insufficient_targets(client: KubeClient, moves: Mapping[int, PlannedMove]) -
 
 
 def _lacking_by_move(free: ResourceAmounts, moves: Sequence[PlannedMove]) -> list[tuple[str, ...]]:
-    """Return what each of some moves to one node lacks if those before it that fit take their part."""
+    """Return what each move to one node lacks after the earlier ones that fit."""
     found = []
     for move in moves:
         asked = _with_slot(ResourceAmounts.from_quantities(move.requests))
@@ -350,7 +349,7 @@ def _lacking_by_move(free: ResourceAmounts, moves: Sequence[PlannedMove]) -> lis
 
 
 def _read_free(client: KubeClient, name: str) -> ResourceAmounts:
-    """Return what nothing takes of a node; raises `BerthError`."""
+    """Return the free resources of a node; raises `BerthError`."""
     node = client.get(NODES, name, type=Node)
     pods = client.list(PODS, field_selector=f"spec.nodeName={name}", type=Pod).items
     taken = (_with_slot(occupied_requests(pod)) for pod in pods if not pod.is_terminal)
@@ -361,14 +360,13 @@ def _with_slot(asked: ResourceAmounts) -> ResourceAmounts:
     return asked.largest(ResourceAmounts({POD_SLOTS: 1}))
 
 
-# --- wave gate -------------------------------------------------------------------------------------------------------
-# What has to be so before moves begin: the plan still holds, and no pod that waits would lose its room to them.
-#
-# It does not look (`plan_review`) and does not skip or stop anything: it says what is to be skipped and why to stop.
+# --- wave validation -------------------------------------------------------------------------------------------------
+# Before moves begin, the plan must still be valid and no pending pod may lose its room to them. The result names the
+# moves to skip and the reason to stop; the caller acts on it.
 
 _LOG = structlog.get_logger(__name__)
 _CONFIRM_SECONDS: Final = 1.0
-"""What does not hold is looked at once more after this long: a label or a count may lag behind what has happened."""
+"""Before an invalid move is validated once more: a label or a count may lag behind."""
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_BLIND_SECONDS: Final = 180.0
@@ -377,7 +375,7 @@ _LONGEST_BLIND_SECONDS: Final = 180.0
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """How a gate was passed: what is to be skipped, or why nothing more may begin."""
+    """Which moves to skip, or why nothing more may begin."""
 
     invalid: Mapping[int, Invalid] = field(default_factory=dict)
     stop: MoveReason = MoveReason.NONE
@@ -386,21 +384,21 @@ class ValidationResult:
 
 @dataclass(frozen=True, slots=True)
 class WaveValidator:
-    """Where a plan waits before it begins, and before each of its waves."""
+    """Lets a plan wait for pending pods before it begins and before each wave."""
 
     reviewer: Reviewer
     clock: Clock
     pending_wait_seconds: float
-    """How long pods that come first are waited for."""
+    """How long to wait for pending pods."""
 
     budgets: bool
-    """Whether moves whose disruption budget allows none do not hold."""
+    """Whether an exhausted disruption budget makes a move invalid."""
 
     stopped: Callable[[], bool]
-    """Tells whether there is no point in waiting any more."""
+    """Returns whether waiting is pointless."""
 
     def validate(self, ahead: Callable[[], Mapping[int, PlannedMove]], next_moves: Collection[int]) -> ValidationResult:
-        """Wait until the next moves may begin, or may not; `ahead` gives the moves that are still to be made."""
+        """Wait until it is decided whether the next moves may begin; `ahead` returns the remaining moves."""
         begun_at = self.clock.monotonic()
         doubted: Mapping[int, Invalid] | None = None
         while not self.stopped():

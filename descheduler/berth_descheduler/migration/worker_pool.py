@@ -1,6 +1,6 @@
-"""The threads in which a loop's calls are made, and the way of their answers back into the loop's own thread.
+"""Makes a loop's calls in threads and brings their answers back to the loop's thread.
 
-Because answers are taken in only where the loop asks for them, nothing else needs a lock.
+The loop takes the answers itself, so nothing else needs a lock.
 """
 
 import queue
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """For whom a call is made: a move, or a room."""
+    """The move or room that a call is made for."""
 
     in_flight: bool
 
 
 def _ignore(_: object) -> None:
-    """Take an answer that says nothing."""
+    """Ignore an answer."""
 
 
 class BackgroundCalls:
-    """Makes calls in threads; `wake` is called whenever an answer has come."""
+    """Makes calls in threads; calls `wake` for each answer."""
 
     def __init__(self, workers: int, wake: Callable[[], None]) -> None:
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="call")
@@ -30,7 +30,7 @@ class BackgroundCalls:
         self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def make(self, call: Callable[[], T], then: Callable[[T], None] = _ignore) -> None:
-        """Make a call in another thread; `then` gets its answer in the thread that takes it in."""
+        """Make a call in another thread; `then` gets its answer in the thread that takes it."""
 
         def work() -> None:
             try:
@@ -45,7 +45,7 @@ class BackgroundCalls:
         self.pool.submit(work)
 
     def make_for(self, one: Caller, call: Callable[[], T], then: Callable[[T], None] = _ignore) -> None:
-        """Make a call for one that is marked as in flight until its answer is taken in."""
+        """Make a call for a move or room, in flight until its answer is taken."""
 
         def answered(answer: T) -> None:
             one.in_flight = False
@@ -55,12 +55,12 @@ class BackgroundCalls:
         self.make(call, answered)
 
     def take_answers(self) -> None:
-        """Take in the answers that have come; raises what a call raised."""
+        """Process the answers that have come; raises what a call raised."""
         while not self._answers.empty():
             self._answers.get()()
 
     def close(self) -> None:
-        """Wait until every call is answered, and take in the answers."""
+        """Wait until every call is answered, and process the answers."""
         self.pool.shutdown(wait=True)
         self.take_answers()
 
