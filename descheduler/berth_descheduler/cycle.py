@@ -1,4 +1,4 @@
-"""One cycle from the Lease to the last taint, as a numbered list, and returns what it did."""
+"""One cycle from the Lease to the last taint, as numbered steps; returns what it did."""
 
 import dataclasses
 import threading
@@ -44,16 +44,16 @@ _AGAIN_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CycleContext:
-    """What a cycle runs in."""
+    """What a cycle works with."""
 
     client: KubeClient
     clock: Clock
     observer: CycleObserver
     stop: threading.Event
-    """Set to end early: nothing new is begun, what is under way is brought to a safe end."""
+    """Set to end early: begin nothing new, bring to a safe end what is under way."""
 
     settings_of_plan: PlanSettingsReader | None = None
-    """How plans that other runs left are carried on; None: by this run's own settings."""
+    """Settings for plans that other runs left; None: this run's own."""
 
 
 class Cycle:
@@ -72,7 +72,7 @@ class Cycle:
         self._lease = lease or run_lease(context.client, context.clock, settings)
 
     def run(self, request: MigrationPlan | None = None) -> Outcome:
-        """Run the cycle and return what it did; what it finds goes into the plan that was asked for, if one was.
+        """Run the cycle and return what it did; its plan fills the request, if there is one.
 
         Raises `BerthError` where the cluster does not let it go on.
         """
@@ -84,15 +84,15 @@ class Cycle:
         return self._ended(outcome)
 
     def resume(self, plan: MigrationPlan, blocked_reason: str = "") -> Outcome:
-        """Carry out a plan that is in the cluster, approved or begun by another run; raises as `run` does.
+        """Execute a plan of the cluster, approved or begun by another run; raises as `run` does.
 
-        `blocked_reason` says why none of its moves is begun, if so.
+        `blocked_reason` says why none of its moves may begin, if so.
         """
         self._blocked_reason = blocked_reason
         return self._ended(self._run_alone(lambda: self._resume(plan)))
 
     def _run_alone(self, steps: Callable[[], Outcome]) -> Outcome:
-        """Run while no other process does."""
+        """Run the steps under the Lease."""
         with self._timed(Phase.LEASE):  # 1 hold the lease, one run at a time
             if not self._lease.acquire(self._settings.lease_wait_seconds):
                 return self._outcome(Verdict.LEASE_HELD)
@@ -157,10 +157,9 @@ class Cycle:
         return left
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
-        """Carry on the plans of interrupted runs, each by the settings of its own policy.
+        """Resume the plans of interrupted runs, each by the settings of its own policy.
 
-        One that is deleted meanwhile is no plan any more; one that cannot be carried on is Failed, and the others
-        are carried on all the same.
+        Skips a plan that was deleted meanwhile; one that cannot be resumed is Failed, and the others go on.
         """
         for one in left:
             try:
@@ -175,7 +174,7 @@ class Cycle:
                 abort_plan(self._client, one, self._context.clock, text, PlanPhase.FAILED)
 
     def _resume_with_one_retry(self, one: MigrationPlan, chosen: PlanSettings) -> PlanOutcome:
-        """Carry a plan on, once more where it failed: only what fails again does so for good."""
+        """Resume a plan, a second time after an error: only a second error is final."""
         try:
             return self._execute(one, adopted=True, chosen=chosen)
         except PlanDeletedError:
@@ -192,7 +191,7 @@ class Cycle:
         return PlanSettings(self._settings, planner)
 
     def _find_plan_to_begin(self) -> tuple[Plan, NotBegun | None]:
-        """Plan until no other pod waits for the room of the moves, or has for too long; return why not to begin."""
+        """Plan until no pending pod needs the room of the moves, or time is up; return why not to begin."""
         clock, execution = self._context.clock, self._settings.execution
         begun_at, pause = clock.monotonic(), FIRST_PAUSE_SECONDS
         history = self._keep_moved_pods()
@@ -212,17 +211,17 @@ class Cycle:
 
     @property
     def _begins_by_itself(self) -> bool:
-        """Return whether a plan is carried out as soon as it is published."""
+        """Return whether a plan begins as soon as it is published."""
         return self._settings.approval is Approval.AUTO and self._settings.mode in {None, RunMode.AUTO}
 
     def _keep_moved_pods(self) -> tuple[MigrationPlan, ...]:
-        """Keep the pods that plans have moved within the cool-down where they are; return the earlier plans."""
+        """Exclude the pods in cool-down from planning; return the earlier plans."""
         history, resting = self._read_history(self._settings)
         self._planner = dataclasses.replace(self._planner, pods_in_cooldown=resting)
         return history
 
     def _read_history(self, settings: CycleSettings) -> tuple[tuple[MigrationPlan, ...], Mapping[PodName, datetime]]:
-        """Return the earlier plans and the pods that rest by them; nothing where no pod is to rest."""
+        """Return the earlier plans and the pods in cool-down; nothing without a cool-down."""
         rest = settings.pod_cool_down
         if not rest:
             return (), {}
@@ -234,7 +233,7 @@ class Cycle:
             return self._read_snapshot()
 
     def _find_plan(self, snapshot: Snapshot) -> Plan:
-        """Plan on a snapshot; the planner scores on the way, so both have one time."""
+        """Plan on a snapshot; planning includes scoring, so both share one phase."""
         with self._timed(Phase.PLAN):
             found = plan(snapshot, self._planner, ClockDeadline(self._context.clock, self._planner.time_limit_seconds))
         self._context.observer.planned(found)
@@ -247,16 +246,16 @@ class Cycle:
         return read_gangs(self._client, namespace)
 
     def _publish(self, found: Plan, request: MigrationPlan | None) -> MigrationPlan:
-        """Put the plan into the API; raises `PlanDeletedError` where the one that was asked for is gone."""
+        """Publish the plan; raises `PlanDeletedError` where the requested plan is gone."""
         try:
             published = publish_plan(self._client, self._context.clock, self._settings, found, request)
         except NotFoundError as error:
-            raise PlanDeletedError("the plan that was asked for was deleted before it was made") from error
+            raise PlanDeletedError("the requested plan was deleted before it was made") from error
         self._context.observer.plan_published(published.metadata.name, approved=published.spec.approved)
         return published
 
     def _await_approval(self, published: MigrationPlan) -> Verdict | None:
-        """Wait until the plan may begin; return why it may not, or not yet: a policy's is not waited for."""
+        """Wait until the plan may begin; return why it may not. A policy's plan is not awaited."""
         if published.spec.aborted:
             return self._abort(published, Verdict.ABORTED, "aborted: an abort was requested before it began")
         match self._settings.mode:
@@ -289,7 +288,7 @@ class Cycle:
         return verdict
 
     def _execute(self, one: MigrationPlan, *, adopted: bool, chosen: PlanSettings | None = None) -> PlanOutcome:
-        """Carry out a plan by the settings of this run, or by those of its own; pods that were moved lately rest."""
+        """Execute a plan by its own settings or this run's; pods in cool-down stay."""
         chosen = chosen or PlanSettings(self._settings, self._planner, self._blocked_reason)
         planner = dataclasses.replace(chosen.planner, pods_in_cooldown=self._read_history(chosen.settings)[1])
         context = PlanContext(
@@ -312,7 +311,7 @@ class Cycle:
 
     @contextmanager
     def _timed(self, phase: Phase) -> Iterator[None]:
-        """Time a phase; phases that come again add up."""
+        """Time a phase; repeated phases add up."""
         self._context.observer.phase_begun(phase)
         begun_at = self._context.clock.monotonic()
         try:
@@ -352,7 +351,7 @@ class Cycle:
 
 
 def limit_moves(planner: PlannerSettings) -> PlannerSettings:
-    """Return settings with which a plan fits into one object; what it leaves is the next run's."""
+    """Return settings with which a plan fits into one object; the next run does the rest."""
     most = MOST_MOVES if planner.max_moves is None else min(planner.max_moves, MOST_MOVES)
     return dataclasses.replace(planner, max_moves=most)
 

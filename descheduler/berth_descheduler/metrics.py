@@ -1,4 +1,4 @@
-"""The descheduler's metrics: their names, and what of a cycle they count."""
+"""The descheduler's metrics, and the meter that measures fragmentation for them."""
 
 import math
 import threading
@@ -66,7 +66,7 @@ class CapacityMetrics:
         self._shapes: set[tuple[str, str]] = set()
 
     def show(self, report: CapacityReport, seconds: float) -> None:
-        """Show what was measured, and how long that took; shapes that are not looked at any more are shown no more."""
+        """Show a measurement and its duration; drops shapes that are no longer measured."""
         self._nodes.set(report.nodes)
         self._empty.set(report.empty_nodes)
         for one in report.resources:
@@ -85,7 +85,7 @@ class CapacityMetrics:
         self._seconds.set(seconds)
 
     def show_nodes(self, found: Fragmentation) -> None:
-        """Show how the pods lie over the nodes, where nobody looked at shapes."""
+        """Show how pods are spread over the nodes, without shapes."""
         self._nodes.set(len(found.nodes))
         self._empty.set(len(found.empty_nodes))
         for resource in found.resources:
@@ -125,7 +125,7 @@ class CycleMetrics(SilentObserver):
         self.capacity.show_nodes(plan.before)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:  # noqa: ARG002 - the protocol's
-        """Show how many moves are to be done yet."""
+        """Show how many moves are not over."""
         self._open.set(sum(not status.state.terminal for status in statuses))
 
     def cycle_ended(self, outcome: Outcome) -> None:
@@ -155,16 +155,16 @@ class CycleMetrics(SilentObserver):
 
 
 def _went_astray(status: MoveStatus) -> bool:
-    """Return whether a pod was evicted and its replacement is not where it was to be."""
+    """Return whether a pod was evicted and its replacement missed the target."""
     late = status.state is MoveState.FAILED and status.reason == MoveReason.REPLACEMENT_TIMEOUT
     return late or status.state is MoveState.ELSEWHERE
 
 
 # --- capacity meter --------------------------------------------------------------------------------------------------
-# The thread that measures the cluster's fragmentation every so often, for the metrics.
+# The thread that measures the cluster's fragmentation at an interval, for the metrics.
 
 _END_SECONDS: Final = 5.0
-"""How long a measurement under way is waited for at the end."""
+"""How long the end waits for a measurement under way."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -177,11 +177,11 @@ class CapacitySettings:
     """None: never."""
 
     shapes: tuple[CapacityShape, ...] = ()
-    """Where none is named: a half, a quarter and an eighth of the most frequent size of node."""
+    """Default: a half, a quarter and an eighth of the most frequent size of node."""
 
 
 class CapacityMeter:
-    """Measures at once and then every so often until it is left; what goes wrong is logged and tried again."""
+    """Measures at once and then at an interval; logs errors and tries again."""
 
     def __init__(self, client: KubeClient, clock: Clock, metrics: CapacityMetrics, settings: CapacitySettings) -> None:
         self._client = client
@@ -216,8 +216,8 @@ class CapacityMeter:
             self._stop.wait(self._settings.every_seconds)
 
 
-# --- tally -----------------------------------------------------------------------------------------------------------
-# What the service counts and remembers of its runs: metrics by policy, and what the last planning found.
+# --- policies --------------------------------------------------------------------------------------------------------
+# Metrics by policy, and what the last planning found.
 
 
 class PolicyMetrics(CycleMetrics):
@@ -226,7 +226,7 @@ class PolicyMetrics(CycleMetrics):
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         super().__init__(registry, clock)
         self.found: Plan | None = None
-        """What the run under way has found; None as long as it has not planned."""
+        """The plan of the current run; None before it has planned."""
 
         self.busy = False
         self._leader = Gauge(LEADER, "1 on the replica that serves the policies.", registry=registry)
@@ -261,13 +261,13 @@ class PolicyMetrics(CycleMetrics):
         self._runs.labels(policy=policy, verdict=verdict).inc()
 
     def lead(self, *, leading: bool) -> None:
-        """Show whether this replica serves the policies; what it knew of them is the leader's to show."""
+        """Show whether this replica serves the policies; only the leader shows their metrics."""
         self._leader.set(int(leading))
         if not leading:
             self.show({}, invalid=0)
 
     def show(self, policies: Mapping[str, DeschedulerPolicyStatus], *, invalid: int) -> None:
-        """Show the policies by name, as their statuses stand, and how many of them are invalid."""
+        """Show the policies by name and status, and how many are invalid."""
         self._policies.labels(valid="true").set(len(policies) - invalid)
         self._policies.labels(valid="false").set(invalid)
         for gone in self._named - policies.keys():

@@ -1,4 +1,4 @@
-"""What a cycle returns: what it did, what it did not do and why, as a sentence and as JSON."""
+"""The outcome of a cycle: what it did, what it did not do and why, for people."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from berth_descheduler.planner import Plan
 from berth_descheduler.text import count, first_few
 
 # --- room outcomes ---------------------------------------------------------------------------------------------------
-# What is said of a plan's rooms at its end: in which phase that leaves the plan, and a sentence for people.
+# What a plan's rooms mean at its end: the phase of the plan, and a sentence for people.
 
 _ROOMS_SHOWN: Final = 3
 _PODS_SHOWN: Final = 3
@@ -20,7 +20,7 @@ _UNWANTED: Final = frozenset({MoveState.FAILED, MoveState.ELSEWHERE})
 
 
 def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) -> PlanPhase:
-    """Return the phase in which a plan ends that was to make room; what is not needed any more is no failure."""
+    """Return the final phase of a plan by its rooms; a room that is no longer needed is no failure."""
     failed = any(room.state is RoomState.FAILED for room in rooms)
     if not failed and not any(status.state in _UNWANTED for status in statuses):
         return PlanPhase.SUCCEEDED
@@ -29,7 +29,7 @@ def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) 
 
 
 def describe_rooms(rooms: Sequence[RoomStatus]) -> str:
-    """Return who has the rooms, a sentence each where they are few; "" without rooms."""
+    """Return who has the rooms, one sentence each if they are few; "" without rooms."""
     if not rooms:
         return ""
     if len(rooms) <= _ROOMS_SHOWN:
@@ -155,13 +155,13 @@ class PlanOutcome:
     """Why it was stopped, "" if it was not."""
 
     frees_nodes: bool = True
-    """Whether nodes were to be freed, and not room to be made."""
+    """Whether the plan frees nodes rather than makes room."""
 
     ping_pong: int = 0
-    """How many pods went back to where plans of the last day took them from, or were moved while they were to rest."""
+    """How many pods went back to a node that a plan of the last day moved them off, or moved within their cool-down."""
 
     rooms: tuple[RoomStatus, ...] = ()
-    """What became of the rooms that the plan was to make."""
+    """The final statuses of the plan's rooms."""
 
     def count(self, state: MoveState) -> int:
         """Return how many moves are in a state."""
@@ -174,7 +174,7 @@ class PlanOutcome:
 
     @property
     def clean(self) -> bool:
-        """Return whether nothing failed, landed elsewhere or waits for a node, and nothing stopped it."""
+        """Return whether all moves landed, nothing is pending and nothing stopped the plan."""
         no_room = any(room.state is RoomState.FAILED for room in self.rooms)
         misplaced = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
         return not (no_room or misplaced or self.note)
@@ -225,7 +225,7 @@ class PlanOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RoomForecast:
-    """What room was to be made for."""
+    """What the plan makes room for, and how much of it fits."""
 
     name: str
     wanted: int | None
@@ -234,7 +234,7 @@ class RoomForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What was planned, before anything was done."""
+    """What was planned, before any move."""
 
     nodes: int = 0
     moves: int = 0
@@ -306,7 +306,7 @@ class Outcome:
         return self.why or _SENTENCES[self.verdict]
 
     def _room_sentence(self, plan: PlanOutcome) -> str:
-        """Return what has room now, as far as the moves say it; of rooms that are kept, the plan's sentence tells."""
+        """Return what has room now, as far as the moves show; the plan's sentence covers kept rooms."""
         if not self.forecast.room or plan.rooms:
             return ""
         rooms = ", ".join(
@@ -331,36 +331,36 @@ def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *
 
 
 # --- observers -------------------------------------------------------------------------------------------------------
-# The protocol by which a cycle tells others how it fares, and the two observers that need nothing else.
+# The protocol by which a cycle reports its progress, and an observer that ignores it.
 
 
 class CycleObserver(Protocol):
-    """Who is told what a cycle does; called in the cycle's thread, and must not raise."""
+    """Receives the progress of a cycle; called in its thread, must not raise."""
 
     def phase_begun(self, phase: Phase) -> None:
-        """Take note that a phase begins."""
+        """A phase begins."""
 
     def phase_ended(self, phase: Phase, seconds: float) -> None:
-        """Take note that a phase is over."""
+        """A phase is over."""
 
     def planned(self, plan: Plan) -> None:
-        """Take note of what the planner found."""
+        """The planner found a plan."""
 
     def plan_published(self, name: str, *, approved: bool) -> None:
-        """Take note that a plan can be seen in the cluster; where it is not approved, a person is asked to."""
+        """The plan is in the cluster; unless approved, it waits for a person."""
 
     def plan_begun(self, name: str, moves: int) -> None:
-        """Take note that a plan is being carried out."""
+        """The execution of the plan begins."""
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
-        """Take note of all moves' states; `wave` is the one under way. Called at every look, changed or not."""
+        """The current statuses of all moves; `wave` is under way. Called at every step, changed or not."""
 
     def cycle_ended(self, outcome: Outcome) -> None:
-        """Take note of what the cycle did."""
+        """The cycle is over."""
 
 
 class SilentObserver:
-    """An observer that does nothing; also the base of those that want to hear of some things only."""
+    """An observer that does nothing; the base of those that need a few methods only."""
 
     def phase_begun(self, phase: Phase) -> None:
         """Ignore it."""

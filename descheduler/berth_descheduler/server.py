@@ -1,4 +1,4 @@
-"""The service `berth-descheduler`: what it is to do, health, metrics, signals, exit codes."""
+"""The service `berth-descheduler`: its options, health, metrics, signals, exit codes."""
 
 import sys
 import threading
@@ -64,11 +64,11 @@ class DeschedulerService:
         self.metrics = CycleMetrics(self.registry, clock)
 
     def readiness(self) -> dict[str, object]:
-        """Return whether it does its part: always, for it has nothing to wait for."""
+        """Return ready: there is nothing to wait for."""
         return {"ready": True, "running": self.busy}
 
     def run(self, how: ServiceSettings) -> bool:
-        """Do what is asked for; return whether all went as planned."""
+        """Serve as the settings say; return whether all went as planned."""
         if how.interval is None:
             return self.run_once().clean
         self.run_at(how.interval)
@@ -119,7 +119,7 @@ class PolicyService:
         return self._server.readiness()
 
     def run(self, _how: ServiceSettings) -> bool:
-        """Serve the policies; what goes wrong with one is told on it."""
+        """Serve the policies; each reports its own errors."""
         self._server.serve()
         return True
 
@@ -137,13 +137,13 @@ class PolicyService:
 @run_options
 @click.option("--policies", is_flag=True, help="Serve the cluster's DeschedulerPolicies: what it does by default.")
 @click.option("--once", is_flag=True, help="Run one cycle and end; exit code 1 if it did not all go as planned.")
-@click.option("--interval", metavar="DURATION", help="Run a cycle at once and then one every so often.")
+@click.option("--interval", metavar="DURATION", help="Run a cycle at once and then at this interval.")
 @click.option(
     "--plan-retention",
     default="720h",
     show_default=True,
     metavar="DURATION",
-    help="Delete plans of no policy so long after they are over (with --policies), or none for never.",
+    help="With --policies: delete plans without a policy this long after they are over; none: never.",
 )
 @click.option(
     "--health-address", default="127.0.0.1:8081", show_default=True, help="HOST:PORT of /healthz, /readyz, /metrics."

@@ -19,7 +19,7 @@ class Approval(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveTimeouts:
-    """How long each step of a move may take before it is given up; all in seconds."""
+    """How long each step of a move may take before the move fails; all in seconds."""
 
     reserve_seconds: float = 60.0
     """From creating the Reservation until its place is held and its hand-over proven."""
@@ -41,7 +41,7 @@ class MoveTimeouts:
     """After the request to stop: how long pods already evicted are waited for."""
 
     def __post_init__(self) -> None:
-        """Refuse times that are no times."""
+        """Refuse negative times."""
         for name in ("reserve_seconds", "evict_seconds", "land_seconds", "ready_seconds", "gap_seconds"):
             require_positive(name, getattr(self, name))
         if self.shutdown_seconds < 0:
@@ -50,7 +50,7 @@ class MoveTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSettings:
-    """How a plan is carried out."""
+    """How a plan is executed."""
 
     timeouts: MoveTimeouts = field(default_factory=MoveTimeouts)
 
@@ -62,7 +62,7 @@ class ExecutionSettings:
     """Moves that are under way at once; a source node's moves of one wave begin together even if that is more."""
 
     pending_wait_seconds: float = 60.0
-    """How long a run, or its next wave, waits for pods that come first, whose room it would take; 0: not at all."""
+    """How long a run, or its next wave, waits for pending pods whose room it would take; 0: not at all."""
 
     max_grace: timedelta = LONGEST_GRACE
     """The most that counts of a pod's grace period; a pod with a longer one is not moved in the first place."""
@@ -124,13 +124,13 @@ class ExecutionSettings:
 
 @dataclass(frozen=True, slots=True)
 class FreedNodes:
-    """What is put on nodes that a plan freed, until they are needed."""
+    """What freed nodes carry until they are needed."""
 
     taint: bool = False
     """Whether they are tainted `PreferNoSchedule`, so that small pods go elsewhere while they can."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations that hand them to whoever removes nodes, such as an autoscaler; taken off with the rest."""
+    """Annotations that hand them to an autoscaler or the like; removed with the taint."""
 
     @property
     def nothing(self) -> bool:
@@ -171,7 +171,7 @@ class CycleSettings:
     """How long nodes that pods were moved off or onto are labelled as cooling; 0: not at all."""
 
     min_freed_nodes: int = 0
-    """A plan that is to free nodes and frees fewer than this, lastingly, is not begun."""
+    """A plan that lastingly frees fewer nodes than this does not begin."""
 
     approval: Approval = Approval.AUTO
     """Whether the plan starts by itself or waits for `spec.approved`."""

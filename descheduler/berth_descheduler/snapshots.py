@@ -1,4 +1,4 @@
-"""Where snapshots come from and go to: a file, standard input or output, the live cluster."""
+"""Reads snapshots from files and the live cluster, and writes them to files."""
 
 import gzip
 import io
@@ -103,7 +103,7 @@ _WRITTEN: Final = (
 """What a snapshot file has, in its order; pods last, so that every node they are on was read before."""
 
 _STAND_INS: Final = (Pod, Node, dict)
-"""Types of which one object that cannot be read does not keep the others from being planned on."""
+"""Types whose unreadable objects do not prevent planning on the others."""
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def read_snapshot_file(name: str, stated: Iterable[SnapshotKind] = ()) -> Snapsh
 
 
 def read_live_snapshot(client: KubeClient) -> Snapshot:
-    """Return what the planner looks at as the API server has it now; raises a `KubeError`."""
+    """Return what the planner needs from the live cluster; raises `KubeError`."""
     return Snapshot(
         nodes=_list(client, NODES, Node),
         pods=_list(client, PODS, Pod),

@@ -1,4 +1,4 @@
-"""The small forms of words that several texts for people share: numbers with nouns, lists that are cut."""
+"""Shared forms of texts for people: numbers with nouns, shortened lists, spans of time."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,7 +21,7 @@ def first_few(names: Sequence[str], most: int) -> str:
 
 
 # --- spans -----------------------------------------------------------------------------------------------------------
-# How a length of time is said to people: short, in at most two units, as `kubectl get` does.
+# A length of time for people: in at most two units, as `kubectl get` shows it.
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _ENOUGH: Final = 10

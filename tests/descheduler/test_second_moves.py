@@ -86,7 +86,7 @@ def test_without_the_first_move_the_second_is_not_begun() -> None:
     found = continued(cluster)
 
     assert [one.state for one in found.statuses] == [MoveState.FAILED, MoveState.SKIPPED]
-    assert found.statuses[1].message == "the move before did not bring the pod to high-1"
+    assert found.statuses[1].message == "the earlier move did not bring the pod to high-1"
     assert webs(cluster) == [("web-1", "low-1")]
 
 

@@ -12,9 +12,11 @@ from berth_core.objects import Pod
 from berth_core.selectors import format_selector
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, PodFilter
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.defragmentation import NoBalance
-from berth_descheduler.plugins.registry import OWN_PLUGINS, PluginRegistry
+from berth_descheduler.plugins.defragmentation import Defragmentation, NoBalance, settings_with
+from berth_descheduler.plugins.registry import OWN_PLUGINS, PluginRegistry, default_settings
+from berth_descheduler.policy.lint import lint_document
 from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
+from berth_descheduler.report.documents import describe_settings
 
 
 class Naming:
@@ -39,7 +41,7 @@ class Naming:
 class Tidying:
     """A balance plugin."""
 
-    objective = Objective(plugin="Tidying", strategy="Tidy")
+    objective = Objective(plugin="Tidying", strategy="Tidy", args={"tidyFirst": "large"})
 
     @classmethod
     def parse(cls, _args: Mapping[str, Any]) -> "Tidying":
@@ -113,6 +115,29 @@ def test_single_pods_alone_may_be_what_a_profile_is_for() -> None:
 def test_another_balance_plugin_takes_the_place_of_ours() -> None:
     found = read({"plugins": enabled(balance=["Tidying"])})
     assert found.plugins.balance.plugin.objective.strategy == "Tidy"
+
+
+def test_the_settings_of_a_plan_show_the_arguments_of_its_own_balance_plugin() -> None:
+    ours, theirs = (
+        describe_settings(settings_with(default_settings(), read({"plugins": enabled(balance=[name])}).plugins))
+        for name in ("Defragmentation", "Tidying")
+    )
+    assert theirs["tidyFirst"] == "large"
+    assert theirs.keys() - {"tidyFirst"} == ours.keys() - Defragmentation.parse({}).objective.args.keys()
+
+
+@pytest.mark.parametrize(("name", "want"), [("Defragmentation", ["spec.limits.minFreedNodes"]), ("Tidying", [])])
+def test_lint_warns_of_the_least_freed_nodes_only_where_it_knows_the_plugin(name: str, want: list[str]) -> None:
+    profile = {"name": "p", "plugins": enabled(balance=[name])}
+    limits = {"maxMoves": 9, "minFreedNodes": 2, "nodeCoolDown": "1h"}
+    policy = {
+        "apiVersion": "berth.volcano.sh/v1alpha1",
+        "kind": "DeschedulerPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"mode": "Plan", "profiles": [profile], "limits": limits},
+    }
+    (found,) = lint_document(policy, REGISTRY)
+    assert [one.field for one in found.findings] == want
 
 
 def test_a_plugin_that_is_enabled_twice_is_one_object() -> None:

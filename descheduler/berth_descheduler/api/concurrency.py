@@ -75,7 +75,7 @@ class TtlCache(Generic[K, V]):
     def _asked_is_over(self, key: K, done: "asyncio.Task[V]") -> None:
         del self._asked[key]
         if not done.cancelled():
-            done.exception()  # marks it as retrieved: whoever waits gets it, and asyncio need not report it
+            done.exception()  # marks it as retrieved: the waiting callers get it, and asyncio need not report it
 
     def forget(self, key: K) -> None:
         self._answers.pop(key, None)

@@ -107,12 +107,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
     Invariant.NOMINATION_LEFT: Advice(
         what="A waiting pod is still nominated to the node of a hand-over that does not run.",
         why="Schedulers keep room on that node for it, which others could use.",
-        to_do="Clear the nomination; the pod is scheduled as ever:",
+        to_do="Clear the nomination; the pod is scheduled as usual:",
         command=_patch(_NOMINATION_OFF, "--subresource=status", "--type=merge"),
     ),
     Invariant.PLACEHOLDER_LEFT: Advice(
         what="A placeholder pod holds capacity that no live Reservation needs.",
-        why="That capacity can be used by nobody.",
+        why="No pod can use that capacity.",
         to_do="Delete the placeholder; it is only a pause container:",
         command="kubectl -n {namespace} delete pod {name}",
     ),
@@ -154,19 +154,19 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
     ),
     Invariant.PRIORITY_CLASS_LEFT: Advice(
         what="A PriorityClass that the operator made for placeholders is left, and no Reservation is live.",
-        why="It harms nothing, but nobody needs it.",
+        why="It does no harm and has no use.",
         to_do="Delete it; the operator makes it again when it is needed:",
         command="kubectl delete priorityclass {name}",
     ),
     Invariant.WEBHOOK_LEFT: Advice(
         what="The webhook is registered although no Reservation is live.",
-        why="Pods of the namespaces that it names are sent to it; if nobody answers, each waits out its time limit.",
+        why="Pods of the namespaces that it names are sent to it; without an answer, each waits out its time limit.",
         to_do="Delete the registration; the operator makes it again when it is needed:",
         command="kubectl delete mutatingwebhookconfiguration {name}",
     ),
     Invariant.STATUS_UNTRUE: Advice(
         what="The status of a Reservation is not what its pods and nodes say.",
-        why="Whoever waits for the Reservation, the descheduler too, acts on what is not so.",
+        why="Clients that wait for the Reservation, such as the descheduler, act on a wrong status.",
         to_do="Only the operator may write it. If one runs, its log says what keeps it from doing so:",
         command=_OPERATOR_LOG,
     ),

@@ -107,7 +107,7 @@ def _name_argument(name: str) -> str:
 
 
 def _describe(found: Sandbox) -> dict[str, Any]:
-    """Return what is to be said of a sandbox."""
+    """Return the description of a sandbox."""
     health = found.read_health()
     return {
         "name": found.settings.name,

@@ -1,6 +1,6 @@
-"""What the service does next, and what it does beside it: pure decisions on policies and plans as they were seen.
+"""Decides what the service does next: pure functions of the observed policies and plans.
 
-It does not do any of it (`runner`, `status_controller`).
+`runner` and `status` act on the decisions.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,14 +49,14 @@ class ParsedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ResumePlan:
-    """Carry out a plan that is in the cluster: approved, or begun by a run that is no more."""
+    """Execute a plan of the cluster: approved, or begun by an interrupted run."""
 
     plan: MigrationPlan
 
 
 @dataclass(frozen=True, slots=True)
 class ComputePlan:
-    """Make the plan that somebody asked for."""
+    """Fill a requested plan."""
 
     plan: MigrationPlan
 
@@ -84,11 +84,10 @@ class PlanTermination:
 def choose_task(
     known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime, waiting: Collection[str] = ()
 ) -> Task | None:
-    """Return what is to be done next, None if nothing is.
+    """Return the next task, None if there is none.
 
-    In this order: plans that a run began and did not end, approved plans, plans that were asked for, policies that are
-    due; among themselves the oldest first. `waiting` are the uids of plans and policies that failed lately: they come
-    later, and nothing waits for them.
+    Interrupted plans come first, then approved plans, requested plans and due policies, each oldest first. `waiting`
+    are the uids of plans and policies that failed recently: they come later, and nothing waits for them.
     """
     ordered = sorted(plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
     able = [plan for plan in ordered if plan.metadata.uid not in waiting]
@@ -128,7 +127,7 @@ def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime)
 
 
 def is_open(plan: MigrationPlan) -> bool:
-    """Return whether something is still to become of a plan."""
+    """Return whether a plan is not over."""
     if plan.phase is PlanPhase.PROPOSED:
         return plan.spec.mode is not RunMode.PLAN
     return not plan.phase.terminal
@@ -188,7 +187,7 @@ def is_unbegun(plan: MigrationPlan) -> bool:
 
 
 def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: datetime) -> str:
-    """Return why a plan that nobody has begun is to be ended, "" if it is not."""
+    """Return why an unbegun plan has to end, "" if it need not."""
     if plan.spec.aborted:
         return "aborted: an abort was requested before it began"
     limit = read_timestamp(plan.spec.approve_before)
@@ -255,7 +254,7 @@ def pause_until(
     longest: float,
     also: Iterable[datetime] = (),
 ) -> float:
-    """Return how many seconds nothing has to be looked at, if nothing changes; `also` are further times that count."""
+    """Return the seconds until the next time that matters; `also` are further such times."""
     times = [timing.next_run for one in known if (timing := read_due(one, plans, now)) is not None]
     times += [time for plan in plans if _waits(plan) and (time := read_timestamp(plan.spec.approve_before)) is not None]
     ahead = [(time - now) / timedelta(seconds=1) for time in (*times, *also) if time > now]
@@ -266,10 +265,8 @@ def _waits(plan: MigrationPlan) -> bool:
     return plan.phase is PlanPhase.PROPOSED and not plan.spec.approved
 
 
-# --- setbacks --------------------------------------------------------------------------------------------------------
-# Plans and policies whose work failed: when each is tried again, and when no longer.
-#
-# It is kept in memory alone: after a restart everything is tried anew.
+# --- backoff ---------------------------------------------------------------------------------------------------------
+# When failed plans and policies are tried again, and when no longer. Kept in memory: a restart tries everything anew.
 
 _FIRST_PAUSE: Final = timedelta(seconds=2)
 _LONGEST_PAUSE: Final = timedelta(minutes=5)

@@ -50,7 +50,7 @@ class LeaderElector:
         return {"ready": ready, "leading": leading, "state": self._state, "running": self._metrics.busy}
 
     def _becomes_leader(self) -> bool:
-        """Try for a while to lead; look at the Lease of runs meanwhile, to know for how long its holder is silent."""
+        """Try to lead; read the Lease of runs meanwhile, to know how long its holder has been silent."""
         try:
             won = self._leader.acquire(_TRY_SECONDS)
         except BerthError as error:
@@ -85,7 +85,7 @@ class LeaderElector:
             self._metrics.lead(leading=False)
             _LOG.info(telemetry.NOT_LEADING)
             if self._leader.lost.is_set():
-                # Whatever this process knew of the leases is old.
+                # This process's knowledge of the leases is outdated.
                 self._run_lease.look()
 
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
@@ -107,7 +107,7 @@ class LeaderElector:
 
 
 def _wake_at_end(over: Callable[[], bool], wake: Callable[[], None]) -> None:
-    """Wake everybody when it is over, so that nobody waits for a change."""
+    """Wake all threads at the end, so that none waits for a change."""
     pause = threading.Event()
     while not over():
         pause.wait(_TICK_SECONDS)

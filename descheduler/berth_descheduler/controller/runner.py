@@ -1,4 +1,4 @@
-"""The runs of the service: one at a time, each begun on what the API says at that moment, each told on its policy."""
+"""Runs the service's tasks one at a time, on fresh state, and reports each on its policy."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ _SWEEP_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One run with all that it needs."""
+    """One run with everything it needs."""
 
     settings: CycleSettings
     planner: PlannerSettings
@@ -68,7 +68,7 @@ class Assignment:
 
 
 class Runner:
-    """Carries out what is to be done, one thing after the other."""
+    """Executes one task after the other."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Runner:
         self._swept_at: float | None = None
 
     def work_until(self, over: Callable[[], bool], stop: threading.Event) -> None:
-        """Go on until it is over; what fails is told and tried again."""
+        """Work until `over`; reports and retries what fails."""
         while not over():
             self._wake_up.clear()
             pause = _AGAIN_SECONDS
@@ -101,7 +101,7 @@ class Runner:
                 self._wake_up.wait(pause)
 
     def pass_once(self, stop: threading.Event) -> float:
-        """Do the next thing, if there is one; return how many seconds there is nothing more to do."""
+        """Execute the next task, if any; return the seconds until there may be more."""
         self._sweep_when_due()
         now = self._context.clock.now()
         known, plans, waiting = self._store.known(), self._store.plans(), self._backoff.waiting(now)
@@ -124,7 +124,7 @@ class Runner:
     # --- on fresh state ---------------------------------------------------------------------------------------------
 
     def _assign(self, work: Task) -> Assignment | None:
-        """Return the run for some work as the API has it now; None where it is not to be done any more."""
+        """Return the run for a task on fresh state, None where it is obsolete."""
         try:
             match work:
                 case ResumePlan(plan=plan):
@@ -137,7 +137,7 @@ class Runner:
             return None
 
     def _assign_plan(self, plan: MigrationPlan) -> Assignment | None:
-        """Return how a plan is carried on: by its policy's settings, the program's where it names none."""
+        """Return the run that resumes a plan, by its policy's settings or the program's."""
         if plan.phase is not PlanPhase.RUNNING and not may_begin(plan):
             return None
         known = self._policy_of(plan)
@@ -202,7 +202,7 @@ class Runner:
     # --- the run ----------------------------------------------------------------------------------------------------
 
     def _perform(self, assignment: Assignment, stop: threading.Event) -> Outcome | None:
-        """Run and tell what came of it; None where it failed, which is told as well, or where another run is made."""
+        """Run and report the outcome; None where it failed, which is reported, or where another run holds the Lease."""
         begun, settings = self._context.clock.now(), assignment.settings
         if not self._lease.acquire(0):  # a run by hand, or of a leader that is no more; the Lease tells when it is over
             return None
@@ -244,7 +244,7 @@ class Runner:
         )
 
     def _record_failure(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
-        """Let the others go first; report what failed, and end a plan that would fail again in the same way."""
+        """Back off and report the failure; fail a plan that would fail again in the same way."""
         final = self._backoff.note(assignment.uid, error, self._context.clock.now())
         if final and assignment.plan is not None:
             plan = self._read_plan(assignment.plan)
@@ -254,7 +254,7 @@ class Runner:
         self._report_failure(assignment, begun, message)
 
     def _report_failure(self, assignment: Assignment, begun: datetime, message: str) -> None:
-        """Say on policy and plan that a run failed; a plan that was begun is carried on by the next pass."""
+        """Report on the policy that a run failed; the next pass resumes a begun plan."""
         self._metrics.run_ended(assignment.settings.policy, "Failed")
         if assignment.policy is not None:
             patch = build_failure_patch(message, begun=begun, scheduled=assignment.scheduled)
@@ -273,7 +273,7 @@ class Runner:
     # --- what others left -------------------------------------------------------------------------------------------
 
     def _sweep_when_due(self) -> None:
-        """Sweep every so often; where that fails, the work goes on and the next sweep tries again."""
+        """Sweep at an interval; the next sweep retries a failed one."""
         now = self._context.clock.monotonic()
         if self._swept_at is not None and now - self._swept_at < _SWEEP_SECONDS:
             return
@@ -284,7 +284,7 @@ class Runner:
         self._swept_at = now
 
     def _sweep(self) -> None:
-        """Take off nodes what no run needs any more: taints of plans that are over, marks that no run needs."""
+        """Remove taints and marks that no run needs any more."""
         running = {plan.metadata.name for plan in self._store.plans() if plan.phase is PlanPhase.RUNNING}
         stray = left_over_nodes(self._context.client, running)
         if (stray or self._swept_at is None) and self._lease.acquire(0):
@@ -301,7 +301,7 @@ class Runner:
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:
-    """Return what a freed node is to carry now: what its policy says, all where no policy or a bad one freed it."""
+    """Return what a freed node should carry by its policy; everything without a valid policy."""
     if mark.policy and known is None:
         return FreedNodes()
     if known is None or isinstance(known.run, PolicyError):
@@ -319,5 +319,5 @@ def _uid_of(work: Task, known: Mapping[str, ParsedPolicy]) -> str:
 
 
 def _is_unbegun(outcome: Outcome) -> bool:
-    """Return whether a run was stopped before it did anything, so that whoever comes next makes it."""
+    """Return whether a run was stopped before it did anything, so that the next process makes it."""
     return outcome.verdict is Verdict.STOPPED and not outcome.published

@@ -1,4 +1,4 @@
-"""What is written into a policy's status: whether it can be run, when it runs next, what became of its last run."""
+"""Writes policies' statuses, ends plans that cannot begin, deletes expired plans."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -181,11 +181,9 @@ def _resource_uses(before: Fragmentation) -> tuple[ResourceUse, ...]:
     )
 
 
-# --- clerk -----------------------------------------------------------------------------------------------------------
-# What is written down beside the runs: statuses of policies, plans that end unbegun, plans not to be kept.
-#
-# It does not run anything (`runner`), and keeps off the plan that is being run. It has a thread of its own, so that a
-# bad policy is told and an approval runs out also while a run takes hours.
+# --- controller ------------------------------------------------------------------------------------------------------
+# The controller has its own thread, so that an invalid policy is reported and an approval times out also while a run
+# takes hours. It leaves the plan of the current run alone.
 
 _LOG = structlog.get_logger(__name__)
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -193,7 +191,7 @@ _AGAIN_SECONDS: Final = 2.0
 
 
 class StatusController:
-    """Keeps what is written about policies and plans true."""
+    """Reconciles the statuses of policies and plans."""
 
     def __init__(
         self, context: ServiceContext, store: PolicyStore, metrics: PolicyMetrics, wake_up: threading.Event
@@ -204,7 +202,7 @@ class StatusController:
         self._wake_up = wake_up
 
     def work_until(self, over: Callable[[], bool]) -> None:
-        """Go on until it is over; whatever fails is tried again."""
+        """Work until `over`; retries whatever fails."""
         while not over():
             self._wake_up.clear()
             pause = _AGAIN_SECONDS
@@ -217,7 +215,7 @@ class StatusController:
             self._wake_up.wait(pause)
 
     def pass_once(self) -> bool:
-        """Do everything that is to be done now; return whether all of it worked."""
+        """Reconcile everything once; return whether all of it worked."""
         known, plans, now = self._store.known(), self._store.plans(), self._context.clock.now()
         invalid = sum(isinstance(one.run, PolicyError) for one in known.values())
         self._metrics.show({name: one.policy.status for name, one in known.items()}, invalid=invalid)

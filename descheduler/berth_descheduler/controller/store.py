@@ -1,4 +1,4 @@
-"""What the service shares among its threads: the policies as they are read, the plans as they are seen."""
+"""The state that the service's threads share: parsed policies and observed plans."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ T = TypeVar("T", DeschedulerPolicy, MigrationPlan)
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """What every part of the service works with."""
+    """The shared context of the service."""
 
     client: KubeClient
     clock: Clock
@@ -54,7 +54,7 @@ class ServiceContext:
         return ParsedPolicy(policy, found)
 
     def record_event(self, policy: DeschedulerPolicy, reason: PolicyEventReason, message: str, *, bad: bool) -> None:
-        """Tell on a policy what happened to it."""
+        """Record an event on a policy."""
         announce(self.client, self.clock, policy, reason, message, bad=bad)
 
 
@@ -146,7 +146,7 @@ class PolicyStore:
 
     @contextmanager
     def in_progress(self, plan: str) -> Iterator[None]:
-        """Keep the clerk off a plan while the runner is at it."""
+        """Mark a plan as in progress, so that only the runner writes it."""
         self._in_hand.add(plan)
         try:
             yield
@@ -154,7 +154,7 @@ class PolicyStore:
             self._in_hand.discard(plan)
 
     def is_in_progress(self, plan: str) -> bool:
-        """Return whether the runner is at a plan."""
+        """Return whether the runner executes a plan."""
         return plan in self._in_hand
 
 

@@ -94,7 +94,7 @@ class DemoRun:
     result: DemoResult
     planned: Plan
     found: MigrationPlan | None
-    """As the descheduler left it; None where nothing was to be done."""
+    """The plan after the run; None where there was nothing to move."""
 
     after: Fragmentation
 
@@ -125,7 +125,7 @@ def _show_plan(planned: Plan, narrator: Narrator) -> None:
 
 
 def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
-    """Run the operator, and the descheduler for one cycle; return the plan, None where nothing was to be done."""
+    """Run the operator, and the descheduler for one cycle; return the plan, None without moves."""
     port = free_port()
     operator_log, descheduler_log = log_files(sandbox.folder)
     with (

@@ -48,7 +48,7 @@ class ClusterView:
 
 
 Objection: TypeAlias = Refusal | str
-"""Why a pod is not to be moved: a sentence, or a `Refusal` where one of Berth's reasons says it."""
+"""Why a pod may not be moved: a sentence, or a `Refusal` with one of Berth's reasons."""
 
 PodFilter: TypeAlias = Callable[[Pod], Iterable[Objection]]
 """Says everything that speaks against moving a pod; nothing: it may be moved."""
@@ -95,16 +95,16 @@ class FilterPlugin(Protocol):
     """Keeps pods where they are, when a plan is made and whenever it is looked at again."""
 
     def filter(self, view: ClusterView) -> PodFilter:
-        """Return what says why pods of this cluster are not to be moved; asked once per plan."""
+        """Return the filter that says why pods of this cluster may not be moved; asked once per plan."""
         ...
 
 
 @runtime_checkable
 class PreEvictionFilterPlugin(Protocol):
-    """Has the last word on a pod right before its eviction, when its place elsewhere is held already."""
+    """Keeps a pod right before its eviction, when its place elsewhere is held already."""
 
     def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
-        """Return what says why pods are not to be evicted now; it is asked about the pod as it is then."""
+        """Return the filter that says why pods may not be evicted now, asked about the current pod."""
         ...
 
 

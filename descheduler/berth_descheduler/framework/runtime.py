@@ -2,7 +2,7 @@
 
 What plugins of others say is foreign: a filter that raises, or says something that is no reason, refuses the pod; a
 deschedule plugin that does ends the planning with an error that names it. Nothing goes on with half an answer. Raised
-as they are: what is to be tried again (`RetryableError`: the cluster could not be read) and wrong arguments
+as they are: errors to retry (`RetryableError`: the cluster could not be read) and wrong arguments
 (`InputError`).
 """
 
@@ -26,7 +26,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason
 P = TypeVar("P", covariant=True)  # noqa: PLC0105 - one letter says enough
 
 Refusing = Callable[[Pod], tuple[Refusal, ...]]
-"""Returns all reasons for which a pod is not to be moved; raises nothing but `RetryableError`."""
+"""Returns all reasons why a pod may not be moved; raises nothing but `RetryableError`."""
 
 
 class PluginError(PermanentError):
@@ -61,7 +61,7 @@ class PluginSet:
         return _all_of([(one.name, _made(one.name, one.plugin.filter, view)) for one in self.filters])
 
     def refusing_eviction(self, view: ClusterView) -> Refusing:
-        """Return what asks all filters that have the last word; raises `InputError` as `refusing` does."""
+        """Return what asks all pre-eviction filters; raises `InputError` as `refusing` does."""
         filters = self.pre_eviction_filters
         return _all_of([(one.name, _made(one.name, one.plugin.pre_eviction_filter, view)) for one in filters])
 

@@ -24,7 +24,7 @@ from berth_descheduler.plugins.defragmentation import (
 from berth_descheduler.plugins.registry import default_plugins
 
 # --- option errors ---------------------------------------------------------------------------------------------------
-# How an input error of the planner is said to somebody who typed options: by option, with what was typed.
+# Input errors of the planner in terms of the command line: the option, and what was typed.
 
 _SHAPE_OWNER: Final = "--shape-owner"
 _OPTIONS: Final = {
@@ -197,18 +197,18 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
             "--shape",
             multiple=True,
             metavar="RESOURCE=AMOUNT,...[,count=N]",
-            help="make-room: what is to fit, such as cpu=12,memory=48Gi,count=3; without a count as many as possible.",
+            help="make-room: what must fit, such as cpu=12,memory=48Gi,count=3; without a count as many as possible.",
         ),
         click.option(
             "--shape-owner",
             metavar="NAMESPACE/SELECTOR",
-            help="make-room: whose pods may take the room of the shapes, such as ml/app=train. Default: nobody's.",
+            help="make-room: whose pods may take the room of the shapes, such as ml/app=train. Default: none.",
         ),
         click.option(
             "--pod",
             multiple=True,
             metavar="NAMESPACE/NAME",
-            help="make-room: a pending pod that is to fit, with its gang; may be repeated. Default: all pending pods.",
+            help="make-room: a pending pod that must fit, with its gang; may be repeated. Default: all pending pods.",
         ),
         click.option("--resource-type", default=CPU, show_default=True, help="Resource by which nodes are ordered."),
         click.option(
@@ -369,7 +369,7 @@ def _args(options: dict[str, Any], strategy: StrategyName) -> dict[str, Any]:
 
 
 def _room(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what room is to be made for, as a policy has it; raises `InputError` for an owner that is none."""
+    """Return the room request as a policy has it; raises `InputError` for an invalid owner."""
     room: dict[str, Any] = {"shapes": list(options["shape"]), "pods": list(options["pod"])}
     if options["shape_owner"] is not None:
         namespace, slash, selector = options["shape_owner"].partition("/")

@@ -238,7 +238,7 @@ def settings_to_run(
 ) -> tuple[CycleSettings, PlannerSettings]:
     """Return how to run once by a policy's file, or as the options say; raises `InputError` as `settings_to_plan`.
 
-    A run by hand is nobody's policy: what it leaves behind carries no policy's name.
+    A run by hand belongs to no policy: what it leaves behind carries no policy's name.
     """
     if policy is None:
         return cycle, run_planner_settings(options)

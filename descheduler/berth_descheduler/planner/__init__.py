@@ -1,4 +1,4 @@
-"""Finds what to move where: pure, without clock and I/O; the same snapshot and settings give the same plan."""
+"""Plans moves: pure, without clock and I/O, deterministic for a snapshot and settings."""
 
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.planning import Plan, explain_kept_pods, measure_cluster, plan

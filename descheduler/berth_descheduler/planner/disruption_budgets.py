@@ -1,10 +1,9 @@
-"""Which disruption budgets cover a pod, how many disruptions each allows at once, and why a pod is not evicted.
+"""Disruption budgets: which cover a pod, and whether the API server would evict it.
 
-The rules are those by which it answers an
-eviction: no pod under several budgets, whatever they allow (it answers 500, which no retry mends); no more ready pods
-than the budget's status allows, whatever numbers or percentages the spec says, and none while that status is older
-than the spec; a pod that is not ready does not count for the budget as long as enough others are healthy, or never
-where the budget's `unhealthyPodEvictionPolicy` is `AlwaysAllow`.
+The rules are those of the API server's eviction: no pod under several budgets, whatever they allow (it answers 500,
+which no retry mends); no more ready pods than the budget's status allows, whatever the spec says, and none while that
+status is older than the spec; an unready pod does not count as long as enough others are healthy, or never where the
+budget's `unhealthyPodEvictionPolicy` is `AlwaysAllow`.
 """
 
 from collections import defaultdict
@@ -44,7 +43,7 @@ class DisruptionBudgets:
 
 
 def disruptions_allowed(budget: PodDisruptionBudget) -> int:
-    """Return how many pods a budget lets go at once; none while its status is older than its spec."""
+    """Return how many disruptions a budget allows now; none while its status is older than its spec."""
     return 0 if _is_stale(budget) else max(0, budget.status.disruptions_allowed)
 
 
@@ -59,7 +58,7 @@ def _is_stale(budget: PodDisruptionBudget) -> bool:
 
 
 def _goes_uncounted(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Return whether a pod is not ready, and goes without being counted for that."""
+    """Return whether a pod is not ready and so does not count for its budget."""
     if pod.is_ready:
         return False
     if budget.spec.unhealthy_pod_eviction_policy == _ALWAYS_ALLOW:

@@ -1,4 +1,4 @@
-"""How much moving a pod disrupts, to choose between pods that would both do."""
+"""The cost of moving a pod, to choose between alternatives."""
 
 from collections import Counter
 from typing import Final
@@ -25,26 +25,25 @@ class DisruptionCost:
         for pods in cluster.classes:
             self._pods_of_controller[_controller_key(pods.example)] += sizes[pods.index]
         self.of_class = tuple(self._weigh_class(pods.example) for pods in cluster.classes)
-        """What all pods of a class weigh alike."""
+        """Return the cost that all pods of a class share."""
 
     def weight(self, pod: PodIndex) -> int:
-        """Return how bad it is to move a pod.
+        """Return the cost of moving a pod.
 
-        Worse are pods of higher priority, of controllers with few pods (a single one is an outage), that restarted
-        often (they may not come up again), that end slowly, that have volumes to take along, and most of all those that
-        are annotated to be left in peace.
+        Higher priority costs more, few pods in the controller (a single one is an outage), many restarts (the pod may
+        not come up again), a long grace period, volumes, and most of all an annotation that asks for no eviction.
         """
         return self.of_class[self._cluster.pods[pod].class_index] + self.of_itself(pod)
 
     def of_itself(self, pod: PodIndex) -> int:
-        """Return what a pod weighs beside the others of its class: restarts, up to a limit, and its own wish."""
+        """Return a pod's own cost: restarts, up to a limit, and its annotation."""
         placed = self._cluster.pods[pod].pod
         wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in placed.metadata.annotations else 0
         statuses = placed.status.container_statuses
         return wish + (sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0)
 
     def cheapest_first(self, pods: list[PodIndex]) -> list[PodIndex]:
-        """Return pods in the order in which they are best moved."""
+        """Return pods by ascending cost."""
         return sorted(pods, key=lambda pod: (self.weight(pod), pod))
 
     def _weigh_class(self, example: Pod) -> int:

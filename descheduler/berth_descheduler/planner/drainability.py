@@ -1,4 +1,4 @@
-"""Whether a node may be drained, and why not: the one home of that question.
+"""Whether a node may be drained, and why not.
 
 A node is left alone if it gives and takes nothing (`node_refusal`), if no pod may leave it for now (`source_refusal`),
 or if a pod on it has to stay (`holding_refusal`). What no plan can empty for lack of room is the solver's to prove.
@@ -18,7 +18,7 @@ from berth_descheduler.planner.simulation.node_fit import node_refusal
 
 @dataclass(frozen=True)
 class Sources:
-    """The nodes that may be emptied, those from which pods may be taken, and why the others are left alone."""
+    """Nodes that may be drained, nodes that may give pods, and why the others may not."""
 
     to_empty: tuple[NodeIndex, ...]
     pods_of: Mapping[NodeIndex, tuple[PodIndex, ...]]
@@ -34,7 +34,7 @@ class Sources:
 
 
 def find_sources(problem: Problem) -> Sources:
-    """Return which nodes may be emptied, and why not the others."""
+    """Return which nodes may be drained, and why not the others."""
     refusals: dict[NodeIndex, Refusal] = {}
     pods_of: dict[NodeIndex, tuple[PodIndex, ...]] = {}
     to_take_from, empty = [], []
@@ -63,13 +63,13 @@ def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
 
 
 def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
-    """Return why a node cannot be emptied, however much room there is elsewhere; None also for an empty one."""
+    """Return why a node cannot be drained whatever room there is elsewhere; None for an empty one."""
     refusal = node_refusal(problem.cluster, node) or holding_refusal(problem, node)
     return refusal or _limit_refusal(problem, len(problem.pods_to_move(node)))
 
 
 def holding_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
-    """Return which pod of a node has to stay or is about to come."""
+    """Return which pod has to stay on a node or is about to come."""
     cluster, pods = problem.cluster, problem.pods_to_move(node)
     expected = [pod for pod in pods if cluster.pods[pod].presence is PodPresence.EXPECTED]
     if expected:

@@ -1,7 +1,7 @@
 """Which pods may be evicted at all, and why the others may not.
 
-These rules hold whatever a policy says: without them a pod would be lost, or no place could be held for it. What is
-not known is not moved. What a policy may allow is `default_evictor`'s.
+These rules hold whatever a policy says: without them a pod would be lost, or no place could be held for it. Unknown
+facts keep a pod in place. `default_evictor` has the rules that a policy can change.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND, Gangs
 from berth_descheduler.planner.settings import EvictableNamespaces
 
 # --- job failures ----------------------------------------------------------------------------------------------------
-# Whether evictions could fail the Job of a pod: each counts as a failure, unless the Job's policy ignores it.
+# Whether evictions could fail a pod's Job: each counts as a failure, unless the Job's policy ignores it.
 #
 # A pod that is deleted before it has succeeded is a failure to the Job controller, whatever its `restartPolicy`, and
 # the Job fails with more of them than its `backoffLimit` says. Not so if a rule of its `podFailurePolicy` ignores the
@@ -43,11 +43,11 @@ JOB_KIND: Final = ("batch", "Job")
 _IGNORE: Final = "Ignore"
 _DISRUPTION: Final = "DisruptionTarget"
 _MOVES_OF_A_POD: Final = 2
-"""A pod that stands in the way is moved twice at most."""
+"""A pod that is in the way moves twice at most."""
 
 
 def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
-    """Return why pods of a Job stay, None if even the eviction of all of them could not fail it; None: not known."""
+    """Return why pods of a Job stay, None if evicting all of them cannot fail it."""
     if job is None:
         return _refusal("its Job is not in the snapshot, so it is not known how many evictions would fail that")
     spec, name = job.spec, f"Job {job.metadata.name}"
@@ -130,9 +130,9 @@ class Evictability:
         )
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
-        """Return everything for which a pod may not be moved, what weighs most first; nothing if it may."""
+        """Return why a pod may not be moved, the main reason first; nothing if it may."""
         found: tuple[Refusal, ...] = ()
-        for check in self._checks:  # of all pods, and mostly there is nothing to say
+        for check in self._checks:  # called for every pod, and mostly there is no refusal
             if said := check(pod):
                 found = (*found, *said)
         return found
@@ -143,9 +143,7 @@ class Evictability:
             return (Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, "Berth does not move its own pods"),)
         if self._namespaces.allows(namespace):
             return ()
-        return (
-            Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, f"pods of the namespace {namespace} are not to be moved"),
-        )
+        return (Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, f"pods of the namespace {namespace} may not be moved"),)
 
     def _controller_refusals(self, pod: Pod) -> Refusals:
         owner = pod.controller
@@ -195,7 +193,7 @@ def _if_any(refusal: Refusal | None) -> Refusals:
 
 
 def _unmade_refusals(pod: Pod, owner: OwnerReference | None) -> Refusals:
-    """Return why nothing would make a pod again; nothing where its kind says so already."""
+    """Return why nothing would recreate a pod, unless its kind says so already."""
     if pod.is_mirror or pod.is_daemon:
         return ()
     if owner is None:
@@ -240,7 +238,7 @@ def _importance_refusals(pod: Pod) -> Refusals:
 
 
 def wish_refusals(pod: Pod) -> Refusals:
-    """Return the wishes of a pod's owner that autoscalers honour as well."""
+    """Return refusals by annotations that autoscalers honour as well."""
     annotations = pod.metadata.annotations
     if not annotations:
         return ()
@@ -261,7 +259,7 @@ def _storage_refusals(pod: Pod) -> Refusals:
 
 
 def _tied_to(pod: Pod) -> Iterator[Refusal]:
-    """Yield what a pod could not take along or could not be held a place for."""
+    """Yield the volumes and devices that a pod would lose or a placeholder cannot hold."""
     for volume in pod.spec.volumes:
         if volume.ephemeral is not None:
             text = f"the claim of volume {volume.name} would be deleted with the pod"

@@ -1,4 +1,4 @@
-"""Why nodes refuse a pod: the reasons in sum, and the pod that stands in the way."""
+"""Why nodes refuse a pod: the reasons by number, and the blocking pod."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ _BY_NEIGHBOURS = frozenset({RefusalReason.POD_ANTI_AFFINITY, RefusalReason.OTHER
 
 
 class Blockers:
-    """Answers for a state that is not changed any more."""
+    """Finds blocking pods in a final state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -22,7 +22,7 @@ class Blockers:
         """Per counts, by its identity, the first counted pod of each domain."""
 
     def name(self, refusal: Refusal, pod: PodIndex, target: NodeIndex) -> Refusal:
-        """Return the refusal of a pod by a node with the pod in the way named, where there is one."""
+        """Return a node's refusal of a pod with the blocking pod, if there is one."""
         if refusal.reason in _BY_NEIGHBOURS:
             blocking = self._neighbour(pod, target)
         elif refusal.reason is RefusalReason.HOST_PORT:
@@ -72,7 +72,7 @@ class Blockers:
 
 
 # --- refusing nodes --------------------------------------------------------------------------------------------------
-# The summary of why many nodes refuse one pod: in words by number, and what most of them have in common.
+# Sums up why many nodes refuse one pod: reasons by number, the most frequent first.
 
 
 @dataclass(slots=True)

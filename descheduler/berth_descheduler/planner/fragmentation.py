@@ -1,4 +1,4 @@
-"""How fragmented a cluster is, before a plan and after it, and what a plan records of that."""
+"""Fragmentation of a cluster before and after a plan, and the nodes that a plan records."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,13 +26,13 @@ _PARTS: Final = (1, 2, 4)
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What one node has, what is requested of it, and how many pods count against its being free."""
+    """Allocatable and requested resources of a node, and its pods that prevent freeing it."""
 
     name: str
     allocatable: ResourceAmounts
     requested: ResourceAmounts
     pods: int
-    """Pods but DaemonSet and mirror pods."""
+    """Pods except DaemonSet and mirror pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Fragmentation:
 
     @property
     def allocatable(self) -> ResourceAmounts:
-        """Return what all nodes have."""
+        """Return the allocatable resources of all nodes."""
         return ResourceAmounts.total(node.allocatable for node in self.nodes)
 
     @property
     def requested(self) -> ResourceAmounts:
-        """Return what is requested of all nodes."""
+        """Return the requests on all nodes."""
         return ResourceAmounts.total(node.requested for node in self.nodes)
 
     @property
@@ -71,7 +71,7 @@ class Fragmentation:
         return max((node.allocatable.get(resource) - node.requested.get(resource) for node in self.nodes), default=0)
 
     def fits(self, amounts: ResourceAmounts) -> int:
-        """Return how many pods of these amounts have room, each on one node."""
+        """Return how many pods of these requests fit, each on one node."""
         asked = [(name, amount) for name, amount in amounts.items() if amount > 0]
         if not asked:
             return 0
@@ -88,13 +88,13 @@ class Fragmentation:
         return tuple(ResourceAmounts({CPU: cpu // part, MEMORY: memory // part}) for part in _PARTS)
 
     def free(self, resource: str) -> int:
-        """Return how much of a resource is free on all nodes together; over-booked nodes have none."""
+        """Return the free amount of a resource on all nodes; overcommitted nodes have none."""
         pieces = (node.allocatable.get(resource) - node.requested.get(resource) for node in self.nodes)
         return sum(max(0, piece) for piece in pieces)
 
 
 def measure(problem: Problem, steps: Sequence[Step]) -> Fragmentation:
-    """Return the fragmentation after some steps; pods that are only expected on a node do not count."""
+    """Return the fragmentation after some steps, without pods that are only expected."""
     cluster = problem.cluster
     totals = [list(row) for row in cluster.taken]
     pods = Counter({node: len(problem.pods_to_move(NodeIndex(node))) for node in range(len(totals))})
@@ -146,7 +146,7 @@ def resource_type_of(objective: Objective) -> str:
 def record_nodes(
     before: Fragmentation, resource: str, *, freed: Iterable[str], moves: Iterable[PlannedMove]
 ) -> NodesBefore | None:
-    """Return the nodes to record; of too many, freed ones, those of moves, then the fullest."""
+    """Return the nodes to record; if too many: freed ones, nodes of moves, then the fullest."""
     if not before.nodes:
         return None
     freed_names = set(freed)
@@ -177,7 +177,7 @@ def read_record(record: NodesBefore) -> Fragmentation | None:
 
 
 def matches_record(record: NodesBefore, now: Fragmentation) -> bool:
-    """Return whether the nodes are as recorded, and, if all were, whether there are no others."""
+    """Return whether the nodes match a record, without further nodes if it was complete."""
     nodes = {one.name: one for one in now.nodes}
     if not record.left_out and len(nodes) != len(record.nodes):
         return False

@@ -1,4 +1,4 @@
-"""Refusals for pods of a gang: those whose eviction restarts or breaks more than the pod.
+"""Refuses to evict pods whose eviction would restart or break their gang.
 
 A gang is a Volcano Job, a PodGroup of Volcano or of Kubernetes, or a pod group of a Workload. Volcano's job controller
 looks for the first policy that answers what happened to a pod, its task's before its job's, and does nothing more than
@@ -36,7 +36,7 @@ _VOLCANO_GROUP: Final = api_group(VOLCANO_POD_GROUP_API_VERSION)
 
 
 class GangKind(Enum):
-    """What a gang is, in words."""
+    """The kinds of gangs, in words."""
 
     VOLCANO_JOB = "Volcano Job"
     VOLCANO_POD_GROUP = "Volcano PodGroup"
@@ -62,7 +62,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """What a gang needs and does."""
+    """A gang's minimum numbers of pods, and refusals by its policies."""
 
     minimum: int = 0
     of_task: Mapping[str, int] = field(default_factory=dict)
@@ -90,15 +90,15 @@ class Gangs:
                 self._running.update({(gang, ""), (gang, _task_of(pod))})
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
-        """Return why the eviction of a pod would take more than the pod away, once for each reason."""
+        """Return why evicting a pod would disrupt its gang, once for each reason."""
         found: dict[RefusalReason, Refusal] = {}
-        for gang in gangs_of(pod):  # of nearly all pods there is none
+        for gang in gangs_of(pod):  # nearly no pod has a gang
             for refusal in self._refusals(gang, pod):
                 found.setdefault(refusal.reason, refusal)
         return tuple(found.values())
 
     def spare(self, pod: Pod) -> Mapping[str, int]:
-        """Return how many pods may be away at once of each gang, and each task, that would miss this one."""
+        """Return how many pods each gang and task of this pod can spare at once."""
         found: dict[str, int] = {}
         for gang in gangs_of(pod):
             needs = self._needs.get(gang)
@@ -178,7 +178,7 @@ def _needs_of_group(group: PodGroup) -> _Needs:
 
 
 def _minima(needs: _Needs, pod: Pod) -> Iterator[tuple[str, int]]:
-    """Yield what is needed of a pod's gang as a whole, under "", and of the pod's task."""
+    """Yield the minimum of a pod's gang as a whole, under "", and of the pod's task."""
     yield "", needs.minimum
     task = _task_of(pod)
     if task and needs.of_task.get(task):
@@ -186,7 +186,7 @@ def _minima(needs: _Needs, pod: Pod) -> Iterator[tuple[str, int]]:
 
 
 def _is_of(job: VolcanoJob | None, pod: Pod) -> bool:
-    """Return whether a pod is of this very Job, not of an earlier one by its name."""
+    """Return whether a pod belongs to this Job, not to an earlier one of its name."""
     owner = pod.controller
     if job is None or owner is None or not owner.uid or not job.metadata.uid:
         return True
@@ -214,7 +214,7 @@ def _answer_refusals(gang: Gang, job: VolcanoJob, task_name: str) -> Iterator[Re
 
 
 def _first_answer(policies: tuple[LifecyclePolicy, ...], event: str) -> Iterator[tuple[str, str]]:
-    """Yield to what, and how, policies answer an event with more than a new pod; with which code it ends is unknown."""
+    """Yield events, with the actions on them, that do more than recreate the pod; any exit code may occur."""
     for policy in policies:
         events = (policy.event, *policy.events)
         answers = event in events or _ANY_EVENT in events

@@ -1,8 +1,7 @@
-"""Pending pods: which of them a plan makes room for, and which would lose their room to its moves.
+"""Pending pods: which a plan makes room for, and which would lose their room to its moves.
 
-Two schedules are compared, both made by the same simple rule: where the waiting pods go as the cluster is, and where
-they go when the moves have filled their targets and closed their sources. A pod that has a place in the first only is
-one whose room the moves would take.
+Two simulated schedules are compared: on the cluster as it is, and after the moves have filled their targets and closed
+their sources. The moves would take the room of a pod that has a place in the first only.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,18 +27,18 @@ from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, Pod
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, odd_requests
 from berth_descheduler.planner.simulation.state import State
 
-# --- room seekers ----------------------------------------------------------------------------------------------------
-# Which pods room is to be made for: those that a request names or describes, with their gangs, or all pending.
+# --- pods to fit -----------------------------------------------------------------------------------------------------
+# Which pods to make room for: those that a request names or describes, with their gangs, or all pending.
 
 SHAPE_NAMESPACE: Final = "(shape)"
-"""The namespace of pods that stand for shapes: no name that a cluster could have."""
+"""The namespace of pods that represent shapes: no cluster can have it."""
 
 _GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")
 """Annotations or labels by which batch schedulers know the pods of a gang."""
 
 
 def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return the pods that room is to be made for; raises `InputError` for a named one that is not pending."""
+    """Return the pods to make room for; raises `InputError` for a named one that is not pending."""
     pending = [pod for pod in snapshot.pods if is_pending(pod)]
     if request.names_nothing:
         return _without_places_in_view(pending)
@@ -59,7 +58,7 @@ def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...
 
 
 def _not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
-    """Return the error for a pod that does not wait for room, with what it does instead."""
+    """Return the error for a pod that is not pending, with its actual state."""
     name = "/".join(key)
     found = next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
     expected = "a pending pod that no gate holds back"
@@ -80,7 +79,7 @@ def _instead_of_waiting(pod: Pod | None) -> str:
 
 
 def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Return the pods that are nominated nowhere; a gang of which it is not known what it asks for is left out."""
+    """Return the pods without a nominated node; leaves out gangs with unreadable requests."""
     odd = [pod for pod in pending if odd_requests(pod)]
     keys, gangs = {pod.key for pod in odd}, {gang_of(pod) for pod in odd} - {None}
     known = (pod for pod in pending if pod.key not in keys and gang_of(pod) not in gangs)
@@ -88,7 +87,7 @@ def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def is_pending(pod: Pod) -> bool:
-    """Return whether a pod waits for room; placeholders do, but that is their Reservation's matter."""
+    """Return whether a pod waits for room; placeholders are their Reservation's matter."""
     waits = not pod.spec.node_name and not pod.is_terminal and not pod.is_terminating and not pod.is_gated
     return waits and PLACEHOLDER_LABEL not in pod.metadata.labels
 
@@ -101,18 +100,18 @@ def gang_of(pod: Pod) -> tuple[str, str] | None:
 
 
 def pod_of_shape(shape: Shape) -> Pod:
-    """Return a pod that stands for a shape."""
+    """Return a pod that represents a shape."""
     requests = ResourceRequirements(requests=shape.amounts.to_quantities())
     spec = PodSpec(containers=(Container(name="shape", resources=requests),))
     return Pod(metadata=ObjectMeta(namespace=SHAPE_NAMESPACE, name=shape.text), spec=spec)
 
 
 _KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule")
-"""What stands on a node where room is made, for whoever it is not made for."""
+"""A taint for nodes where room is made: it keeps off the pods that the room is not for."""
 
 
 def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Iterable[str] = ()) -> tuple[Pod, ...]:
-    """Return the waiting pods that have room now and would have none once the moves are made, in their order.
+    """Return the waiting pods that would lose their room to the moves, in their order.
 
     `closed` names nodes that take no pod meanwhile beside the sources of the moves.
     """
@@ -128,7 +127,7 @@ def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Itera
 
 
 def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozenset[str]:
-    """Return those of the named nodes on which waiting pods would go, that have room on none of the others."""
+    """Return the named nodes that waiting pods need because the other nodes have no room."""
     waiting = waiting_pods(snapshot)
     if not waiting:
         return frozenset()
@@ -142,7 +141,7 @@ def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozense
 def pods_competing_for_room(
     snapshot: Snapshot, moves: Sequence[PlannedMove], room: Sequence[RoomMade]
 ) -> tuple[Pod, ...]:
-    """Return the waiting pods that no taint keeps off the room that moves make, in their order."""
+    """Return the waiting pods that no taint keeps off a plan's room, in their order."""
     if not moves or not room:
         return ()
     seekers = {one.uid for made in room for one in made.pods}
@@ -161,9 +160,9 @@ def pods_competing_for_room(
 
 
 def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return the pods that wait for a node by themselves, in the order in which a scheduler would look at them.
+    """Return the waiting pods in the order in which a scheduler would try them.
 
-    Pods in a hand-over and pods that are nominated to a node are no such pods: their place is counted already.
+    Leaves out pods in a hand-over and pods with a nominated node: their place is counted already.
     """
     found = (pod for pod in snapshot.pods if is_pending(pod) and not pod.status.nominated_node_name)
     return tuple(sorted((pod for pod in found if _is_on_its_own(pod)), key=_rank))
@@ -178,7 +177,7 @@ def _rank(pod: Pod) -> tuple[int, str, str]:
 
 
 class _Placing:
-    """One schedule: every waiting pod in turn goes to the first node that takes it."""
+    """A simulated schedule: each waiting pod goes to the first node that takes it."""
 
     def __init__(self, cluster: Cluster, closed: frozenset[NodeIndex], moves: Sequence[PlannedMove] = ()) -> None:
         self._cluster = cluster
@@ -191,7 +190,7 @@ class _Placing:
                 self._state.move(pod, target)
         self._moved = self._state.mark()
         self._first_node: dict[ClassIndex, int] = {}
-        """Per class that stands alone: no node before this one has room; nodes only fill."""
+        """Per independent class: no node before this one has room, as nodes only fill."""
 
     def place(self, last: Sequence[NodeIndex] = ()) -> frozenset[PodIndex]:
         """Return the waiting pods that find a node; the `last` nodes are tried after all others."""

@@ -1,4 +1,4 @@
-"""The way from a snapshot to a plan: problem, strategy, waves, numbers before and after."""
+"""Makes a plan from a snapshot: problem, strategy, waves, numbers before and after."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,20 +31,20 @@ from berth_descheduler.planner.strategies.single_pods import Named, joined, name
 from berth_descheduler.planner.waves import assign_waves
 
 # --- limits ----------------------------------------------------------------------------------------------------------
-# The limits of a plan per node and namespace: a strategy is asked again until what it proposes keeps them.
+# The limits of a plan per node and namespace: a strategy is asked again until its proposal keeps them.
 #
-# A strategy knows nothing of these limits. Where it proposes too much, the pods beyond a limit become pods that may
-# not be moved, and it is asked what it makes of the rest. So every plan keeps the limits; that none within them is
-# better is not said then, for what stays is chosen in the order of the moves.
+# Strategies do not know these limits. Where one proposes too much, the pods beyond a limit become immovable, and it is
+# asked again. So every plan keeps the limits, but it is not proven best within them: the order of the moves decides
+# which pods stay.
 
 _GENTLE_ROUNDS: Final = 8
-"""After so many questions all pods of a namespace that is over its limit stay, but for those that were accepted."""
+"""After this many rounds, all pods of a namespace over its limit stay, except accepted ones."""
 
 Propose = Callable[[Problem], tuple[Proposal, State]]
 
 
 def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, Proposal]:
-    """Return a proposal that keeps the limits, with the problem and the state that it belongs to."""
+    """Return a proposal within the limits, with its problem and state."""
     proposal, state = propose(problem)
     first = proposal.quality
     rounds = 0
@@ -58,7 +58,7 @@ def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, 
 
 
 def _as_far_as_known(found: Quality, first: Quality) -> Quality:
-    """Return the quality of what was found at last; what is proven of all plans was proven by the first question."""
+    """Return the quality of the last proposal; only the first round's bound holds for all plans."""
     out_of_time = found.out_of_time or first.out_of_time
     known = replace(found, upper_bound=first.upper_bound, prover=first.prover, out_of_time=out_of_time)
     return replace(known, fewest_moves=min(1, found.moves))
@@ -66,7 +66,7 @@ def _as_far_as_known(found: Quality, first: Quality) -> Quality:
 
 @dataclass(slots=True)
 class _Accepted:
-    """The moves that keep the limits so far."""
+    """The moves accepted within the limits so far."""
 
     settings: PlannerSettings
     of_namespace: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class _Accepted:
     pods: set[PodIndex] = field(default_factory=set)
 
     def over(self, of_namespace: Mapping[str, int]) -> set[str]:
-        """Return the namespaces that would go over their limit with so many moves more."""
+        """Return the namespaces that these further moves would take over their limit."""
         most = self.settings.max_moves_per_namespace
         if most is None:
             return set()
@@ -82,7 +82,7 @@ class _Accepted:
 
 
 def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> dict[PodIndex, Refusal]:
-    """Return the pods that have to stay so that the limits are kept, each with the reason; nothing if they are."""
+    """Return the pods that have to stay to keep the limits, each with the reason."""
     settings = problem.settings
     if settings.max_moves_per_node is None and settings.max_moves_per_namespace is None:
         return {}
@@ -102,7 +102,7 @@ def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> di
 
 
 def _judge(problem: Problem, accepted: _Accepted, several: Sequence[Step]) -> dict[PodIndex, Refusal]:
-    """Accept moves that are of use together only, or return those of their pods that have to stay."""
+    """Accept moves that only make sense together, or return the pods that have to stay."""
     namespaces = Counter(_namespace(problem, step.pod) for step in several)
     source, most = several[0].source, accepted.settings.max_moves_per_node
     over = accepted.over(namespaces)
@@ -156,7 +156,7 @@ class PlanCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to move, in order and in waves, what it brings, and why not more."""
+    """Moves in order and in waves, what they achieve, and why not more."""
 
     settings: PlannerSettings
     moves: tuple[PlannedMove, ...]
@@ -168,9 +168,9 @@ class Plan:
     """What was asked for, as a MigrationPlan records it."""
 
     quality: Quality | None = None
-    """How good it is by proof; None with a strategy that does not say."""
+    """Its proven quality; None with a strategy that proves nothing."""
     room: tuple[RoomMade, ...] = ()
-    """What room was made for; nothing with a strategy that frees nodes."""
+    """The rooms that the plan makes; none with a strategy that frees nodes."""
     room_owners: RoomOwners | None = None
     """Whose pods may take the room of shapes."""
 
@@ -189,7 +189,7 @@ class Plan:
 
     @property
     def rooms(self) -> tuple[Room, ...]:
-        """Return for whom the plan makes room, and where; nothing if it moves nothing."""
+        """Return the rooms of the plan; none without moves."""
         if not self.moves:
             return ()
         emptied = {move.source for move in self.moves}
@@ -197,14 +197,14 @@ class Plan:
 
     @property
     def predicted(self) -> Predicted:
-        """Return what the plan brings if every move lands."""
+        """Return what the plan achieves if every move lands."""
         return Predicted(
             nodes=len(self.before.nodes), moves=len(self.moves), waves=self.waves, freed_nodes=self.freed_nodes
         )
 
 
 def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | None = None) -> Plan:
-    """Return the plan for a snapshot; the same snapshot and settings give the same plan, unless it is out of time.
+    """Return the plan for a snapshot; deterministic unless it runs out of time.
 
     Raises `InputError` that names what is wrong with the snapshot or the settings.
     """
@@ -239,7 +239,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
 
 
 def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Proposal, State]:
-    """Return what is to be moved for single pods and then for the cluster as a whole, and a state of the problem."""
+    """Return the proposal, single pods first, then the cluster as a whole, with the final state."""
     if not named:
         state = State(problem.cluster, strategy.possible_sources(problem))
         return strategy.propose(problem, state), state
@@ -250,7 +250,7 @@ def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Propos
 
 
 def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentation:
-    """Return how the pods of a cluster lie, with nothing planned; raises `InputError` as `plan` does."""
+    """Return the fragmentation without a plan; raises `InputError` as `plan` does."""
     return measure(Problem.from_snapshot(snapshot, settings), ())
 
 
@@ -263,7 +263,7 @@ def _cost(problem: Problem, steps: Sequence[Step]) -> PlanCost:
 
 
 def _left_out(problem: Problem) -> Iterator[Refused]:
-    """Yield the pods that no strategy looks at, and why: on a node that is not known, or waiting and not readable."""
+    """Yield the pods that no strategy considers, and why: unknown node, or unreadable and waiting."""
     for pod in problem.cluster.on_unknown_nodes:
         text = f"its node {pod.spec.node_name} is not in the snapshot"
         yield _refused(pod, Refusal(RefusalReason.UNKNOWN_NODE, text))
@@ -308,14 +308,14 @@ def _name(problem: Problem, node: NodeIndex) -> str:
 
 
 # --- kept pods -------------------------------------------------------------------------------------------------------
-# A plan names a pod only if that says more than the reason of its node, as there may be hundreds of thousands. Here
-# each of them gets a reason: its own if it may not be moved or found no target, else that of its node.
+# A plan names a pod only if its reason adds to that of its node, as there may be hundreds of thousands. Here each pod
+# gets a reason: its own if it may not be moved or found no target, else that of its node.
 
 _NOT_NEEDED = Refusal(RefusalReason.NOT_NEEDED, "nothing that the plan is for is in need of its place")
 
 
 def explain_kept_pods(snapshot: Snapshot, plan: Plan) -> tuple[Refused, ...]:
-    """Return for each pod that holds a place and is not moved why it stays; `plan` was made from the snapshot."""
+    """Return why each unmoved pod on a node stays; `plan` was made from the snapshot."""
     problem = Problem.from_snapshot(snapshot, plan.settings)
     named = {(one.namespace, one.name): one for one in plan.refused if one.kind is RefusedKind.POD and one.node}
     of_nodes = {one.node: one for one in plan.refused if one.kind is RefusedKind.NODE}

@@ -1,4 +1,4 @@
-"""What every strategy is given: the cluster, the settings, and which pods and nodes may be touched at all."""
+"""The input of every strategy: cluster, settings, movable pods and usable nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,23 +27,23 @@ from berth_descheduler.planner.simulation.state import State, Step
 from berth_descheduler.planner.simulation.volumes import VolumeIndex
 
 # --- quality ---------------------------------------------------------------------------------------------------------
-# How good a plan is, by proof: what any plan could reach at most, and whether this one does.
+# The proven quality of a plan: what any plan could reach at most, and whether this one does.
 
 
 class Prover(StrEnum):
-    """What the upper bound of a plan was found by."""
+    """What proved the upper bound of a plan."""
 
     BOUND = "Bound"
-    """Amounts and numbers of pods alone."""
+    """Sums of requests and numbers of pods."""
     EXACT = "Exact"
     """The integer program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What was reached beside what can be reached at most.
+    """What a plan reaches, beside the most that any plan could reach.
 
-    What is counted is the strategy's aim: nodes freed by `Consolidate`, pods that find room by `MakeRoom`.
+    Counts the strategy's objective: nodes freed by `Consolidate`, pods that find room by `MakeRoom`.
     """
 
     reached: int
@@ -63,7 +63,7 @@ class Quality:
 
     @property
     def gap(self) -> int:
-        """Return by how much a better plan could reach more at most."""
+        """Return how much more another plan could reach at most."""
         return self.upper_bound - self.reached
 
     @property
@@ -82,12 +82,12 @@ _SHOWN_NAMES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a strategy chose: steps in an order in which each is feasible, and why not more."""
+    """A strategy's choice: steps in a feasible order, and why not more."""
 
     steps: tuple[Step, ...]
     refused: tuple[Refused, ...]
     quality: Quality | None = None
-    """How good it is; None where a strategy does not say."""
+    """Its proven quality; None with a strategy that proves nothing."""
 
     room: tuple[RoomMade, ...] = ()
     """What room was made for, with a strategy that makes it."""
@@ -96,12 +96,12 @@ class Proposal:
     """Whose pods may take the room of shapes."""
 
     reasons: Mapping[PodIndex, str] = field(default_factory=dict)
-    """Why single pods are moved whose moves stand alone."""
+    """Why single pods move whose moves are independent."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One planning: what there is and what is asked for."""
+    """One planning problem: the cluster and what is asked for."""
 
     cluster: Cluster
     settings: PlannerSettings
@@ -113,7 +113,7 @@ class Problem:
     def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
         """Return the problem of a snapshot; raises `InputError` that names what is wrong with it.
 
-        `waiting` are pods that room is to be made for.
+        `waiting` are the pods to make room for.
         """
         _check_namespaces(snapshot, settings.evictable_namespaces.named)
         problem = cls.to_review(snapshot, settings, waiting)
@@ -122,7 +122,7 @@ class Problem:
 
     @classmethod
     def to_review(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
-        """Return the problem of moves that were planned before; what the settings name need not exist any more."""
+        """Return the problem for moves planned earlier; names in the settings may no longer exist."""
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
         closed = frozenset() if settings.control_plane_nodes else _control_plane(cluster)
         cluster = replace(cluster, in_cooldown=_nodes_in_cooldown(cluster, settings), closed_to_plans=closed)
@@ -130,12 +130,12 @@ class Problem:
         return cls(cluster, settings, allowed)
 
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
-        """Return the same problem with more pods that may not be moved, each with the reason."""
+        """Return the problem with further immovable pods, each with the reason."""
         return replace(self, kept={**self.kept, **pods})
 
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
-        """Return the pods that may not be moved, each with the reason."""
+        """Return the immovable pods, each with the reason."""
         found: dict[PodIndex, Refusal] = {}
         cluster = self.cluster
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
@@ -152,7 +152,7 @@ class Problem:
         return found
 
     def _passing_refusals(self, index: PodIndex, pod: Pod) -> tuple[Refusal, ...]:
-        """Return why a pod stays this time."""
+        """Return why a pod stays in this plan."""
         return tuple(one for one in (self.kept.get(index), self._resting_refusal(pod)) if one is not None)
 
     def _resting_refusal(self, pod: Pod) -> Refusal | None:
@@ -188,7 +188,7 @@ def _nodes_in_cooldown(cluster: Cluster, settings: PlannerSettings) -> Mapping[N
 
 
 def _when_moved(last: str | None, over: datetime) -> str:
-    """Return what a node's note says of a time that counts still, "" if it says none; a note that is none counts."""
+    """Return why a node's annotation keeps it in cool-down, ""; an unreadable one does."""
     if last is None:
         return ""
     try:
@@ -199,14 +199,14 @@ def _when_moved(last: str | None, over: datetime) -> str:
 
 
 def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal, ...]:
-    """Return what keeps all pods of a class: requests or volumes of which something is not known."""
+    """Return why all pods of a class stay: unreadable requests or unknown volumes."""
     odd = (Refusal(RefusalReason.POD_DATA_ODD, pods.odd),) if pods.odd else ()
     volumes = volume_index.volumes_of(pods)
     return (*odd, volumes) if isinstance(volumes, Refusal) else odd
 
 
 def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:
-    """Raise `InputError` for a namespace that is named and that nobody has heard of."""
+    """Raise `InputError` for a named namespace that does not exist."""
     known = {one.metadata.name for one in snapshot.namespaces} | {one.metadata.namespace for one in snapshot.pods}
     unknown = sorted(named - known)
     if unknown:
@@ -230,7 +230,7 @@ class Strategy(Protocol):
     """Chooses the moves of a plan; the same problem gives the same proposal."""
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return the steps and what was refused; `state` is as the snapshot has it and may be changed."""
+        """Return the steps and the refusals; `state` matches the snapshot and may be changed."""
         ...
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
@@ -238,5 +238,5 @@ class Strategy(Protocol):
         ...
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return the pods that room is to be made for; raises `InputError` where one that is named cannot be."""
+        """Return the pods to make room for; raises `InputError` for an impossible one."""
         ...

@@ -1,4 +1,4 @@
-"""The second look at a plan: whether its moves still hold on a snapshot taken later."""
+"""Revalidates a plan: whether its moves are still valid on a later snapshot."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _OF_PODS: Final = {
     RefusalReason.REFUSED_BY_PLUGIN: MoveReason.FILTERED,
     RefusalReason.PLUGIN_FAILED: MoveReason.FILTERED,
 }
-"""What is said of a move whose pod may not be moved, where that is more than that the pod has changed."""
+"""Reasons of a move by refusals of its pod that mean more than a changed pod."""
 
 _OF_NODES: Final = {
     RefusalReason.NODE_NOT_SELECTED: MoveReason.NODE_NOT_SELECTED,
@@ -55,7 +55,7 @@ _WHAT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Why a planned move does not hold any more."""
+    """Why a planned move is no longer valid."""
 
     reason: MoveReason
     message: str
@@ -69,22 +69,21 @@ def revalidate(
     emptied: Sequence[str] | None = None,
     begun: Sequence[PlannedMove] = (),
 ) -> Mapping[int, Invalid]:
-    """Return the moves that do not hold on a fresh snapshot, by their position, each with the reason.
+    """Return the moves that are invalid on a fresh snapshot, by position, with the reason.
 
     The settings are those of the plan's policy as it is now: a plan may have been made by hand, or long ago. `begun`
     are the moves of the plan that have been begun; they count for the limits.
 
-    The moves that are still to be made, in order; the snapshot is taken before their places are reserved. A node is
-    emptied whole or left alone: with one move of a source all of its moves fall, and so do those of a source that now
-    holds something else that has to leave. `emptied` names the sources that are to be emptied (None: all sources); a
-    source that is not among them may keep pods.
+    `moves` are the remaining moves in order; the snapshot is taken before their places are reserved. A node is emptied
+    whole or left alone: with one move of a source all of its moves fall, and so do those of a source that now holds
+    another pod that has to leave. `emptied` names the sources to empty (None: all); other sources may keep pods.
     """
     problem = Problem.to_review(snapshot, settings)
     return _Review(problem, moves, emptied, begun).run()
 
 
 class _Review:
-    """One second look; falls are found until no more moves fall, as each fall keeps pods where they are."""
+    """One revalidation; repeated until no more moves fall, as each fall keeps pods in place."""
 
     def __init__(
         self,
@@ -100,10 +99,10 @@ class _Review:
         self._emptied = frozenset((move.source for move in moves) if emptied is None else emptied)
         self._invalid: dict[int, Invalid] = {}
         self._reached: dict[tuple[str, str], str] = {}
-        """Where the moves looked at so far bring each pod."""
+        """The node to which the moves so far bring each pod."""
 
     def run(self) -> Mapping[int, Invalid]:
-        """Return what does not hold."""
+        """Return the invalid moves."""
         for index, move in enumerate(self._moves):
             self._note(index, self._why_not_movable(move) or self._why_no_source(move))
             self._reached[move.namespace, move.pod] = move.target
@@ -162,7 +161,7 @@ class _Review:
         return Invalid(_OF_PODS.get(refusal.reason, MoveReason.POD_CHANGED), refusal.sentences)
 
     def _why_no_source(self, move: PlannedMove) -> Invalid | None:
-        """Return why no pod is taken off a node: what the policy says of it, not how it is otherwise."""
+        """Return why the policy takes no pod off a node, whatever the node's state."""
         node = self._problem.cluster.node_numbers.get(move.source)
         if node is None:
             return None
@@ -174,7 +173,7 @@ class _Review:
         return None if resting is None else Invalid(_OF_NODES[resting.reason], f"{move.source}: {resting.message}")
 
     def _keep_limits(self) -> None:
-        """Let the moves fall that are beyond a limit of the policy; what empties a node counts as one."""
+        """Drop the moves beyond a limit of the policy; moves that empty a node count together."""
         limits = MoveLimits(self._problem.settings)
         limits.count_begun((move, self._controller_of(move)) for move in self._begun)
         for group in self._groups():
@@ -274,7 +273,7 @@ class _Review:
 
 
 # --- limits of a policy ----------------------------------------------------------------------------------------------
-# The planner keeps them by itself; a plan that was made by hand, or before the policy changed, may not.
+# The planner keeps these limits; a plan made by hand, or before the policy changed, may not.
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +292,7 @@ class MoveLimits:
     _counts: Counter[Limited] = field(default_factory=Counter)
 
     def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
-        """Count moves, each with its controller, that are of use together only; return the limit that they break."""
+        """Count moves that only make sense together; return the limit that they break."""
         wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
         for (reason, what), number in wanted.items():
             most = self._most(reason)
@@ -304,7 +303,7 @@ class MoveLimits:
         return None
 
     def count_begun(self, moves: Iterable[tuple[PlannedMove, str]]) -> None:
-        """Count moves that have been begun already, whatever the limits say."""
+        """Count moves that have begun, whatever the limits say."""
         for move, controller in moves:
             self._counts.update(_limited(move, controller))
 
@@ -320,7 +319,7 @@ class MoveLimits:
 
 
 def _limited(move: PlannedMove, controller: str) -> Iterator[Limited]:
-    """Yield everything of which a move is one more."""
+    """Yield the limits that a move counts for."""
     yield MoveReason.MOVE_LIMIT, ""
     yield MoveReason.NODE_LIMIT, move.source
     yield MoveReason.NAMESPACE_LIMIT, move.namespace

@@ -1,4 +1,4 @@
-"""Room for pods: what a policy asks for, what a plan made, and what the plan records of it."""
+"""Room for pods: what a policy requests, what a plan makes, what the plan records."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ _POD_EXPECTED: Final = "the namespace and the name of a pod, such as shop/web-0"
 
 
 MOST_ROOMS: Final = 500
-"""So many rooms a plan may have; what has room beyond that is not kept for anybody."""
+"""The most rooms of a plan; room beyond that is not kept."""
 
 _MOST_OWNERS: Final = 32
-"""So many owners a Reservation may have: the room of a larger gang is kept in parts."""
+"""The most owners of a Reservation: the room of a larger gang is kept in parts."""
 
 _MOST_SLOTS: Final = 1000
-"""So many slots a Reservation may have."""
+"""The most slots of a Reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A pod that does not exist: what it would ask for, and how many of it are to fit."""
+    """A pod that does not exist yet: its requests, and how many must fit."""
 
     amounts: ResourceAmounts
     count: int | None
@@ -100,21 +100,21 @@ class RoomOwners:
 
 @dataclass(frozen=True, slots=True)
 class RoomRequest:
-    """What room is to be made for; nothing named means every pending pod, as many as can be."""
+    """What to make room for; without names every pending pod, as many as possible."""
 
     shapes: tuple[Shape, ...] = ()
     pods: tuple[tuple[str, str], ...] = ()
     """Namespaces and names."""
 
     owners: RoomOwners | None = None
-    """Whose pods may take the room of the shapes; None: nobody's, it is only kept free."""
+    """Whose pods may take the room of the shapes; None: no pods, it is only kept free."""
 
     def __post_init__(self) -> None:
-        """Refuse owners without shapes, and an open count beside something else: which would go first?"""
+        """Refuse owners without shapes, and an open count beside others: which would go first?"""
         if self.owners is not None and not self.shapes:
             raise InputError("room.owners", self.owners.to_mapping(), "shapes beside it: a pod is its own owner")
         if any(shape.count is None for shape in self.shapes) and len(self.shapes) + len(self.pods) > 1:
-            raise InputError("shape", self.shapes[0].text, "a count where more than one thing is to fit")
+            raise InputError("shape", self.shapes[0].text, "a count where more than one thing must fit")
 
     @classmethod
     def parse(cls, raw: object) -> "RoomRequest":
@@ -151,7 +151,7 @@ class RoomRequest:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A pod that room was to be made for."""
+    """A pod that room is made for."""
 
     namespace: str
     name: str
@@ -160,7 +160,7 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class RoomMade:
-    """What became of one thing that room was to be made for."""
+    """The result for one shape or pod of a room request."""
 
     name: str
     """A shape as it was written, or namespace and name of a pod."""

@@ -1,4 +1,4 @@
-"""The settings of one planning: what it may touch, what limits it, and how much time it has."""
+"""The planner's settings: scope, limits and time."""
 
 import re
 from collections.abc import Mapping
@@ -160,7 +160,7 @@ class PlannerSettings:
     """Pods with a longer grace period are not moved: the source would have to wait for it."""
 
     plugins: PluginSet = field(kw_only=True)
-    """What names single pods, what chooses moves for the cluster as a whole, and what keeps pods where they are."""
+    """The plugins that name single pods, choose moves for the cluster, and keep pods in place."""
 
     node_selector: LabelSelector | None = None
     """Only these nodes give and take pods; None: all."""
@@ -171,7 +171,7 @@ class PlannerSettings:
     waves: WaveLimits = field(default_factory=WaveLimits)
 
     pods_in_cooldown: Mapping[PodName, datetime] = field(default_factory=dict)
-    """The pods that plans have brought to their nodes lately, and when: they are not moved again yet."""
+    """The pods that plans moved recently, and when: they do not move again yet."""
 
     node_cool_down: timedelta = timedelta(0)
     """How long after pods were moved off a node or onto it it neither gives nor takes pods; 0: at once."""
@@ -183,20 +183,20 @@ class PlannerSettings:
     """Whether the integer program goes on where the search ends, if it is installed and the problem small enough."""
 
     time_limit_seconds: float | None = 60.0
-    """After this long a search or the solver is ended, which the plan then says; None: no limit. Whoever plans counts.
+    """Time limit of search and solver, which the plan then reports; None: no limit. The caller keeps the time.
 
     It is there for safety: limits on rounds and on the solver's tree end both much sooner, so that the same input gives
     the same plan on any machine.
     """
 
     seed: int = 0
-    """What the search's chance comes from; the same seed, the same plan."""
+    """Seed of the search; the same seed gives the same plan."""
 
     own_namespace: str = DEFAULT_NAMESPACE
     """Berth's namespace, whose pods are never moved."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that are none."""
+        """Refuse impossible limits."""
         if self.max_moves is not None and self.max_moves < 0:
             raise InputError("maxMoves", self.max_moves, "a whole number from 0 on")
         for name, limit in (

@@ -1,4 +1,4 @@
-"""How many pods of a shape still fit, how much of what is free they cannot use, and what keeps it from them.
+"""How many pods of a shape still fit, and what free capacity is stranded for them, and why.
 
 What pods demand of one another (affinity, spread, ports) is left out: a shape is
 amounts, and the fields of a pod's spec that are about nodes.
@@ -23,14 +23,14 @@ from berth_descheduler.planner.simulation.pod_classes import PodClass, PodClasse
 from berth_descheduler.text import count
 
 # --- asked shapes ----------------------------------------------------------------------------------------------------
-# The shapes for which a cluster's room is counted: those that somebody names, and which ones where nobody does.
+# The shapes whose room in a cluster is counted: those that the caller names, else a choice from the cluster.
 
 MOST_SHAPES: Final = 3
-"""So many are chosen where none is named."""
+"""The most shapes that are chosen where none is named."""
 
 _EXPECTED: Final = "amounts such as cpu=4,memory=8Gi"
 _PARTS: Final = (2, 4, 8)
-"""What parts of a node are shapes; a whole one would never fit beside the pods of DaemonSets."""
+"""The parts of a node that are shapes; a whole node never fits beside DaemonSet pods."""
 
 _WEIGHED: Final = 1_000_000
 _Rank = Callable[[ResourceAmounts, int], int]
@@ -38,7 +38,7 @@ _Rank = Callable[[ResourceAmounts, int], int]
 
 @dataclass(frozen=True, slots=True)
 class CapacityShape:
-    """What a pod asks for that is to find room."""
+    """The requests and node constraints of a pod that needs room."""
 
     name: str
     """As people write it: `cpu=4,memory=8Gi`."""
@@ -48,7 +48,7 @@ class CapacityShape:
     """Only the fields of a spec that are about nodes."""
 
     asked_by: str = ""
-    """Whose requests these are, "" where somebody named them."""
+    """Whose requests these are, "" for a named shape."""
 
 
 def read_shape(text: object) -> CapacityShape:
@@ -138,7 +138,7 @@ _FINENESS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class StrandedPart:
-    """What is free on some nodes and of no use to a shape, all for one reason."""
+    """Capacity on some nodes that is stranded for a shape for one reason."""
 
     reason: RefusalReason
     resource: str
@@ -155,7 +155,7 @@ class StrandedPart:
 
 @dataclass(frozen=True, slots=True)
 class ShapeFit:
-    """How many pods of a shape fit, each on one node, and what becomes of all that is free."""
+    """How many pods of a shape fit, and where free capacity is stranded."""
 
     shape: CapacityShape
     fits: int
@@ -233,7 +233,7 @@ def report_capacity(
 
 
 def measure_nodes(snapshot: Snapshot) -> Fragmentation:
-    """Return how the pods of a cluster lie over its nodes; pods that are only expected on one do not count."""
+    """Return the usage of each node, without pods that are only expected."""
     cluster = Cluster.from_snapshot(snapshot)
     return Fragmentation(tuple(_usage(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))))
 
@@ -271,7 +271,7 @@ def _resource_states(cluster: Cluster, free: Sequence[Sequence[int]]) -> Iterato
 
 
 class _StrandedSum:
-    """Adds up what nodes strand, by reason."""
+    """Sums up stranded capacity by reason."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

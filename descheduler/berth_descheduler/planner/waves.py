@@ -1,4 +1,4 @@
-"""The partition of an ordered plan into waves: which moves may run together.
+"""Partitions an ordered plan into waves of moves that may run together.
 
 Each move goes to the earliest wave that
 - is after the wave of every earlier move that leaves its target (room is made before it is used),
@@ -27,12 +27,12 @@ from berth_descheduler.planner.simulation.pod_classes import ClassIndex
 from berth_descheduler.planner.simulation.state import State, Step
 
 Limited: TypeAlias = tuple[str, str]
-"""Something of which only so many may be in flight: a controller, a disruption budget, a gang, the wave itself."""
+"""A limit on moves in flight: of a controller, a disruption budget, a gang, the wave itself."""
 
 
 @dataclass(slots=True)
 class _Timetable:
-    """What is in flight in each wave, and the earliest wave of what comes next."""
+    """Moves in flight per wave, and the earliest wave for the next move."""
 
     in_flight: list[Counter[Limited]] = field(default_factory=list)
     left_node: dict[NodeIndex, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def _note(table: _Timetable, wave: int, step: Step, group: ClassIndex | None, li
 
 
 class _Limits:
-    """Knows of what a pod is one in flight, and how many of it may be."""
+    """The limits that each pod counts for."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem

@@ -110,7 +110,7 @@ def _name_check(args: DefaultEvictorArgs) -> _Check:
     def check(pod: Pod) -> Iterator[Refusal]:
         namespace = pod.metadata.namespace
         if not args.namespaces.allows(namespace):
-            text = f"pods of the namespace {namespace} are not to be moved"
+            text = f"pods of the namespace {namespace} may not be moved"
             yield Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, text)
 
     return check

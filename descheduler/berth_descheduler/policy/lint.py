@@ -1,4 +1,4 @@
-"""What is said of policies before they are run: what is wrong, and what will not work well."""
+"""Checks policies before they run: what is wrong, and what will not work well."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about a policy that somebody should know."""
+    """One finding about a policy."""
 
     severity: Severity
     field: str

@@ -64,7 +64,7 @@ class PolicyError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class RunDefaults:
-    """What a policy says nothing about: where Berth is, how long steps may take, how planning is limited."""
+    """Defaults for what a policy does not set: Berth's namespace, step times, planning limits."""
 
     cycle: CycleSettings = field(default_factory=CycleSettings)
     planner: PlannerSettings = field(default_factory=default_settings)
@@ -84,7 +84,7 @@ class PolicyRun:
     """What the plugins say of arguments that mean something else here."""
 
     def settings(self, mode: RunMode, trigger: str) -> CycleSettings:
-        """Return how a cycle runs in a mode, which may be another than the policy's where somebody asked for it."""
+        """Return the settings of a cycle; a request may name another mode than the policy."""
         approval = Approval.AUTO if mode is RunMode.AUTO else Approval.APPROVE
         return replace(self.cycle, mode=mode, approval=approval, trigger=trigger)
 

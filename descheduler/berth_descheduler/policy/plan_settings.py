@@ -1,4 +1,4 @@
-"""The settings by which a plan in the cluster is carried out: those of its policy, as the policy is now."""
+"""The settings for a plan in the cluster: those of its policy as it is now."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,26 +21,26 @@ MOST_IN_A_WAVE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """How one plan is carried out."""
+    """The settings by which one plan is executed."""
 
     settings: CycleSettings
     planner: PlannerSettings
 
     blocked_reason: str = ""
-    """Why none of its moves is begun; what was begun is brought to its end."""
+    """Why no further move begins; moves under way are brought to their end."""
 
 
 PlanSettingsReader: TypeAlias = Callable[[MigrationPlan], PlanSettings | None]
-"""How a plan is carried on that another run left; None: not by this run."""
+"""Returns the settings for a plan that another run left; None: this run leaves it alone."""
 
 
 def choose_plan_settings(
     plan: MigrationPlan, policy: PolicyRun | PolicyError | None, defaults: RunDefaults, now: datetime
 ) -> PlanSettings:
-    """Return how a plan is carried out by a policy, by the program's own settings where it names none.
+    """Return the settings for a plan: its policy's, or the program's where it names none.
 
-    Without its policy a plan's limits are not known, so that none of its moves is begun. A plan without a mode is that
-    of `berth run`, which may name a policy of a file.
+    Without its policy the limits of a plan are unknown, so none of its moves begins. A plan without a mode comes from
+    `berth run`, which may name a policy of a file.
     """
     if isinstance(policy, PolicyRun):
         mode = plan.spec.mode or policy.mode
@@ -56,7 +56,7 @@ def choose_plan_settings(
 
 
 def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
-    """Return settings for a plan of no policy: its own arguments, and no limits of whoever carries it on.
+    """Return settings for a plan without a policy: its own arguments, no limits of this run.
 
     Only `berth run` begins such a plan; it has kept the limits of its own options.
     """
@@ -75,7 +75,7 @@ def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> Plan
 def read_plan_settings(
     client: KubeClient, plan: MigrationPlan, defaults: RunDefaults, registry: PluginRegistry, now: datetime
 ) -> PlanSettings:
-    """Return how a plan is carried out, with its policy read now; raises `BerthError` where that cannot be read."""
+    """Return the settings for a plan, with its policy read now; raises `BerthError` where that fails."""
     policy: PolicyRun | PolicyError | None = None
     try:
         if plan.spec.policy:

@@ -1,4 +1,4 @@
-"""What is taken over of a policy file of the upstream descheduler (`descheduler/v1alpha2`)."""
+"""Reads policy files of the upstream descheduler (`descheduler/v1alpha2`)."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def _as_policy(raw: Mapping[str, Any], profile: Mapping[str, Any], plugins: Coll
 
 
 def _with_plugins(profile: Mapping[str, Any], plugins: Collection[str]) -> dict[str, Any]:
-    """Return a profile with the plugins that there are; what cannot be read is left as it is, for whoever reads it."""
+    """Return a profile with the installed plugins; leaves unreadable parts for the parser to refuse."""
     configs, points = profile.get("pluginConfig"), profile.get("plugins")
     found = dict(profile)
     if isinstance(configs, list):

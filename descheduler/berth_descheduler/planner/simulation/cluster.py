@@ -167,10 +167,10 @@ class Cluster:
     """Pods that have not ended and hold a place on no node of the snapshot: they wait, or their node is not known."""
 
     waiting_node: NodeIndex | None = None
-    """A node that is none: the pods that room is to be made for are on it."""
+    """A virtual node that holds the pods to make room for."""
 
     left_out: frozenset[NodeIndex] = frozenset()
-    """Nodes that are not to be touched: what is asked for is about others."""
+    """Nodes outside the node selectors, which neither give nor take pods."""
 
     in_cooldown: Mapping[NodeIndex, str] = field(default_factory=dict)
     """Nodes that give and take nothing yet, each with what happened to it."""
@@ -184,9 +184,8 @@ class Cluster:
     ) -> "Cluster":
         """Return the snapshot in numbers.
 
-        Places of Reservations that no placeholder holds yet are pods that are expected. `waiting` are pods that room is
-        to be made for; they are put on a node of their own, the last one. Only the nodes that all `node_selectors`
-        select are to be touched.
+        Places of Reservations without a placeholder count as expected pods. `waiting` are the pods to make room for;
+        they are put on a virtual node, the last one. Only nodes that all `node_selectors` select give and take pods.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
         pods, classes, elsewhere = _place_pods(nodes, (*snapshot.pods, *reserved_slots(snapshot)), waiting)

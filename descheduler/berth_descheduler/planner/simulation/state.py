@@ -74,7 +74,7 @@ class State:
     def is_independent(self, class_index: ClassIndex) -> bool:
         """Return whether neither other pods decide where pods of a class may go nor these about others.
 
-        Amounts and ties to nodes are then all that there is to know of them.
+        Requests and node constraints then say everything about them.
         """
         return not (
             self.depends_on_others(class_index)

@@ -153,7 +153,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Demand:
-    """What is to be placed."""
+    """The pods to place."""
 
     counts: Ints  # (kinds,)
     first: tuple[int, ...] = ()
@@ -405,7 +405,7 @@ class _Filling:
         order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
         nodes, fits = nodes[order], fits[order]
         enough = int(np.searchsorted(np.cumsum(fits), self._left[kind])) + 1
-        many = min(len(nodes) // 2 + 1, enough)  # the other half is to take the larger pods back
+        many = min(len(nodes) // 2 + 1, enough)  # the other half takes the larger pods back
         nodes, fits = nodes[:many], fits[:many].copy()
         if len(nodes) and fits.sum() > self._left[kind]:
             fits[-1] -= fits.sum() - self._left[kind]

@@ -103,13 +103,13 @@ class Solution:
 class Aim:
     """What has to be reached."""
 
-    needs: Ints | None  # (resources,) of the pod that is to find room; None: nodes are to be freed
+    needs: Ints | None  # (resources,) of the pod that needs room; None: the aim is to free nodes
     nodes: Ints  # nodes that can bring it
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """How much of the aims is to be reached."""
+    """How much of the objective has to be reached."""
 
     each: tuple[tuple[int, int | None], ...]
     """Per aim how often at least, and how often at most (None: no limit)."""

@@ -44,7 +44,7 @@ class PackingModel:
     """A class of each kind."""
 
     wanted: Mapping[PodIndex, int]
-    """The kinds of the pods that room is to be made for: of them alone, and one for each that is tied."""
+    """The kinds of the pods to make room for; a dependent pod is a kind of its own."""
 
     room: Ints  # (resources, nodes)
     """What may still be put on each node, protection thresholds left out."""

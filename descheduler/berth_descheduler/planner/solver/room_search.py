@@ -27,7 +27,7 @@ _STEPS_BEYOND: Final = 2
 
 @dataclass(frozen=True)
 class Want:
-    """Pods of one kind that are to find room."""
+    """Pods of one kind that need room."""
 
     name: str
     kind: int

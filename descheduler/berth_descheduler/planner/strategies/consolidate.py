@@ -172,7 +172,7 @@ class _ConsolidateRun:
         return Candidates(nodes, pods_of, counts, self._weigh_nodes()[nodes], empty)
 
     def _weigh_nodes(self) -> Ints:
-        """Return how bad it is to empty each node: by its largest pod, roughly, then by all of them."""
+        """Return the cost of emptying each node: by its costliest pod, roughly, then by all pods."""
         packing, disruption = self._packing, self._disruption
         movable = np.flatnonzero(packing.pod_kind >= 0)
         nodes = packing.pod_node[movable]
@@ -210,7 +210,7 @@ class _ConsolidateRun:
 # Why each node was not freed, and which pod stands in the way.
 
 _MOST_ASKED: Final = 2_000_000
-"""So often is asked about a pod and a node; after that nodes get the general reason."""
+"""The most checks of a pod on a node; after that nodes get the general reason."""
 
 _STAYS_EMPTY: Final = Refusal(RefusalReason.ALREADY_EMPTY, "is empty and stays so")
 

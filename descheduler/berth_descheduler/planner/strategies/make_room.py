@@ -54,7 +54,7 @@ class MakeRoom:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Wants that are of use together only."""
+    """Wants that are only useful together."""
 
     wants: tuple[Want, ...]
     priority: int
@@ -62,7 +62,7 @@ class _Unit:
 
 @dataclass(frozen=True)
 class _Found:
-    """Where everything goes: what is moved aside, what arrives, and what has room where."""
+    """A solution: moves aside, arrivals, and the places of each want."""
 
     ejections: Ints  # (entries, 3): kind, node, count
     arrivals: Ints  # (entries, 3): kind, node, count
@@ -105,7 +105,7 @@ class _MakeRoomRun:
     # --- what is wanted ---------------------------------------------------------------------------------------------
 
     def _read_units(self) -> tuple[_Unit, ...]:
-        """Return what is wanted, in the order in which it is to be looked after."""
+        """Return the units in the order in which they are served."""
         wants = self._read_wants()
         if self._request.all_or_none:
             return (_Unit(tuple(wants), 0),)
@@ -181,7 +181,7 @@ class _MakeRoomRun:
         return most if want.count is None else min(want.count, most)
 
     def _found(self, ejections: Ints, arrivals: Ints, places: tuple[tuple[NodeIndex, ...], ...]) -> _Found:
-        """Return what was found, without the arrivals of the pods that are to come."""
+        """Return what was found, without the arrivals of the new pods."""
         coming = np.isin(arrivals[:, 0], sorted(set(self._packing.wanted.values())))
         return _Found(ejections, arrivals[~coming], self._dealt_out(places))
 
