@@ -18,6 +18,7 @@ from health_port import PATIENCE_SECONDS, ask
 from waiting import soon
 
 LOOPBACK = "127.0.0.1"
+FOREVER_SECONDS = 600
 READY = Answer.from_state({"ready": True}, good=True)
 
 
@@ -35,7 +36,7 @@ class Gate:
     def answer(self) -> Answer:
         with self._lock:
             self.asked += 1
-        assert self.opened.wait(600)
+        assert self.opened.wait(FOREVER_SECONDS)
         return READY
 
 
@@ -113,6 +114,7 @@ def test_an_address_that_is_taken_is_said() -> None:
 def test_the_newest_client_is_answered_beside_many_that_send_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_MOST_CLIENTS", 5)
     monkeypatch.setattr(health, "_DROP_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(health._Handler, "timeout", FOREVER_SECONDS)
     with HealthServer(LOOPBACK, 0, CollectorRegistry(), readyz=lambda: READY) as server, ExitStack() as clients:
         silent = [clients.enter_context(connect(server)) for _ in range(15)]
         assert ask(server.address, "/healthz")[0] == 200
@@ -122,6 +124,7 @@ def test_the_newest_client_is_answered_beside_many_that_send_nothing(monkeypatch
 def test_no_more_clients_than_the_bound_are_answered_at_once(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_MOST_CLIENTS", 3)
     monkeypatch.setattr(health, "_DROP_SECONDS", 0.01)
+    monkeypatch.setattr(health._Handler, "timeout", FOREVER_SECONDS)
     with HealthServer(LOOPBACK, 0, CollectorRegistry(), readyz=gate.answer) as server, ExitStack() as clients:
         for number in range(3):
             clients.enter_context(connect(server, b"GET /readyz HTTP/1.1\r\n\r\n"))
@@ -148,6 +151,7 @@ def ask_until_answered(server: HealthServer) -> int:
 
 
 def test_a_client_that_sends_nothing_is_let_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert health._Handler.timeout == 10
     monkeypatch.setattr(health._Handler, "timeout", 0.01)
     with HealthServer(LOOPBACK, 0, CollectorRegistry(), readyz=lambda: READY) as server, connect(server) as client:
         assert client.recv(1) == b""
