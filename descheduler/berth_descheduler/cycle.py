@@ -12,27 +12,34 @@ import structlog
 
 from berth_core import Clock, ClockDeadline, InputError, MigrationPlan, PermanentError, PlanPhase, RunMode, Snapshot
 from berth_descheduler import telemetry
-from berth_descheduler.migration.context import PlanContext
-from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
-from berth_descheduler.migration.history import PodName, find_pods_in_cooldown
-from berth_descheduler.migration.manifests import MOST_MOVES
-from berth_descheduler.migration.nodes import sweep_cooling_nodes, sweep_freed_nodes
-from berth_descheduler.migration.operator_liveness import OperatorLiveness, clean_up_after_operator
-from berth_descheduler.migration.plans import conclude_request, publish_plan, run_lease
-from berth_descheduler.migration.recovery import abort_plan, recover_plans
-from berth_descheduler.migration.validation import (
+from berth_descheduler.migration import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    MOST_MOVES,
     NotBegun,
+    OperatorLiveness,
+    PlanContext,
+    PlanDeletedError,
     PlanValidator,
+    PodName,
     PreEvictionCheck,
+    abort_plan,
+    clean_up_after_operator,
+    conclude_request,
+    execute_plan,
+    find_pods_in_cooldown,
     pods_waiting_reason,
+    publish_plan,
+    recover_plans,
+    run_lease,
+    sweep_cooling_nodes,
+    sweep_freed_nodes,
     too_little_gain_reason,
 )
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.policy.plan_settings import PlanSettings, PlanSettingsReader, without_policy_limits
-from berth_descheduler.report.summary import summarise_plan
+from berth_descheduler.policy import PlanSettings, PlanSettingsReader, without_policy_limits
+from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
 from berth_kube import MIGRATION_PLANS, KubeClient, LeaseHolder, NotFoundError

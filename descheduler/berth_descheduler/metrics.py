@@ -13,8 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from berth_core import BerthError, Clock, DeschedulerPolicyStatus, MoveReason, MoveState, MoveStatus, read_timestamp
 from berth_descheduler import telemetry
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
-from berth_descheduler.planner import Fragmentation, Plan
-from berth_descheduler.planner.stranded_capacity import CapacityReport, CapacityShape, report_capacity
+from berth_descheduler.planner import CapacityReport, CapacityShape, Fragmentation, Plan, report_capacity
 from berth_descheduler.snapshots import read_capacity
 from berth_kube import KubeClient
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from berth_core import Achieved, MoveState, MoveStatus, PlanPhase, RoomReason, RoomState, RoomStatus
+from berth_core import Achieved, MoveState, MoveStatus, PlanPhase, RoomReason, RoomState, RoomStatus, count, first_few
 from berth_descheduler.planner import Plan
-from berth_descheduler.text import count, first_few
 
 # --- room outcomes ---------------------------------------------------------------------------------------------------
 # What a plan's rooms mean at its end: the phase of the plan, and a sentence for people.

@@ -18,7 +18,7 @@ from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, PolicyMetrics
-from berth_descheduler.migration.operator_liveness import clean_up_after_operator
+from berth_descheduler.migration import clean_up_after_operator
 from berth_descheduler.options.command import (
     cluster_options,
     duration_option,
@@ -36,9 +36,8 @@ from berth_descheduler.options.policy import (
 )
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.plugins.registry import installed_plugins
-from berth_descheduler.policy.parsing import RunDefaults
-from berth_descheduler.policy.plan_settings import read_plan_settings
+from berth_descheduler.plugins import installed_plugins
+from berth_descheduler.policy import RunDefaults, read_plan_settings
 from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
 from berth_service.health import Answer, HealthServer

@@ -12,15 +12,11 @@ import structlog
 from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
 from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
 from berth_operator import metrics, telemetry
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.informers import apply_event
-from berth_operator.cache.reservations import read_reservation
+from berth_operator.cache import Cache, apply_event, read_reservation
 from berth_operator.controller import Controller
-from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.executor import WebhookRegistration
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook.admission import Admission
-from berth_operator.webhook.certificates import CertificateManager
-from berth_operator.webhook.server import REFETCH_SECONDS, WebhookServer
+from berth_operator.webhook import REFETCH_SECONDS, Admission, CertificateManager, WebhookServer
 from berth_operator.workqueue import SCOPE_KEY, WorkQueue
 from berth_service.health import Answer, HealthServer
 

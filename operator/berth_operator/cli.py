@@ -22,7 +22,7 @@ from berth_kube import ClientSettings, ConfigurationSource, KubeClient, RetryPol
 from berth_operator.app import App
 from berth_operator.handlers import declare_process, declare_reservations
 from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
-from berth_operator.quota.limits import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
+from berth_operator.quota import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
 from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
 from berth_service.process import configure_logs, parse_address, unique_identity
 

@@ -24,25 +24,40 @@ from berth_core import (
 )
 from berth_kube import NODES, PODS, KubeClient, LeaseHolder, NotFoundError
 from berth_operator import metrics, telemetry
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.informers import Informers
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor import Context
-from berth_operator.executor.events import EventRecorder, TemplateRefusals
-from berth_operator.executor.executor import ActionExecutor, find_pod
-from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
-from berth_operator.executor.guards import FenceManager, NodeGuard
-from berth_operator.executor.pending_owners import PendingOwners
-from berth_operator.executor.priority_classes import PriorityClasses
-from berth_operator.executor.probe import HandoverProbe
-from berth_operator.executor.quota_admission import QuotaAdmission, Validator
-from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.reconcile.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
-from berth_operator.reconcile.forged_status import without_forged_claims
-from berth_operator.reconcile.observation import Observation, holds_our_gate, is_at_same_step
-from berth_operator.reconcile.reconcile import Decision, decide
-from berth_operator.reconcile.status import has_just_expired, newly_lost
+from berth_operator.cache import Cache, ClusterRules, GuardableNode, Informers
+from berth_operator.executor import (
+    ActionExecutor,
+    Context,
+    EventRecorder,
+    FenceManager,
+    HandoverProbe,
+    NodeGuard,
+    OrphanCollector,
+    PendingOwners,
+    PriorityClasses,
+    QuotaAdmission,
+    Resync,
+    TemplateRefusals,
+    Validator,
+    WebhookRegistration,
+    find_pod,
+    list_reservations,
+)
+from berth_operator.reconcile import (
+    Action,
+    AssignSlot,
+    Decision,
+    DeletePlaceholder,
+    Observation,
+    Probe,
+    Release,
+    decide,
+    has_just_expired,
+    holds_our_gate,
+    is_at_same_step,
+    newly_lost,
+    without_forged_claims,
+)
 from berth_operator.settings import OperatorSettings
 from berth_operator.throttle import FairSharing, Throttle, has_share, only_starts
 from berth_operator.workqueue import Key, KeyKind, WorkQueue

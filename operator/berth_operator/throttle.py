@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_core import Pod, Reservation, ReservationPhase, ReservationStatus, SlotState
-from berth_operator.reconcile.observation import has_started
+from berth_operator.reconcile import has_started
 
 PATIENCE_SECONDS: Final = 0.5
 """How long the status of a Reservation that is not Available yet may lag at least."""

@@ -15,16 +15,9 @@ from berth_core.clock import (
     parse_duration,
     parse_timestamp,
     read_timestamp,
+    span_in_words,
 )
-from berth_core.errors import (
-    BerthError,
-    InputError,
-    PermanentError,
-    RetryableError,
-    printable_line,
-    printable_text,
-    require_positive,
-)
+from berth_core.errors import BerthError, InputError, PermanentError, RetryableError, require_positive
 from berth_core.labels import (
     CONTROL_PLANE_KEYS,
     COOLING_LABEL,
@@ -58,6 +51,7 @@ from berth_core.labels import (
     ROOM_TAINT,
     SLOT_ANNOTATION,
     SUCCESSOR_LABEL,
+    TASK_ANNOTATION,
     VERSION_ANNOTATION,
 )
 from berth_core.matching import (
@@ -69,6 +63,8 @@ from berth_core.matching import (
     template_matches,
 )
 from berth_core.migration_plans import (
+    PLAN_API_VERSION,
+    PLAN_KIND,
     Achieved,
     MigrationPlan,
     MigrationPlanSpec,
@@ -155,11 +151,13 @@ from berth_core.objects import (
     has_control_plane_label,
     has_control_plane_taint,
     is_control_plane_node,
+    is_marked_as_freed,
 )
 from berth_core.pod_groups import (
     GROUP_NAME_ANNOTATIONS,
     POD_GROUP_TYPES,
     VOLCANO_POD_GROUP_API_VERSION,
+    VOLCANO_TASK_ANNOTATION,
     LifecyclePolicy,
     PodGroup,
     PodGroupWorkload,
@@ -168,6 +166,8 @@ from berth_core.pod_groups import (
 from berth_core.pod_requests import effective_requests, occupied_requests
 from berth_core.policies import (
     LONGEST_GRACE,
+    POLICY_API_VERSION,
+    POLICY_KIND,
     SCHEDULED,
     VALID,
     DeschedulerPolicy,
@@ -185,6 +185,8 @@ from berth_core.policies import (
 )
 from berth_core.reservations import (
     HIGHEST_SLOT_INDEX,
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
     Condition,
     ConditionType,
     ObjectReference,
@@ -238,6 +240,7 @@ from berth_core.storage import (
     WorkloadSpec,
     WorkloadStatus,
 )
+from berth_core.text import count, first_few, percent, printable_line, printable_text
 from berth_core.unreadable import MAX_DEPTH, cut, is_cut, is_too_deep, mark, refuse_unreadable, stand_in, why_unreadable
 
 __all__ = [
@@ -283,13 +286,19 @@ __all__ = [
     "PATH_PROVEN",
     "PLACEHOLDER_IMAGE",
     "PLACEHOLDER_LABEL",
+    "PLAN_API_VERSION",
+    "PLAN_KIND",
     "PLAN_LABEL",
     "PODS",
     "POD_GROUP_TYPES",
+    "POLICY_API_VERSION",
+    "POLICY_KIND",
     "POLICY_LABEL",
     "PREFIX",
     "PROBE_LABEL",
     "QUEUE_ANNOTATION",
+    "RESERVATION_API_VERSION",
+    "RESERVATION_KIND",
     "RESERVATION_LABEL",
     "RESERVATION_NAME_ANNOTATION",
     "ROOM_ANNOTATION",
@@ -298,10 +307,12 @@ __all__ = [
     "SCHEDULED",
     "SLOT_ANNOTATION",
     "SUCCESSOR_LABEL",
+    "TASK_ANNOTATION",
     "UNTRIED_SECONDS",
     "VALID",
     "VERSION_ANNOTATION",
     "VOLCANO_POD_GROUP_API_VERSION",
+    "VOLCANO_TASK_ANNOTATION",
     "WEBHOOK_CONFIGURATION",
     "WEBHOOK_SECRET",
     "Achieved",
@@ -408,12 +419,14 @@ __all__ = [
     "WorkloadSpec",
     "WorkloadStatus",
     "api_group",
+    "count",
     "cut",
     "deployment_name",
     "effective_requests",
     "expires_at",
     "fails_unread",
     "fence_name",
+    "first_few",
     "format_amount",
     "format_duration",
     "format_precise_timestamp",
@@ -426,6 +439,7 @@ __all__ = [
     "is_dns_label",
     "is_dns_subdomain",
     "is_expired",
+    "is_marked_as_freed",
     "is_over",
     "is_room_taint_of",
     "is_scheduled_plan",
@@ -442,6 +456,7 @@ __all__ = [
     "parse_quantity",
     "parse_selector",
     "parse_timestamp",
+    "percent",
     "placeholder_name",
     "plan_name",
     "printable_line",
@@ -458,6 +473,7 @@ __all__ = [
     "room_taint_value",
     "scheduled_plan_name",
     "shape_of",
+    "span_in_words",
     "stand_in",
     "template_differences",
     "template_matches",

@@ -206,3 +206,26 @@ def _decimal(count: int, unit: int) -> str:
     whole, rest = divmod(count, unit)
     digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0")
     return f"{whole}.{digits}" if digits else str(whole)
+
+
+# --- spans -----------------------------------------------------------------------------------------------------------
+# A length of time for people: in at most two units, as `kubectl get` shows it.
+
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_ENOUGH: Final = 10
+"""With so many of a unit the next smaller one says nothing."""
+
+
+def span_in_words(span: timedelta) -> str:
+    """Return a span such as 45s, 3m20s, 2h5m or 4d1h; one below zero, as clocks that differ give it, is 0s."""
+    seconds = max(0, int(span.total_seconds()))
+    for index, (unit, size) in enumerate(_UNITS):
+        whole, rest = divmod(seconds, size)
+        if not whole:
+            continue
+        if index + 1 == len(_UNITS) or whole >= _ENOUGH:
+            return f"{whole}{unit}"
+        next_unit, next_size = _UNITS[index + 1]
+        more = rest // next_size
+        return f"{whole}{unit}{more}{next_unit}" if more else f"{whole}{unit}"
+    return "0s"

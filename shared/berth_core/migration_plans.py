@@ -132,8 +132,8 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         return self.state in {RoomState.TAKEN, RoomState.RELEASED, RoomState.FAILED}
 
 
-API_VERSION: Final = "berth.volcano.sh/v1alpha1"
-KIND: Final = "MigrationPlan"
+PLAN_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
+PLAN_KIND: Final = "MigrationPlan"
 
 
 class RunMode(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from berth_core.labels import CONTROL_PLANE_KEYS
+from berth_core.labels import CONTROL_PLANE_KEYS, FREED_ANNOTATION, FREED_TAINT
 
 RawQuantity: TypeAlias = str | int | float
 """A quantity as written; the API server writes text, people also write bare numbers."""
@@ -443,6 +443,11 @@ class Node(ApiStruct, frozen=True, kw_only=True):
     def condition(self, type_: str) -> str:
         """Return the status of a condition, "" if it is not set."""
         return next((c.status for c in self.status.conditions if c.type == type_), "")
+
+
+def is_marked_as_freed(node: Node) -> bool:
+    """Return whether a node carries anything of a freed one."""
+    return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
 
 
 # --- what protects, ranks and holds pods ----------------------------------------------------------------------------

@@ -25,7 +25,7 @@ POD_GROUP_WORKLOAD_KIND: Final = "Workload"
 GROUP_NAME_ANNOTATIONS: Final = ("scheduling.volcano.sh/group-name", "scheduling.k8s.io/group-name")
 """On a pod: the name of its Volcano PodGroup; the second one is what Volcano's controllers write."""
 
-TASK_ANNOTATION: Final = "volcano.sh/task-spec"
+VOLCANO_TASK_ANNOTATION: Final = "volcano.sh/task-spec"
 """On a pod of a Volcano Job: the name of its task."""
 
 _DISRUPTED_AS_A_WHOLE: Final = "PodGroup"

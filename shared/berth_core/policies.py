@@ -11,8 +11,8 @@ from berth_core.migration_plans import RunMode
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import Condition
 
-API_VERSION: Final = "berth.volcano.sh/v1alpha1"
-KIND: Final = "DeschedulerPolicy"
+POLICY_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
+POLICY_KIND: Final = "DeschedulerPolicy"
 
 VALID: Final = "Valid"
 """The condition that tells whether the policy can be run."""

@@ -13,8 +13,8 @@ from berth_core.labels import PREFIX, ROOM_ANNOTATION
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
 from berth_core.unreadable import stand_in
 
-API_VERSION: Final = "batch.volcano.sh/v1alpha1"
-KIND: Final = "Reservation"
+RESERVATION_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
+RESERVATION_KIND: Final = "Reservation"
 HIGHEST_SLOT_INDEX: Final = 999
 """A Reservation has at most 1,000 slots."""
 

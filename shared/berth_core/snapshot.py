@@ -25,9 +25,7 @@ from berth_core.pod_groups import (
     VolcanoJob,
 )
 from berth_core.pod_requests import occupied_requests
-from berth_core.reservations import API_VERSION as RESERVATION_API_VERSION
-from berth_core.reservations import KIND as RESERVATION_KIND
-from berth_core.reservations import Reservation
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot_kinds import SnapshotKind, known_kinds, missing_kinds
 from berth_core.storage import (

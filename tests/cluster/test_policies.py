@@ -11,7 +11,15 @@ import pytest
 
 from berth_core.clock import SystemClock
 from berth_core.labels import COOLING_LABEL, COOLING_UNTIL_ANNOTATION, POLICY_LABEL
-from berth_core.migration_plans import API_VERSION, MigrationPlan, MoveReason, MoveState, PlanPhase, RoomState, RunMode
+from berth_core.migration_plans import (
+    PLAN_API_VERSION,
+    MigrationPlan,
+    MoveReason,
+    MoveState,
+    PlanPhase,
+    RoomState,
+    RunMode,
+)
 from berth_core.names import LEADER_LEASE
 from berth_core.objects import Node
 from berth_core.policies import SCHEDULED, VALID
@@ -337,7 +345,7 @@ def cooling(client: KubeClient) -> set[str]:
 
 def hand_made(name: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of an API object
     body = {"policy": "beside", "mode": "Approve", "approved": True, **spec}
-    return {"apiVersion": API_VERSION, "kind": "MigrationPlan", "metadata": {"name": name}, "spec": body}
+    return {"apiVersion": PLAN_API_VERSION, "kind": "MigrationPlan", "metadata": {"name": name}, "spec": body}
 
 
 @pytest.mark.deep

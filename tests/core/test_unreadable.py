@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from berth_core.errors import InputError
 from berth_core.objects import Pod
-from berth_core.reservations import API_VERSION, KIND, Reservation, ReservationPhase
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, ReservationPhase
 from berth_core.snapshot import Snapshot
 from berth_core.unreadable import MAX_DEPTH, cut, is_cut, is_too_deep, stand_in, why_unreadable
 from builders import DEEP, as_api, list_file, nested_json, node, pod, reservation, workload
@@ -20,7 +20,7 @@ DEPTHS = {"101 levels": 101, "as deep as Python takes": 900, "1,100 levels": 1_1
 
 
 def deep_reservation(name: str = "deep") -> dict[str, Any]:
-    body = as_api(reservation(name), api_version=API_VERSION, kind=KIND)
+    body = as_api(reservation(name), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
     body["spec"]["tasks"][0]["template"]["spec"]["oddity"] = DEEP
     return body
 
@@ -99,7 +99,7 @@ def test_the_place_of_what_was_cut_is_named() -> None:
 
 @pytest.mark.parametrize("levels", DEPTHS.values(), ids=DEPTHS)
 def test_a_reservation_that_is_nested_too_deeply_does_not_spoil_a_file(levels: int) -> None:
-    good = as_api(reservation("good"), api_version=API_VERSION, kind=KIND)
+    good = as_api(reservation("good"), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
     raw = listed(deep_reservation(), good, as_api(node("node-a"), kind="Node"), levels=levels)
     snapshot = Snapshot.from_json(raw)
     assert [one.metadata.name for one in snapshot.reservations] == ["deep", "good"]
@@ -121,7 +121,7 @@ def test_a_pod_and_a_node_that_are_nested_too_deeply_are_named_in_their_stand_in
 
 
 def test_a_template_with_a_field_of_the_wrong_type_does_not_spoil_a_file() -> None:
-    odd = as_api(reservation("odd"), api_version=API_VERSION, kind=KIND)
+    odd = as_api(reservation("odd"), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
     odd["spec"]["tasks"][0]["template"]["spec"]["tolerations"] = "all"
     (found,) = Snapshot.from_json(list_file(odd)).reservations
     assert found.metadata.unreadable.startswith("Expected `array`, got `str`")
@@ -144,7 +144,7 @@ def test_a_group_of_pods_that_cannot_be_read_is_as_one_that_is_not_there() -> No
 
 
 def test_a_reservation_of_the_wrong_types_is_read_as_far_as_it_goes() -> None:
-    body = as_api(reservation("odd"), api_version=API_VERSION, kind=KIND)
+    body = as_api(reservation("odd"), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
     body["spec"]["tasks"][0]["replicas"] = "two"
     body["status"] = {"state": {"phase": "Available"}, "slots": 5}
     found = Reservation.read(body)

@@ -1,12 +1,21 @@
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any, Final
 
 import msgspec.inspect
 import pytest
 import yaml
 
-from berth_core import migration_plans, policies, reservations
+from berth_core import (
+    PLAN_API_VERSION,
+    PLAN_KIND,
+    POLICY_API_VERSION,
+    POLICY_KIND,
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
+    migration_plans,
+    policies,
+    reservations,
+)
 from berth_core.objects import PodTemplate
 from conventions.tracked import ROOT
 
@@ -111,14 +120,18 @@ def test_every_field_is_described(plural: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plural", "module"),
-    [("reservations", reservations), ("migrationplans", migration_plans), ("deschedulerpolicies", policies)],
+    ("plural", "api_version", "kind"),
+    [
+        ("reservations", RESERVATION_API_VERSION, RESERVATION_KIND),
+        ("migrationplans", PLAN_API_VERSION, PLAN_KIND),
+        ("deschedulerpolicies", POLICY_API_VERSION, POLICY_KIND),
+    ],
     ids=["rsv", "mplan", "dpol"],
 )
-def test_a_crd_serves_the_version_of_its_contract(plural: str, module: ModuleType) -> None:
+def test_a_crd_serves_the_version_of_its_contract(plural: str, api_version: str, kind: str) -> None:
     spec = CRDS[plural]["spec"]
-    assert f"{spec['group']}/{spec['versions'][0]['name']}" == module.API_VERSION
-    assert spec["names"]["kind"] == module.KIND
+    assert f"{spec['group']}/{spec['versions'][0]['name']}" == api_version
+    assert spec["names"]["kind"] == kind
 
 
 def rules(node: object) -> Iterator[dict[str, str]]:

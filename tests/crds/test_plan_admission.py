@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from berth_core.migration_plans import (
-    API_VERSION,
-    KIND,
+    PLAN_API_VERSION,
+    PLAN_KIND,
     MigrationPlan,
     MigrationPlanSpec,
     NodeBefore,
@@ -82,7 +82,7 @@ MOVE: Final[dict[str, Any]] = msgspec.to_builtins(SPEC.moves[0])
 
 def plan(changes: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """Return a plan with parts of its spec replaced."""
-    return {"apiVersion": API_VERSION, "kind": KIND, "spec": {**msgspec.to_builtins(SPEC), **changes}}
+    return {"apiVersion": PLAN_API_VERSION, "kind": PLAN_KIND, "spec": {**msgspec.to_builtins(SPEC), **changes}}
 
 
 def test_a_plan_is_kept_as_it_was_given(api: PlainApi, stored: Store) -> None:
@@ -91,7 +91,7 @@ def test_a_plan_is_kept_as_it_was_given(api: PlainApi, stored: Store) -> None:
 
 
 def test_an_empty_spec_says_what_it_means(api: PlainApi, stored: Store) -> None:
-    path = stored(PLANS, {"apiVersion": API_VERSION, "kind": KIND, "spec": {}})
+    path = stored(PLANS, {"apiVersion": PLAN_API_VERSION, "kind": PLAN_KIND, "spec": {}})
     body = api.get(path).body
     assert MigrationPlan.from_api(body).spec == MigrationPlanSpec()
     assert body["spec"] == {
@@ -281,7 +281,7 @@ def test_a_plan_that_is_only_shown_cannot_be_approved(api: PlainApi, stored: Sto
 
 def requested() -> dict[str, Any]:
     """Return a plan that was asked for."""
-    return {"apiVersion": API_VERSION, "kind": KIND, "spec": {"policy": "nightly", "mode": "Approve"}}
+    return {"apiVersion": PLAN_API_VERSION, "kind": PLAN_KIND, "spec": {"policy": "nightly", "mode": "Approve"}}
 
 
 FOUND: Final[dict[str, Any]] = {

@@ -8,8 +8,8 @@ import pytest
 
 from berth_core.migration_plans import RunMode
 from berth_core.policies import (
-    API_VERSION,
-    KIND,
+    POLICY_API_VERSION,
+    POLICY_KIND,
     ApprovalRules,
     DeschedulerPolicy,
     DeschedulerPolicySpec,
@@ -74,11 +74,15 @@ SPEC: Final = DeschedulerPolicySpec(
 
 def policy(**changes: object) -> dict[str, Any]:
     """Return a policy with parts of its spec replaced."""
-    return {"apiVersion": API_VERSION, "kind": KIND, "spec": {"profiles": [{"name": "default"}], **changes}}
+    return {
+        "apiVersion": POLICY_API_VERSION,
+        "kind": POLICY_KIND,
+        "spec": {"profiles": [{"name": "default"}], **changes},
+    }
 
 
 def test_a_policy_is_kept_as_it_was_given(api: PlainApi, stored: Store) -> None:
-    path = stored(POLICIES, {"apiVersion": API_VERSION, "kind": KIND, "spec": msgspec.to_builtins(SPEC)})
+    path = stored(POLICIES, {"apiVersion": POLICY_API_VERSION, "kind": POLICY_KIND, "spec": msgspec.to_builtins(SPEC)})
     assert DeschedulerPolicy.from_api(api.get(path).body).spec == SPEC
 
 

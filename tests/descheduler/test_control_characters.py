@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from rich.panel import Panel
 from rich.table import Table
 
-from berth_core.errors import InputError, printable_line, printable_text
+from berth_core.errors import InputError
 from berth_core.snapshot import Snapshot
+from berth_core.text import printable_line, printable_text
 from berth_descheduler import snapshots
 from berth_descheduler.cli.main import run
 from berth_descheduler.cli.output import to_json, to_yaml

@@ -21,7 +21,7 @@ from descheduler.fake_cluster import FakeCluster, Raw, call, failure
 def cluster() -> FakeCluster:
     found = FakeCluster()
     body = {"metadata": {"name": "nightly"}, "spec": {"mode": "Approve", "profiles": [{"name": "default"}]}}
-    found.add(DESCHEDULER_POLICIES, {"apiVersion": policies.API_VERSION, "kind": policies.KIND, **body})
+    found.add(DESCHEDULER_POLICIES, {"apiVersion": policies.POLICY_API_VERSION, "kind": policies.POLICY_KIND, **body})
     return found
 
 
@@ -79,7 +79,11 @@ def test_a_long_name_of_a_policy_is_no_label() -> None:
 def put(cluster: FakeCluster, phase: str = "", **spec: object) -> None:
     found: dict[str, object] = {"predicted": {"nodes": 1, "moves": 0, "waves": 0}} | spec
     status = {"status": {"phase": phase}} if phase else {}
-    head = {"apiVersion": migration_plans.API_VERSION, "kind": migration_plans.KIND, "metadata": {"name": "p"}}
+    head = {
+        "apiVersion": migration_plans.PLAN_API_VERSION,
+        "kind": migration_plans.PLAN_KIND,
+        "metadata": {"name": "p"},
+    }
     cluster.add(MIGRATION_PLANS, {**head, "spec": found, **status})
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL, ROOM_ANNOTATION, ROOM_TAINT
 from berth_core.migration_plans import (
-    API_VERSION,
-    KIND,
+    PLAN_API_VERSION,
+    PLAN_KIND,
     MigrationPlan,
     MigrationPlanSpec,
     Objective,
@@ -41,7 +41,9 @@ def small(name: str, on: str) -> Pod:
 def place() -> Reservation:
     """The Reservation that waits for all of the node where room is made."""
     made = reservation(uid="uid-room", tasks=[task(nodes=["tight"], cpu="10", memory=None)])
-    controller = OwnerReference(api_version=API_VERSION, kind=KIND, name=PLAN, uid="uid-plan", controller=True)
+    controller = OwnerReference(
+        api_version=PLAN_API_VERSION, kind=PLAN_KIND, name=PLAN, uid="uid-plan", controller=True
+    )
     head = msgspec.structs.replace(
         made.metadata, owner_references=(controller,), annotations={ROOM_ANNOTATION: "0"}, labels={}
     )

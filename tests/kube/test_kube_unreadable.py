@@ -15,7 +15,7 @@ from berth_core.clock import SystemClock
 from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.objects import Node, Pod
 from berth_core.policies import DeschedulerPolicy
-from berth_core.reservations import API_VERSION, KIND, ReservationPhase, ReservationReason
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, ReservationReason
 from berth_core.snapshot import Snapshot
 from berth_descheduler.api.queries import read_plans, read_policies
 from berth_descheduler.controller.status import StatusController
@@ -67,7 +67,7 @@ def named(body: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def place(template: object) -> dict[str, Any]:
-    body = as_api(reservation("r"), api_version=API_VERSION, kind=KIND)
+    body = as_api(reservation("r"), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
     body["spec"]["tasks"][0]["template"] = template
     return body | {"status": {"state": {"phase": "Available"}}}
 

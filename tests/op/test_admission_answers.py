@@ -16,7 +16,14 @@ from berth_core.errors import InputError
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION
 from berth_core.matching import shape_of
 from berth_core.objects import Pod
-from berth_core.reservations import API_VERSION, KIND, Reservation, ReservationPhase, Slot, SlotState
+from berth_core.reservations import (
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
+    Reservation,
+    ReservationPhase,
+    Slot,
+    SlotState,
+)
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.cache.slot_matching import SlotFinder
@@ -484,7 +491,7 @@ def test_a_slot_that_was_promised_during_a_search_is_not_promised_again(monkeypa
 
 
 def test_a_template_is_compared_in_a_form_that_outlives_its_version() -> None:
-    body = as_api(HELD, api_version=API_VERSION, kind=KIND)
+    body = as_api(HELD, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
     cache, now = Cache(lambda _key: None), {}
     for version in ("1", "2"):
         one = read_reservation(body | {"metadata": {**body["metadata"], "resourceVersion": version}})

@@ -9,8 +9,8 @@ from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.objects import Container, Pod, ResourceRequirements
 from berth_core.reservations import (
-    API_VERSION,
-    KIND,
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -415,7 +415,9 @@ def test_a_status_that_somebody_else_changed_is_written_again(harness: OperatorH
     harness.know(of=ours)
     harness.executor.write_status(ours, ours.status)
     forged = ReservationStatus(state=ReservationState(phase=ReservationPhase.SUCCEEDED))
-    body = as_api(ours, api_version=API_VERSION, kind=KIND) | {"status": msgspec.to_builtins(forged)}
+    body = as_api(ours, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND) | {
+        "status": msgspec.to_builtins(forged)
+    }
     harness.api.put(RESERVATIONS, body)
     harness.cache.put_reservation(harness.api.get(RESERVATIONS, "place", namespace="default", type=Reservation))
 

@@ -8,7 +8,7 @@ import pytest
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION
 from berth_core.objects import Pod
-from berth_core.reservations import API_VERSION, KIND, Reservation, SlotState
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
 from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
 from berth_operator.cache.cache import Cache
@@ -143,7 +143,7 @@ def test_the_placeholder_of_a_reservation_that_is_gone_waits_for_no_kubelet(
 def test_what_belongs_to_a_reservation_that_was_only_unheard_of_is_kept(harness: OperatorHarness) -> None:
     owner = owner_pod(given=note())
     harness.know(owner)
-    harness.api.put(RESERVATIONS, as_api(place(), api_version=API_VERSION, kind=KIND))
+    harness.api.put(RESERVATIONS, as_api(place(), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
     orphans(harness).release(PLACE_UID)
     assert harness.stored(owner).spec.scheduling_gates
     assert harness.cache.reservation(PLACE_UID) is not None
@@ -176,7 +176,9 @@ def sweep(harness: OperatorHarness) -> Resync:
 def test_a_sweep_queues_everything_that_could_be_amiss(harness: OperatorHarness) -> None:
     node_guard(harness, OURS)
     harness.know(owner_pod(given=note(node="node-b")), placeholder())
-    harness.api.put(RESERVATIONS, as_api(place(uid="fresh"), api_version=API_VERSION, kind=KIND))
+    harness.api.put(
+        RESERVATIONS, as_api(place(uid="fresh"), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
+    )
     harness.queued.clear()
     sweep(harness).run()
     names = {(key.kind, key.name) for key in harness.queued}
@@ -194,7 +196,7 @@ def test_a_sweep_begins_with_reservations_that_lack_a_placeholder(harness: Opera
     harness.know(placeholder(), of=whole)
     harness.know(of=lacking)
     for one in (whole, lacking):
-        harness.api.put(RESERVATIONS, as_api(one, api_version=API_VERSION, kind=KIND))
+        harness.api.put(RESERVATIONS, as_api(one, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
     sweep(harness).run()
     asked = [key.name for key in harness.queued if key.kind is KeyKind.RESERVATION]
     assert asked[-2:] == ["lacking", PLACE_UID]

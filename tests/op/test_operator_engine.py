@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from berth_core.objects import ObjectMeta
-from berth_core.reservations import API_VERSION, KIND, ReservationPhase, SlotState
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from berth_operator.app import App
@@ -120,7 +120,7 @@ def test_a_key_that_comes_without_the_lease_makes_its_next_holder_sweep() -> Non
 
 def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
     api = Watched()
-    api.put(RESERVATIONS, as_api(place(), api_version=API_VERSION, kind=KIND))
+    api.put(RESERVATIONS, as_api(place(), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
     engine, _, _ = build_engine(api)
     with pytest.raises(ForbiddenError, match="no right to watch"):
         engine.start()
@@ -210,7 +210,7 @@ def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_
     engine, cache, queue = build_engine(api)
     engine._lease.held = lambda: True  # type: ignore[method-assign]
     reservation = place(slot(SlotState.PENDING, 0), slot(SlotState.PENDING, 1), replicas=2)
-    api.put(RESERVATIONS, as_api(reservation, api_version=API_VERSION, kind=KIND))
+    api.put(RESERVATIONS, as_api(reservation, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
     cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
     cache.put_reservation(reservation)
     for index in range(2):
@@ -242,7 +242,7 @@ def test_places_of_the_expired_are_released_before_any_status_is_written_while_t
     queue._late_seconds = late
     engine._lease.held = lambda: True  # type: ignore[method-assign]
     doomed = place(slot(SlotState.HELD), created="2026-11-21T11:00:00Z", ttl="1s")
-    api.put(RESERVATIONS, as_api(doomed, api_version=API_VERSION, kind=KIND))
+    api.put(RESERVATIONS, as_api(doomed, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
     api.put(PODS, as_api(placeholder(), api_version="v1", kind="Pod"))
     cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
     cache.put_reservation(doomed)
@@ -284,7 +284,7 @@ def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known
     engine, cache, _ = build_engine(api)
     engine._lease.held = lambda: True  # type: ignore[method-assign]
     forged = place(slot(SlotState.RELEASED, node=""), phase=ReservationPhase.FAILED, reason="Forged")
-    api.put(RESERVATIONS, as_api(forged, api_version=API_VERSION, kind=KIND))
+    api.put(RESERVATIONS, as_api(forged, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
     api.put(PODS, as_api(placeholder()))
     cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
     cache.put_placeholder(placeholder())
@@ -304,7 +304,7 @@ def test_a_status_counts_as_told_from_the_moment_it_is_sent(monkeypatch: pytest.
     engine, cache, _ = build_engine(api)
     engine._lease.held = lambda: True  # type: ignore[method-assign]
     pending = place(slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING)
-    api.put(RESERVATIONS, as_api(pending, api_version=API_VERSION, kind=KIND))
+    api.put(RESERVATIONS, as_api(pending, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
     cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
     cache.put_reservation(pending)
     cache.put_placeholder(placeholder())

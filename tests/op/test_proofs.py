@@ -11,7 +11,7 @@ from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.reservations import Condition, ConditionType, Reservation, ReservationStatus, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_operator.cache.cache import Cache
-from berth_operator.executor import Context
+from berth_operator.executor.context import Context
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import Probe

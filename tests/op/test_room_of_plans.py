@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from berth_core.labels import HANDOVER_TAINT, ROOM_ANNOTATION, ROOM_TAINT
-from berth_core.migration_plans import API_VERSION, KIND
+from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
 from berth_core.names import room_taint_value
 from berth_core.objects import OwnerReference, Pod, Toleration
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
@@ -20,7 +20,7 @@ from handover_builders import UNSCHEDULABLE, decide_now, note, observe, owner_po
 from json_patches import apply
 
 PLAN = "plan-20261121-120000-abcde"
-CONTROLLER = OwnerReference(api_version=API_VERSION, kind=KIND, name=PLAN, uid="uid-plan", controller=True)
+CONTROLLER = OwnerReference(api_version=PLAN_API_VERSION, kind=PLAN_KIND, name=PLAN, uid="uid-plan", controller=True)
 OURS = Toleration(key=ROOM_TAINT, operator="Equal", value=room_taint_value(PLAN, "node-a"), effect="NoSchedule")
 GUARD = Toleration(key=HANDOVER_TAINT, operator="Exists", effect="NoSchedule")
 GPU = Toleration(key="gpu", operator="Exists")

@@ -20,7 +20,7 @@ from berth_kube.resources import PODS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.reservations import OwnerIndex
 from berth_operator.cache.slot_matching import SlotFinder
-from berth_operator.executor import Context
+from berth_operator.executor.context import Context
 from berth_operator.executor.pending_owners import PendingOwners, distribute
 from berth_operator.reconcile.actions import Release
 from berth_operator.reconcile.observation import Observation

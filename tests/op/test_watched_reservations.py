@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.reservations import API_VERSION, KIND, Reservation
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.informers import apply_event
 from berth_operator.cache.reservations import read_reservation
@@ -13,7 +13,7 @@ from handover_builders import PLACE_UID, place
 
 
 def version(number: str, **rest: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a Reservation
-    body = as_api(place(**rest), api_version=API_VERSION, kind=KIND)
+    body = as_api(place(**rest), api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
     return body | {"metadata": body["metadata"] | {"resourceVersion": number}}
 
 

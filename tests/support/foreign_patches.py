@@ -28,7 +28,7 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.executor import Context
+from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager, NodeGuard

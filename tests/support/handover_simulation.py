@@ -18,7 +18,7 @@ from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Pod
-from berth_core.reservations import API_VERSION, KIND, Reservation, SlotState
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
 from berth_descheduler.migration.operator_liveness import StaleOperatorCleanup
 from berth_kube.errors import Call, Failure, UnreachableError
 from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
@@ -124,7 +124,7 @@ class HandoverSimulation:
             NODES, {"metadata": {"name": NODE, "uid": "uid-node-a"}, "spec": {}, "status": {"allocatable": ROOM}}
         )
         held = place(slot(SlotState.HELD, node=NODE), ttl="2h")
-        self.api.put(RESERVATIONS, as_api(held, api_version=API_VERSION, kind=KIND))
+        self.api.put(RESERVATIONS, as_api(held, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
         self.api.put(PODS, as_api(placeholder(node=NODE)))
         self.api.put(PODS, as_api(with_condition(owner_pod("web-0"), GATED)))
         hungry = owner_pod("hungry", labels={}, gates=(), created="2026-11-21T11:00:00Z")

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from berth_core.objects import Pod, PriorityClass
-from berth_core.reservations import API_VERSION, KIND, Reservation
+from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.executor import Context
+from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.priority_classes import PriorityClasses
@@ -73,7 +73,7 @@ class OperatorHarness:
     def know(self, *pods: Pod, of: Reservation | None = None) -> None:
         """Put objects on the API server and into the cache."""
         if of is not None:
-            self.api.put(RESERVATIONS, as_api(of, api_version=API_VERSION, kind=KIND))
+            self.api.put(RESERVATIONS, as_api(of, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND))
             self.cache.put_reservation(of)
         for one in pods:
             self.api.put(PODS, as_api(one))

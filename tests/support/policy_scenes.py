@@ -144,8 +144,8 @@ def build_policy(name: str, pool: str, **spec: Any) -> dict[str, Any]:  # noqa: 
         "plugins": {"balance": {"enabled": ["Defragmentation"]}},
     }
     return {
-        "apiVersion": policies.API_VERSION,
-        "kind": policies.KIND,
+        "apiVersion": policies.POLICY_API_VERSION,
+        "kind": policies.POLICY_KIND,
         "metadata": {"name": name},
         "spec": {"nodeSelector": f"{POOL_LABEL}={pool}", "profiles": [profile], **spec},
     }

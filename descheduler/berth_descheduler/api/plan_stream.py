@@ -20,7 +20,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.api.problems import ProblemError, from_error
 from berth_descheduler.api.schemas import EventKind, describe_change
 from berth_descheduler.api.settings import RestSettings, RestTimes
-from berth_descheduler.report.stored_plans import describe_moves, describe_stored_plan
+from berth_descheduler.report import describe_moves, describe_stored_plan
 from berth_kube import MIGRATION_PLANS, Bookmark, Changed, Informer, KubeClient, Listed, Removed, WatchItem
 
 # --- plan events -----------------------------------------------------------------------------------------------------

@@ -8,11 +8,18 @@ from typing import Final
 from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Snapshot
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.planner.stranded_capacity import CapacityShape, report_capacity
-from berth_descheduler.report.capacity import describe_capacity
-from berth_descheduler.report.documents import Capacity, PlanDocument, PlanList, PolicyList
-from berth_descheduler.report.policies import list_policies
-from berth_descheduler.report.stored_plans import PlanHead, describe_stored_plan, list_plan
+from berth_descheduler.planner import CapacityShape, report_capacity
+from berth_descheduler.report import (
+    Capacity,
+    PlanDocument,
+    PlanHead,
+    PlanList,
+    PolicyList,
+    describe_capacity,
+    describe_stored_plan,
+    list_plan,
+    list_policies,
+)
 from berth_descheduler.snapshots import read_capacity
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, KubeClient
 

@@ -22,10 +22,9 @@ from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind
 from berth_descheduler.api.queries import FragmentationQueries
 from berth_descheduler.api.schemas import RequestedRun, StreamedEvent, describe_request
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.migration import plans
-from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape
-from berth_descheduler.report.documents import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList
-from berth_descheduler.report.stored_plans import list_plan
+from berth_descheduler.migration import abort, approve, request_run
+from berth_descheduler.planner import CapacityShape, read_shape
+from berth_descheduler.report import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList, list_plan
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PODS, Access, KubeClient, NotFoundError, Subject
 
 # --- parameters ------------------------------------------------------------------------------------------------------
@@ -205,7 +204,7 @@ def _add_runs(router: APIRouter, api: ApiContext) -> None:
         if mode is RunMode.AUTO:
             await api.admit(request, Access("patch", MIGRATION_PLANS))
         plan = await api.workers.run(
-            lambda: plans.request_run(
+            lambda: request_run(
                 api.client, api.clock, body.policy, mode=mode, requested_by=subject.user, idempotency_key=key or ""
             )
         )
@@ -265,7 +264,7 @@ def _add_decisions(router: APIRouter, api: ApiContext) -> None:
         **answers(ListedPlan, "The plan is approved and will be carried out.", conflict=True),
     )
     async def approve_plan(request: Request, name: PlanName) -> Response:
-        return await _decide(api, request, name, plans.approve)
+        return await _decide(api, request, name, approve)
 
     @router.post(
         "/plans/{name}/abort",
@@ -277,7 +276,7 @@ def _add_decisions(router: APIRouter, api: ApiContext) -> None:
         **answers(ListedPlan, "The plan is being aborted.", conflict=True),
     )
     async def abort_plan(request: Request, name: PlanName) -> Response:
-        return await _decide(api, request, name, plans.abort)
+        return await _decide(api, request, name, abort)
 
 
 async def _decide(api: ApiContext, request: Request, name: str, decide: Callable[..., MigrationPlan]) -> Response:

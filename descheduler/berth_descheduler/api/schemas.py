@@ -6,8 +6,7 @@ from typing import Final
 import msgspec
 
 from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
-from berth_descheduler.report.documents import Capacity, PlanDocument, PlanList, PlanMove, PlanRoom, PolicyList
-from berth_descheduler.report.stored_plans import describe_rooms
+from berth_descheduler.report import Capacity, PlanDocument, PlanList, PlanMove, PlanRoom, PolicyList, describe_rooms
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -13,10 +13,18 @@ from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.demo.scenario import PLANNER_SETTINGS, ConsoleNarrator, DemoResult, DemoRun, log_files, run_demo
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import plan
-from berth_descheduler.report.documents import describe_plan
-from berth_descheduler.report.html import ReportFile, report_option
-from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
-from berth_descheduler.report.tables import Terminal, output_console, print_plan
+from berth_descheduler.report import (
+    Occasion,
+    Page,
+    ReportFile,
+    Terminal,
+    describe_plan,
+    output_console,
+    plan_page,
+    print_plan,
+    report_option,
+    run_page,
+)
 from berth_descheduler.snapshots import read_snapshot_file
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox

@@ -32,7 +32,7 @@ from berth_core import (
 )
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options
-from berth_descheduler.report.tables import Terminal
+from berth_descheduler.report import Terminal
 from berth_kube import RESERVATIONS, KubeClient, NotFoundError, connect
 from berth_sandbox.invariants import (
     Invariant,

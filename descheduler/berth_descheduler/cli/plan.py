@@ -9,14 +9,20 @@ from berth_core import ClockDeadline, InputError, Snapshot, SnapshotKind, System
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options, naming_options, planner_options
 from berth_descheduler.options.policy import naming_what_was_typed, policy_option, settings_to_plan
-from berth_descheduler.planner import explain_kept_pods, plan
-from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
-from berth_descheduler.report.capacity import describe_capacity, render_capacity
-from berth_descheduler.report.documents import describe_plan
-from berth_descheduler.report.html import ReportFile, report_option
-from berth_descheduler.report.page import Occasion, plan_page
-from berth_descheduler.report.summary import missing_in_words
-from berth_descheduler.report.tables import output_console, print_plan, working
+from berth_descheduler.planner import explain_kept_pods, plan, read_shape, report_capacity
+from berth_descheduler.report import (
+    Occasion,
+    ReportFile,
+    describe_capacity,
+    describe_plan,
+    missing_in_words,
+    output_console,
+    plan_page,
+    print_plan,
+    render_capacity,
+    report_option,
+    working,
+)
 from berth_descheduler.snapshots import (
     STANDARD_STREAM,
     dump_cluster,

@@ -13,19 +13,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from berth_core import BerthError, Clock, InputError, MigrationPlan, MoveState, PlanPhase, SystemClock, printable_line
 from berth_descheduler.cli.main import complete_plans, complete_policies
 from berth_descheduler.cli.output import Output, output_option, write_described
-from berth_descheduler.migration import plans
+from berth_descheduler.migration import abort, approve
 from berth_descheduler.options.command import cluster_options, duration_option
-from berth_descheduler.report.documents import PlanList
-from berth_descheduler.report.html import ReportFile, report_option
-from berth_descheduler.report.stored_plans import (
+from berth_descheduler.report import (
+    Occasion,
+    PlanList,
+    ReportFile,
+    Terminal,
     describe_stored_plan,
     list_plan,
     newest_first,
+    output_console,
     render_plan_list,
     render_stored_plan,
+    report_option,
+    stored_plan_page,
     what_to_do,
 )
-from berth_descheduler.report.tables import Terminal, output_console
+from berth_descheduler.snapshots import read_capacity
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError, connect
 
 # --- plan waiting ----------------------------------------------------------------------------------------------------
@@ -191,7 +196,7 @@ def approve_command(
     """Let a plan be carried out that waits for approval. With --wait, exit code 1 if it did not all go as planned."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-approve") as client:
-        found = _ask(client, plan, plans.approve, said="is approved", wait_seconds=seconds if wait else None)
+        found = _ask(client, plan, approve, said="is approved", wait_seconds=seconds if wait else None)
     return tell(found, output, waited=wait)
 
 
@@ -206,7 +211,7 @@ def abort_command(
     """Have a plan brought to a safe end: nothing new is begun, what is reserved and not evicted is released."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-abort") as client:
-        found = _ask(client, plan, plans.abort, said="is being aborted", wait_seconds=seconds if wait else None)
+        found = _ask(client, plan, abort, said="is being aborted", wait_seconds=seconds if wait else None)
     tell(found, output, waited=wait)
     return 0
 
@@ -271,9 +276,6 @@ def _newest(client: KubeClient) -> MigrationPlan:
 
 
 def _write_report(client: KubeClient, plan: MigrationPlan, report: ReportFile, context: str | None) -> None:
-    from berth_descheduler.report.html import stored_plan_page  # noqa: PLC0415 - the same
-    from berth_descheduler.report.page import Occasion  # noqa: PLC0415 - only a report needs it
-    from berth_descheduler.snapshots import read_capacity  # noqa: PLC0415 - the same
 
     occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
     report.write(stored_plan_page(plan, read_capacity(client), occasion))

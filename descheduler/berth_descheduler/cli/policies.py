@@ -11,13 +11,11 @@ from berth_core import DeschedulerPolicy, InputError, MigrationPlan, PlanPhase, 
 from berth_descheduler.cli.main import complete_policies
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.cli.plans import known, tell, wait_options, waiter
-from berth_descheduler.migration import plans
+from berth_descheduler.migration import request_run
 from berth_descheduler.options.command import cluster_options, duration_option
-from berth_descheduler.plugins.registry import installed_plugins
-from berth_descheduler.policy.lint import Linted, Severity, lint_document
-from berth_descheduler.policy.parsing import read_documents
-from berth_descheduler.report.policies import list_policies, render_policies
-from berth_descheduler.report.tables import output_console
+from berth_descheduler.plugins import installed_plugins
+from berth_descheduler.policy import Linted, Severity, lint_document, read_documents
+from berth_descheduler.report import list_policies, output_console, render_policies
 from berth_kube import DESCHEDULER_POLICIES, connect
 
 
@@ -67,7 +65,7 @@ def run_policy_command(
     wanted = None if mode is None else RunMode(mode)
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client:
         with known("POLICY", policy, "berth policies"):
-            made = plans.request_run(client, SystemClock(), policy, mode=wanted)
+            made = request_run(client, SystemClock(), policy, mode=wanted)
         name = made.metadata.name
         click.echo(f"asked for a run of policy {policy}: berth show {name}", err=True)
         if wait:

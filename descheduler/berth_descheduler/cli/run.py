@@ -19,14 +19,9 @@ from berth_descheduler.options.policy import (
 )
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
-from berth_descheduler.plugins.registry import installed_plugins
-from berth_descheduler.policy.parsing import RunDefaults
-from berth_descheduler.policy.plan_settings import PlanSettings, read_plan_settings
-from berth_descheduler.report.documents import describe_run
-from berth_descheduler.report.html import ReportFile, report_option
-from berth_descheduler.report.page import Occasion, run_page
-from berth_descheduler.report.progress import RunProgress
-from berth_descheduler.report.tables import Terminal
+from berth_descheduler.plugins import installed_plugins
+from berth_descheduler.policy import PlanSettings, RunDefaults, read_plan_settings
+from berth_descheduler.report import Occasion, ReportFile, RunProgress, Terminal, describe_run, report_option, run_page
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import KubeClient, connect
 from berth_service.process import configure_logs, stop_on_signals

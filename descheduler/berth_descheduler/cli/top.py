@@ -10,8 +10,7 @@ from rich.live import Live
 from berth_core import MigrationPlan, SystemClock
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options, duration_option
-from berth_descheduler.report.tables import output_console
-from berth_descheduler.report.top import TopView, describe_view, render_frame, view_cluster
+from berth_descheduler.report import TopView, describe_view, output_console, render_frame, view_cluster
 from berth_descheduler.snapshots import WatchedCluster, read_capacity
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError, connect
 from berth_service.process import interrupt_on_signals

@@ -20,8 +20,7 @@ from berth_core import (
     is_scheduled_plan,
     read_timestamp,
 )
-from berth_descheduler.policy.parsing import PolicyError, PolicyRun
-from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
+from berth_descheduler.policy import IntervalSchedule, PolicyError, PolicyRun, Schedule, Timing, read_timing
 from berth_kube import ForbiddenError, UnauthorizedError
 
 _TRUE: Final = "True"

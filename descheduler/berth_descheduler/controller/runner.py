@@ -29,13 +29,18 @@ from berth_descheduler.controller.status import build_failure_patch, build_outco
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PolicyMetrics
-from berth_descheduler.migration.nodes import FreedMark, left_over_nodes, sweep_cooling_nodes, sweep_freed_nodes
-from berth_descheduler.migration.plans import end_plan
-from berth_descheduler.migration.recovery import abort_plan, recover_plans
+from berth_descheduler.migration import (
+    FreedMark,
+    abort_plan,
+    end_plan,
+    left_over_nodes,
+    recover_plans,
+    sweep_cooling_nodes,
+    sweep_freed_nodes,
+)
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.policy.parsing import PolicyError, PolicyRun
-from berth_descheduler.policy.plan_settings import choose_plan_settings
+from berth_descheduler.policy import PolicyError, PolicyRun, choose_plan_settings
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.telemetry import PolicyEventReason

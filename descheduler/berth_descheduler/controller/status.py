@@ -39,13 +39,10 @@ from berth_descheduler.controller.decisions import (
 )
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.metrics import PolicyMetrics
-from berth_descheduler.migration.plans import end_plan
-from berth_descheduler.migration.recovery import abort_plan, release_reservations
+from berth_descheduler.migration import abort_plan, end_plan, release_reservations
 from berth_descheduler.outcome import Outcome
-from berth_descheduler.planner import Fragmentation, Plan
-from berth_descheduler.planner.stranded_capacity import write_shape
-from berth_descheduler.policy.lint import find_warnings
-from berth_descheduler.policy.parsing import PolicyError
+from berth_descheduler.planner import Fragmentation, Plan, write_shape
+from berth_descheduler.policy import PolicyError, find_warnings
 from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NotFoundError
 

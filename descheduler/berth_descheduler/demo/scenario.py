@@ -12,10 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from berth_core import MigrationPlan, MoveState, Pod
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, measure_cluster, plan
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs, StrategyName, settings_with
-from berth_descheduler.plugins.registry import default_plugins
-from berth_descheduler.report.node_map import draw_nodes
-from berth_descheduler.report.summary import counted_by, judge
+from berth_descheduler.plugins import DefragmentationArgs, StrategyName, default_plugins, settings_with
+from berth_descheduler.report import counted_by, draw_nodes, judge
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import MIGRATION_PLANS, PODS, KubeClient, connect
 from berth_sandbox.ports import LOOPBACK, free_port

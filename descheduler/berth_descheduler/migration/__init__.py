@@ -1,1 +1,65 @@
 """The carrying out of plans: published, begun, places held, pods evicted, until all is over or undone."""
+
+from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
+from berth_descheduler.migration.history import PodName, find_pods_in_cooldown
+from berth_descheduler.migration.manifests import MOST_MOVES
+from berth_descheduler.migration.nodes import FreedMark, left_over_nodes, sweep_cooling_nodes, sweep_freed_nodes
+from berth_descheduler.migration.operator_liveness import OperatorLiveness, clean_up_after_operator
+from berth_descheduler.migration.plans import (
+    PlanStateError,
+    abort,
+    announce,
+    approve,
+    conclude_request,
+    end_plan,
+    leader_lease,
+    publish_plan,
+    request_run,
+    run_lease,
+)
+from berth_descheduler.migration.recovery import abort_plan, recover_plans, release_reservations
+from berth_descheduler.migration.validation import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    NotBegun,
+    PlanValidator,
+    PreEvictionCheck,
+    pods_waiting_reason,
+    too_little_gain_reason,
+)
+
+__all__ = [
+    "FIRST_PAUSE_SECONDS",
+    "LONGEST_PAUSE_SECONDS",
+    "MOST_MOVES",
+    "FreedMark",
+    "NotBegun",
+    "OperatorLiveness",
+    "PlanContext",
+    "PlanDeletedError",
+    "PlanStateError",
+    "PlanValidator",
+    "PodName",
+    "PreEvictionCheck",
+    "abort",
+    "abort_plan",
+    "announce",
+    "approve",
+    "clean_up_after_operator",
+    "conclude_request",
+    "end_plan",
+    "execute_plan",
+    "find_pods_in_cooldown",
+    "leader_lease",
+    "left_over_nodes",
+    "pods_waiting_reason",
+    "publish_plan",
+    "recover_plans",
+    "release_reservations",
+    "request_run",
+    "run_lease",
+    "sweep_cooling_nodes",
+    "sweep_freed_nodes",
+    "too_little_gain_reason",
+]

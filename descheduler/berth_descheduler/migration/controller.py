@@ -18,6 +18,7 @@ from berth_core import (
     PermanentError,
     PlanPhase,
     RoomState,
+    count,
     format_timestamp,
     parse_timestamp,
 )
@@ -43,9 +44,8 @@ from berth_descheduler.migration.recovery import release_reservations, status_of
 from berth_descheduler.migration.validation import WaveValidator
 from berth_descheduler.outcome import Phase, PlanOutcome, conclude
 from berth_descheduler.planner import Invalid
-from berth_descheduler.plugins.defragmentation import Goal, goal_of
+from berth_descheduler.plugins import Goal, goal_of
 from berth_descheduler.telemetry import EventReason
-from berth_descheduler.text import count
 from berth_kube import MIGRATION_PLANS, NotFoundError
 
 _LOG = structlog.get_logger(__name__)

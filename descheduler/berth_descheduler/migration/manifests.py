@@ -13,9 +13,13 @@ from berth_core import (
     MANAGED_BY_DESCHEDULER,
     MANAGED_LABEL,
     MOVE_ANNOTATION,
+    PLAN_API_VERSION,
+    PLAN_KIND,
     PLAN_LABEL,
     POLICY_LABEL,
     PREFIX,
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
     ROOM_ANNOTATION,
     ROOM_TAINT,
     Condition,
@@ -31,11 +35,9 @@ from berth_core import (
     deployment_name,
     effective_requests,
     format_duration,
-    migration_plans,
     parse_selector,
     parse_timestamp,
     reservation_name,
-    reservations,
 )
 
 # --- reservation templates -------------------------------------------------------------------------------------------
@@ -195,8 +197,8 @@ def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
     body["objective"]["strategy"] = spec.objective.strategy
     body["trigger"] = spec.trigger
     return {
-        "apiVersion": migration_plans.API_VERSION,
-        "kind": migration_plans.KIND,
+        "apiVersion": PLAN_API_VERSION,
+        "kind": PLAN_KIND,
         "metadata": {"name": name, "labels": plan_labels(spec.policy)},
         "spec": body,
     }
@@ -264,8 +266,8 @@ def build_reservation(
     if owner is None:
         raise ValueError(f"pod {move.namespace}/{move.pod} has no controller that would make it again")
     return {
-        "apiVersion": reservations.API_VERSION,
-        "kind": reservations.KIND,
+        "apiVersion": RESERVATION_API_VERSION,
+        "kind": RESERVATION_KIND,
         "metadata": _reservation_metadata(plan, index, move),
         "spec": {
             "schedulerName": raw_pod["spec"].get("schedulerName", "default-scheduler"),
@@ -308,8 +310,8 @@ def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
     `blockOwnerDeletion` stays off: it would need a right on the plan's finalizers.
     """
     return {
-        "apiVersion": migration_plans.API_VERSION,
-        "kind": migration_plans.KIND,
+        "apiVersion": PLAN_API_VERSION,
+        "kind": PLAN_KIND,
         "name": plan.name,
         "uid": plan.uid,
         "controller": True,
@@ -350,8 +352,8 @@ def build_room_reservation(
 ) -> dict[str, Any]:
     """Return the Reservation of one room, from the live pods of a pod or gang."""
     return {
-        "apiVersion": reservations.API_VERSION,
-        "kind": reservations.KIND,
+        "apiVersion": RESERVATION_API_VERSION,
+        "kind": RESERVATION_KIND,
         "metadata": {
             "name": room_reservation_name(plan.name, index),
             "namespace": room.namespace,
@@ -378,7 +380,7 @@ def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
         return [{"object": {"apiVersion": "v1", "kind": "Pod", "name": s.pod, "uid": s.pod_uid}} for s in room.slots]
     if room.selector:
         return [{"labelSelector": msgspec.to_builtins(parse_selector(room.selector))}]
-    no_pod = {"apiVersion": migration_plans.API_VERSION, "kind": migration_plans.KIND, "name": plan.name}
+    no_pod = {"apiVersion": PLAN_API_VERSION, "kind": PLAN_KIND, "name": plan.name}
     return [{"object": {**no_pod, "uid": plan.uid}}]
 
 

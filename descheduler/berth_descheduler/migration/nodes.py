@@ -28,13 +28,14 @@ from berth_core import (
     Taint,
     format_timestamp,
     is_dns_subdomain,
+    is_marked_as_freed,
     is_room_taint_of,
     parse_timestamp,
     read_timestamp,
     room_taint_value,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods
+from berth_descheduler.planner import is_pending, nodes_for_waiting_pods
 from berth_descheduler.settings import FreedNodes
 from berth_kube import (
     NODES,
@@ -219,7 +220,7 @@ def sweep_freed_nodes(
     A node is needed when a pod is on it, DaemonSet and mirror pods aside, or when a pending pod would go there. Without
     marks this costs one list of the nodes. The next sweep retries what fails.
     """
-    marked = {node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked(node)}
+    marked = {node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked_as_freed(node)}
     if not marked:
         return ()
     needed = _nodes_in_use(client, marked) | _nodes_waited_for(client, marked, read_snapshot)
@@ -230,11 +231,6 @@ def sweep_freed_nodes(
         if _sweep_one(client, name, keeps):
             changed.append(name)
     return tuple(changed)
-
-
-def is_marked(node: Node) -> bool:
-    """Return whether a node carries the mark or the taint of a freed node."""
-    return FREED_ANNOTATION in node.metadata.annotations or any(taint.key == FREED_TAINT for taint in node.taints)
 
 
 def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:

@@ -12,6 +12,10 @@ from msgspec.structs import replace
 from berth_core import (
     DESCHEDULER_LEASE,
     LEADER_LEASE,
+    PLAN_API_VERSION,
+    PLAN_KIND,
+    POLICY_API_VERSION,
+    POLICY_KIND,
     Clock,
     DeschedulerPolicy,
     MigrationPlan,
@@ -24,16 +28,13 @@ from berth_core import (
     Predicted,
     RunMode,
     format_timestamp,
-    migration_plans,
     plan_name,
-    policies,
     requested_plan_name,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_plan, build_plan_filling, build_status_patch, plan_labels
 from berth_descheduler.outcome import Outcome, Verdict
-from berth_descheduler.planner import Plan
-from berth_descheduler.planner.fragmentation import record_nodes, resource_type_of
+from berth_descheduler.planner import Plan, record_nodes, resource_type_of
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_descheduler.telemetry import COMPONENT, EventReason, PodEventReason, PolicyEventReason
 from berth_kube import (
@@ -173,9 +174,9 @@ def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: Planned
 def _refer_to(about: MigrationPlan | DeschedulerPolicy) -> ObjectReference:
     match about:
         case MigrationPlan():
-            kind, api_version = migration_plans.KIND, migration_plans.API_VERSION
+            kind, api_version = PLAN_KIND, PLAN_API_VERSION
         case DeschedulerPolicy():
-            kind, api_version = policies.KIND, policies.API_VERSION
+            kind, api_version = POLICY_KIND, POLICY_API_VERSION
         case _:
             assert_never(about)
     return ObjectReference(api_version=api_version, kind=kind, name=about.metadata.name, uid=about.metadata.uid)
@@ -296,8 +297,8 @@ def _decide(client: KubeClient, plan: str, decision: str, asked_by: str) -> Migr
 def build_requested_plan(name: str, spec: MigrationPlanSpec) -> dict[str, object]:
     """Return a requested plan, without moves: the service finds them."""
     return {
-        "apiVersion": migration_plans.API_VERSION,
-        "kind": migration_plans.KIND,
+        "apiVersion": PLAN_API_VERSION,
+        "kind": PLAN_KIND,
         "metadata": {"name": name, "labels": plan_labels(spec.policy)},
         "spec": msgspec.to_builtins(spec),
     }

@@ -22,11 +22,11 @@ from berth_core import (
     RoomState,
     RoomStatus,
     SlotState,
+    first_few,
 )
 from berth_descheduler.migration.manifests import room_reservation_name
 from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.settings import MoveTimeouts
-from berth_descheduler.text import first_few
 
 
 class RoomReservationProgress(Enum):

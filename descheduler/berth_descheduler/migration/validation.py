@@ -35,24 +35,30 @@ from berth_core import (
     RetryableError,
     Room,
     Snapshot,
+    count,
+    first_few,
     format_duration,
     occupied_requests,
 )
 from berth_core import PODS as POD_SLOTS
 from berth_descheduler import telemetry
-from berth_descheduler.framework.interfaces import ClusterView
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
 from berth_descheduler.framework.runtime import PluginSet, Refusing
 from berth_descheduler.migration.history import find_refilled
 from berth_descheduler.migration.nodes import is_taint_of, nodes_to_empty
 from berth_descheduler.outcome import Verdict
-from berth_descheduler.planner import Invalid, Plan, PlannerSettings, revalidate
-from berth_descheduler.planner.evictability import wish_refusals
-from berth_descheduler.planner.gangs import Gangs, gangs_of
-from berth_descheduler.planner.pending_pods import starved_pods
-from berth_descheduler.plugins.defragmentation import Goal, goal_of
+from berth_descheduler.planner import (
+    Gangs,
+    Invalid,
+    Plan,
+    PlannerSettings,
+    gangs_of,
+    revalidate,
+    starved_pods,
+    wish_refusals,
+)
+from berth_descheduler.plugins import Goal, goal_of
 from berth_descheduler.settings import CycleSettings
-from berth_descheduler.text import count, first_few
 from berth_kube import NODES, PODS, KubeClient
 
 _NAMES_SHOWN: Final = 5

@@ -11,17 +11,17 @@ import click
 
 from berth_core import CPU, DurationError, InputError, SystemClock, parse_duration, parse_selector, parse_timestamp
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
-from berth_descheduler.plugins.defragmentation import (
+from berth_descheduler.plugins import (
     DEFRAGMENT_DEFAULT,
     LOW_DEFAULT,
     PROTECTION_DEFAULT,
+    DefaultEvictor,
+    DefaultEvictorArgs,
     DefragmentationArgs,
     StrategyName,
+    default_plugins,
     settings_with,
 )
-from berth_descheduler.plugins.registry import default_plugins
 
 # --- option errors ---------------------------------------------------------------------------------------------------
 # Input errors of the planner in terms of the command line: the option, and what was typed.

@@ -22,10 +22,9 @@ from berth_descheduler.options.command import (
     planning_time,
     with_options,
 )
-from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.planner.stranded_capacity import read_shape
-from berth_descheduler.plugins.registry import default_settings, installed_plugins
-from berth_descheduler.policy.parsing import RunDefaults, read_policy, read_policy_file
+from berth_descheduler.planner import PlannerSettings, read_shape
+from berth_descheduler.plugins import default_settings, installed_plugins
+from berth_descheduler.policy import RunDefaults, read_policy, read_policy_file
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 
 # --- safety options --------------------------------------------------------------------------------------------------

@@ -1,23 +1,88 @@
 """Plans moves: pure, without clock and I/O, deterministic for a snapshot and settings."""
 
-from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
+from berth_descheduler.planner.evictability import wish_refusals
+from berth_descheduler.planner.fragmentation import (
+    Fragmentation,
+    NodeUsage,
+    matches_record,
+    read_record,
+    record_nodes,
+    requested_share,
+    resource_type_of,
+)
+from berth_descheduler.planner.gangs import Gangs, gangs_of
+from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods, starved_pods
 from berth_descheduler.planner.planning import Plan, explain_kept_pods, measure_cluster, plan
-from berth_descheduler.planner.problem import Quality
+from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, Strategy
 from berth_descheduler.planner.revalidation import Invalid, revalidate
-from berth_descheduler.planner.rooms import RoomMade
-from berth_descheduler.planner.settings import PlannerSettings, WaveLimits
+from berth_descheduler.planner.rooms import RoomMade, RoomRequest
+from berth_descheduler.planner.settings import (
+    EvictableNamespaces,
+    PlannerSettings,
+    Thresholds,
+    WaveLimits,
+    plain_percentage,
+)
+from berth_descheduler.planner.simulation.cluster import NodeIndex
+from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.stranded_capacity import (
+    CapacityReport,
+    CapacityShape,
+    ResourceState,
+    ShapeFit,
+    StrandedPart,
+    measure_nodes,
+    read_shape,
+    report_capacity,
+    write_shape,
+)
+from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdRules
 
 __all__ = [
+    "CapacityReport",
+    "CapacityShape",
+    "DisruptionBudgets",
+    "EvictableNamespaces",
     "Fragmentation",
+    "Gangs",
     "Invalid",
+    "NodeIndex",
     "NodeUsage",
     "Plan",
     "PlannerSettings",
+    "Problem",
+    "Proposal",
+    "Prover",
     "Quality",
+    "ResourceState",
     "RoomMade",
+    "RoomRequest",
+    "ShapeFit",
+    "State",
+    "StrandedPart",
+    "Strategy",
+    "Threshold",
+    "ThresholdRules",
+    "Thresholds",
     "WaveLimits",
     "explain_kept_pods",
+    "gangs_of",
+    "is_pending",
+    "matches_record",
     "measure_cluster",
+    "measure_nodes",
+    "nodes_for_waiting_pods",
+    "plain_percentage",
     "plan",
+    "read_record",
+    "read_shape",
+    "record_nodes",
+    "report_capacity",
+    "requested_share",
+    "resource_type_of",
     "revalidate",
+    "starved_pods",
+    "wish_refusals",
+    "write_shape",
 ]

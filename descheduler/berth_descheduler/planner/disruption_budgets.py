@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from berth_core import Pod, PodDisruptionBudget, matches_labels
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import Refusal, RefusalReason
 
 _ALWAYS_ALLOW: Final = "AlwaysAllow"
 

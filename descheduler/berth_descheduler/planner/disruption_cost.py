@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final
 
 from berth_core import NO_EVICTION_ANNOTATION, Pod
-from berth_descheduler.planner.simulation.cluster import Cluster, PodIndex
+from berth_descheduler.planner.simulation import Cluster, PodIndex
 
 _PRIORITY_BITS: Final = 8
 _MOST_RESTARTS: Final = 16

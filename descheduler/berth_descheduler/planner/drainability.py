@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from berth_core import CRITICAL_NODE_LABEL, LAST_DEFRAGMENTED_ANNOTATION, InputError, Node, parse_timestamp
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.settings import PlannerSettings
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex, PodPresence
-from berth_descheduler.planner.simulation.node_fit import node_refusal
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, PodPresence, node_refusal
 
 
 @dataclass(frozen=True)

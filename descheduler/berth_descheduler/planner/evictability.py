@@ -25,7 +25,7 @@ from berth_core import (
     api_group,
     format_duration,
 )
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND, Gangs
 from berth_descheduler.planner.settings import EvictableNamespaces

@@ -4,11 +4,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.pod_classes import ClassIndex
-from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.simulation.topology_counts import Domain, DomainCounts
+from berth_descheduler.framework import Refusal, RefusalReason
+from berth_descheduler.planner.simulation import ClassIndex, Domain, DomainCounts, NodeIndex, PodIndex, State
 
 _BY_NEIGHBOURS = frozenset({RefusalReason.POD_ANTI_AFFINITY, RefusalReason.OTHERS_ANTI_AFFINITY})
 

@@ -18,8 +18,7 @@ from berth_core import (
     format_amount,
 )
 from berth_descheduler.planner.problem import Problem
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodPresence
-from berth_descheduler.planner.simulation.state import Step
+from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodPresence, Step
 
 _PARTS: Final = (1, 2, 4)
 

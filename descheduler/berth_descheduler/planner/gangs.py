@@ -17,6 +17,7 @@ from typing import Final
 from berth_core import (
     GROUP_NAME_ANNOTATIONS,
     VOLCANO_POD_GROUP_API_VERSION,
+    VOLCANO_TASK_ANNOTATION,
     LifecyclePolicy,
     Pod,
     PodGroup,
@@ -24,8 +25,7 @@ from berth_core import (
     VolcanoJob,
     api_group,
 )
-from berth_core.pod_groups import TASK_ANNOTATION
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import Refusal, RefusalReason
 
 VOLCANO_JOB_KIND: Final = ("batch.volcano.sh", "Job")
 
@@ -194,7 +194,7 @@ def _is_of(job: VolcanoJob | None, pod: Pod) -> bool:
 
 
 def _task_of(pod: Pod) -> str:
-    return pod.metadata.annotations.get(TASK_ANNOTATION, "")
+    return pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "")
 
 
 def _answer_refusals(gang: Gang, job: VolcanoJob, task_name: str) -> Iterator[Refusal]:

@@ -23,9 +23,7 @@ from berth_core import (
     untolerated_taint,
 )
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest, Shape
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.pod_classes import ClassIndex, odd_requests
-from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.simulation import ClassIndex, Cluster, NodeIndex, PodIndex, State, odd_requests
 
 # --- pods to fit -----------------------------------------------------------------------------------------------------
 # Which pods to make room for: those that a request names or describes, with their gangs, or all pending.

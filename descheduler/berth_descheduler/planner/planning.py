@@ -24,9 +24,7 @@ from berth_descheduler.planner.pending_pods import is_pending, pods_competing_fo
 from berth_descheduler.planner.problem import Problem, Proposal, Quality, Strategy
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners, planned_rooms
 from berth_descheduler.planner.settings import PlannerSettings
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.pod_classes import odd_requests
-from berth_descheduler.planner.simulation.state import State, Step
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves
 

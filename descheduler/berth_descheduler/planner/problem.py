@@ -21,10 +21,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.evictability import Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.pod_classes import PodClass
-from berth_descheduler.planner.simulation.state import State, Step
-from berth_descheduler.planner.simulation.volumes import VolumeIndex
+from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodClass, PodIndex, State, Step, VolumeIndex
 
 # --- quality ---------------------------------------------------------------------------------------------------------
 # The proven quality of a plan: what any plan could reach at most, and whether this one does.

@@ -6,15 +6,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from berth_core import MoveReason, PlannedMove, Snapshot
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_core import MoveReason, PlannedMove, Snapshot, count
+from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.drainability import source_refusal
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.node_fit import protected_amounts
-from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.text import count
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, protected_amounts
 
 _OF_PODS: Final = {
     RefusalReason.BUDGET_EXHAUSTED: MoveReason.EVICTION_BLOCKED,

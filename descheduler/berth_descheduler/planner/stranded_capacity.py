@@ -12,15 +12,22 @@ from typing import Final
 
 import msgspec
 
-from berth_core import CPU, MEMORY, PLACEHOLDER_LABEL, PODS, InputError, Pod, PodSpec, ResourceAmounts, Snapshot
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_core import CPU, MEMORY, PLACEHOLDER_LABEL, PODS, InputError, Pod, PodSpec, ResourceAmounts, Snapshot, count
+from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.pending_pods import is_pending
 from berth_descheduler.planner.rooms import Shape
-from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
-from berth_descheduler.planner.simulation.node_fit import NodeTies, node_part, node_refusal
-from berth_descheduler.planner.simulation.pod_classes import PodClass, PodClasses
-from berth_descheduler.text import count
+from berth_descheduler.planner.simulation import (
+    Cluster,
+    NodeIndex,
+    NodeTies,
+    PlacedPod,
+    PodClass,
+    PodClasses,
+    PodPresence,
+    node_part,
+    node_refusal,
+)
 
 # --- asked shapes ----------------------------------------------------------------------------------------------------
 # The shapes whose room in a cluster is counted: those that the caller names, else a choice from the cluster.

@@ -22,9 +22,7 @@ from typing import TypeAlias
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, budget_key, disruptions_allowed
 from berth_descheduler.planner.gangs import Gangs
 from berth_descheduler.planner.problem import Problem
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.pod_classes import ClassIndex
-from berth_descheduler.planner.simulation.state import State, Step
+from berth_descheduler.planner.simulation import ClassIndex, NodeIndex, PodIndex, State, Step
 
 Limited: TypeAlias = tuple[str, str]
 """A limit on moves in flight: of a controller, a disruption budget, a gang, the wave itself."""

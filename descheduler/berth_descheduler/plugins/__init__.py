@@ -1,1 +1,44 @@
 """What a policy can configure: the arguments of the balance plugins and the eviction filters; pure, no I/O."""
+
+from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor, label_selectors
+from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs
+from berth_descheduler.plugins.defragmentation import (
+    DEFRAGMENT_DEFAULT,
+    LOW_DEFAULT,
+    PLUGIN_NAME,
+    PROTECTION_DEFAULT,
+    Defragmentation,
+    DefragmentationArgs,
+    Goal,
+    NoBalance,
+    StrategyName,
+    find_double_names,
+    goal_of,
+    settings_with,
+    with_defragmentation,
+)
+from berth_descheduler.plugins.registry import PluginRegistry, default_plugins, default_settings, installed_plugins
+
+__all__ = [
+    "DEFRAGMENT_DEFAULT",
+    "EVICTOR_NAME",
+    "LOW_DEFAULT",
+    "PLUGIN_NAME",
+    "PROTECTION_DEFAULT",
+    "DefaultEvictor",
+    "DefaultEvictorArgs",
+    "Defragmentation",
+    "DefragmentationArgs",
+    "Goal",
+    "NoBalance",
+    "PluginRegistry",
+    "StrategyName",
+    "default_plugins",
+    "default_settings",
+    "find_double_names",
+    "goal_of",
+    "installed_plugins",
+    "label_selectors",
+    "settings_with",
+    "with_defragmentation",
+]

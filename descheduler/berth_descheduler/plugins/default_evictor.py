@@ -19,11 +19,9 @@ from berth_core import (
     matches_labels,
     parse_timestamp,
 )
-from berth_descheduler.framework.interfaces import ClusterView, PodFilter
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import ClusterView, PodFilter, Refusal, RefusalReason
 from berth_descheduler.framework.runtime import PluginSet
-from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
-from berth_descheduler.planner.settings import EvictableNamespaces
+from berth_descheduler.planner import DisruptionBudgets, EvictableNamespaces
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
 
 EVICTOR_NAME: Final = "DefaultEvictor"

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from berth_core import InputError, LabelSelector, format_duration, parse_duration, parse_selector, read_selector
-from berth_descheduler.planner.settings import EvictableNamespaces
+from berth_descheduler.planner import EvictableNamespaces
 
 T = TypeVar("T")
 

@@ -10,12 +10,20 @@ from typing import Any, Final, assert_never
 
 from berth_core import CPU, Deadline, InputError, Objective, Pod, Snapshot, format_duration, parse_duration
 from berth_descheduler.framework.runtime import Enabled, PluginSet
-from berth_descheduler.planner.problem import Problem, Proposal, Strategy
-from berth_descheduler.planner.rooms import RoomRequest
-from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings, Thresholds, plain_percentage
-from berth_descheduler.planner.simulation.cluster import NodeIndex
-from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdRules
+from berth_descheduler.planner import (
+    EvictableNamespaces,
+    NodeIndex,
+    PlannerSettings,
+    Problem,
+    Proposal,
+    RoomRequest,
+    State,
+    Strategy,
+    Threshold,
+    ThresholdRules,
+    Thresholds,
+    plain_percentage,
+)
 
 PLUGIN_NAME: Final = "Defragmentation"
 

@@ -1,1 +1,41 @@
 """Says what DeschedulerPolicies mean: when they run, with which settings, and what is wrong with them."""
+
+from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_document
+from berth_descheduler.policy.parsing import (
+    PolicyError,
+    PolicyRun,
+    RunDefaults,
+    read_documents,
+    read_policy,
+    read_policy_file,
+)
+from berth_descheduler.policy.plan_settings import (
+    PlanSettings,
+    PlanSettingsReader,
+    choose_plan_settings,
+    read_plan_settings,
+    without_policy_limits,
+)
+from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
+
+__all__ = [
+    "IntervalSchedule",
+    "Linted",
+    "PlanSettings",
+    "PlanSettingsReader",
+    "PolicyError",
+    "PolicyRun",
+    "RunDefaults",
+    "Schedule",
+    "Severity",
+    "Timing",
+    "choose_plan_settings",
+    "find_warnings",
+    "lint_document",
+    "read_documents",
+    "read_plan_settings",
+    "read_policy",
+    "read_policy_file",
+    "read_timing",
+    "without_policy_limits",
+]

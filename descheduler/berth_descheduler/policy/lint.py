@@ -7,9 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, format_duration
-from berth_descheduler.plugins.default_evictor import DefaultEvictor
-from berth_descheduler.plugins.defragmentation import Defragmentation, Goal, StrategyName, goal_of
-from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.plugins import DefaultEvictor, Defragmentation, Goal, PluginRegistry, StrategyName, goal_of
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, decode_policy, read_policy
 from berth_descheduler.policy.schedule import IntervalSchedule
 from berth_descheduler.policy.upstream import UpstreamProfile, is_upstream, not_installed, read_upstream

@@ -13,6 +13,8 @@ import msgspec.inspect
 import yaml
 
 from berth_core import (
+    POLICY_API_VERSION,
+    POLICY_KIND,
     DeschedulerPolicy,
     DeschedulerPolicySpec,
     DurationError,
@@ -25,10 +27,8 @@ from berth_core import (
     parse_duration,
     parse_selector,
 )
-from berth_core.policies import API_VERSION, KIND
 from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.plugins.defragmentation import settings_with
-from berth_descheduler.plugins.registry import PluginRegistry, default_settings, installed_plugins
+from berth_descheduler.plugins import PluginRegistry, default_settings, installed_plugins, settings_with
 from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
 from berth_descheduler.policy.schedule import Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
@@ -229,7 +229,7 @@ def decode_policy(raw: object) -> DeschedulerPolicy:
     """Return the policy of a document; raises `InputError` that names the field."""
     if not isinstance(raw, Mapping):
         raise InputError("the document", raw, "a DeschedulerPolicy")
-    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+    for key, wanted in (("apiVersion", POLICY_API_VERSION), ("kind", POLICY_KIND)):
         if raw.get(key) != wanted:
             raise InputError(key, raw.get(key), wanted)
     metadata = raw.get("metadata")

@@ -7,10 +7,8 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from berth_core import DeschedulerPolicy, InputError, MigrationPlan, refuse_unreadable
-from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.planner.settings import Thresholds
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs, settings_with, with_defragmentation
-from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.planner import PlannerSettings, Thresholds, WaveLimits
+from berth_descheduler.plugins import DefragmentationArgs, PluginRegistry, settings_with, with_defragmentation
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.settings import CycleSettings
 from berth_kube import DESCHEDULER_POLICIES, KubeClient, NotFoundError

@@ -17,9 +17,14 @@ from berth_descheduler.framework.interfaces import (
     PreEvictionFilterPlugin,
 )
 from berth_descheduler.framework.runtime import Enabled, PluginSet
-from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
-from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, NoBalance, find_double_names
-from berth_descheduler.plugins.registry import PluginRegistry
+from berth_descheduler.plugins import (
+    EVICTOR_NAME,
+    PLUGIN_NAME,
+    DefaultEvictor,
+    NoBalance,
+    PluginRegistry,
+    find_double_names,
+)
 
 P = TypeVar("P")
 

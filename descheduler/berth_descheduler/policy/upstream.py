@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from berth_core import InputError
-from berth_core.policies import API_VERSION, KIND
+from berth_core import POLICY_API_VERSION, POLICY_KIND, InputError
 
 UPSTREAM_VERSION: Final = "descheduler/v1alpha2"
 _LIMITS: Final = {
@@ -39,7 +38,7 @@ def is_upstream(raw: object) -> bool:
 def read_upstream(raw: Mapping[str, Any], plugins: Collection[str]) -> tuple[UpstreamProfile, ...]:
     """Return the profiles of a file; raises `InputError` that names the field."""
     if raw.get("apiVersion") != UPSTREAM_VERSION:
-        raise InputError("apiVersion", raw.get("apiVersion"), f"{UPSTREAM_VERSION}, or {API_VERSION}")
+        raise InputError("apiVersion", raw.get("apiVersion"), f"{UPSTREAM_VERSION}, or {POLICY_API_VERSION}")
     profiles = raw.get("profiles")
     if not isinstance(profiles, list) or not profiles or not all(isinstance(one, Mapping) for one in profiles):
         raise InputError("profiles", profiles, "a list of profiles")
@@ -61,7 +60,12 @@ def _as_policy(raw: Mapping[str, Any], profile: Mapping[str, Any], plugins: Coll
     selector = {"nodeSelector": raw["nodeSelector"]} if raw.get("nodeSelector") else {}
     spec = {**selector, "profiles": [_with_plugins(profile, plugins)], **({"limits": limits} if limits else {})}
     name = profile.get("name") or "profile"
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": str(name).lower()}, "spec": spec}
+    return {
+        "apiVersion": POLICY_API_VERSION,
+        "kind": POLICY_KIND,
+        "metadata": {"name": str(name).lower()},
+        "spec": spec,
+    }
 
 
 def _with_plugins(profile: Mapping[str, Any], plugins: Collection[str]) -> dict[str, Any]:

@@ -1,1 +1,79 @@
 """Plans, runs and clusters as texts, tables, pages and JSON documents."""
+
+from berth_descheduler.report.capacity import describe_capacity, render_capacity
+from berth_descheduler.report.documents import (
+    Capacity,
+    ListedPlan,
+    PlanDocument,
+    PlanList,
+    PlanMove,
+    PlanRoom,
+    PolicyList,
+    describe_plan,
+    describe_run,
+)
+from berth_descheduler.report.html import ReportFile, report_option, stored_plan_page
+from berth_descheduler.report.node_map import draw_nodes
+from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
+from berth_descheduler.report.policies import list_policies, render_policies
+from berth_descheduler.report.progress import RunProgress
+from berth_descheduler.report.stored_plans import (
+    PlanHead,
+    describe_moves,
+    describe_rooms,
+    describe_stored_plan,
+    list_plan,
+    newest_first,
+    render_plan_list,
+    render_stored_plan,
+    what_to_do,
+)
+from berth_descheduler.report.summary import counted_by, judge, missing_in_words, summarise_plan
+from berth_descheduler.report.tables import Terminal, output_console, print_plan, working
+from berth_descheduler.report.top import TopView, describe_view, render_frame, view_cluster
+
+__all__ = [
+    "Capacity",
+    "ListedPlan",
+    "Occasion",
+    "Page",
+    "PlanDocument",
+    "PlanHead",
+    "PlanList",
+    "PlanMove",
+    "PlanRoom",
+    "PolicyList",
+    "ReportFile",
+    "RunProgress",
+    "Terminal",
+    "TopView",
+    "counted_by",
+    "describe_capacity",
+    "describe_moves",
+    "describe_plan",
+    "describe_rooms",
+    "describe_run",
+    "describe_stored_plan",
+    "describe_view",
+    "draw_nodes",
+    "judge",
+    "list_plan",
+    "list_policies",
+    "missing_in_words",
+    "newest_first",
+    "output_console",
+    "plan_page",
+    "print_plan",
+    "render_capacity",
+    "render_frame",
+    "render_plan_list",
+    "render_policies",
+    "render_stored_plan",
+    "report_option",
+    "run_page",
+    "stored_plan_page",
+    "summarise_plan",
+    "view_cluster",
+    "what_to_do",
+    "working",
+]

@@ -8,10 +8,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth_core import CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY, PODS, format_amount, format_timestamp
-from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.planner.stranded_capacity import CapacityReport, ResourceState, ShapeFit, StrandedPart
+from berth_core import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGE_PAGES_PREFIX,
+    MEMORY,
+    PODS,
+    count,
+    format_amount,
+    format_timestamp,
+    percent,
+)
+from berth_descheduler.framework import RefusalReason
+from berth_descheduler.planner import CapacityReport, ResourceState, ShapeFit, StrandedPart
 from berth_descheduler.report.documents import (
+    ALL_IN_JSON,
     Capacity,
     ResourceCapacity,
     ShapeCapacity,
@@ -19,7 +30,6 @@ from berth_descheduler.report.documents import (
     Stranded,
     rounded,
 )
-from berth_descheduler.text import ALL_IN_JSON, count, percent
 
 _LISTED_PARTS: Final = 8
 _BINARY_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))

@@ -35,10 +35,12 @@ from berth_core import (
 from berth_descheduler.framework.interfaces import PluginKind
 from berth_descheduler.framework.refusals import Refused, RefusedKind
 from berth_descheduler.outcome import Forecast, Outcome, Verdict
-from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, RoomMade
-from berth_descheduler.planner.problem import Prover
-from berth_descheduler.plugins.default_evictor import label_selectors
+from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, Prover, RoomMade
+from berth_descheduler.plugins import label_selectors
 from berth_descheduler.report.summary import summarise_plan
+
+ALL_IN_JSON: Final = "all of them with --output json"
+"""What is said below a table that is cut."""
 
 _DECIMALS: Final = 4
 

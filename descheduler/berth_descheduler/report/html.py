@@ -20,12 +20,18 @@ from berth_core import (
     PlanPhase,
     ResourceAmounts,
     Snapshot,
+    count,
     format_timestamp,
     printable_text,
 )
-from berth_descheduler.planner import Fragmentation, NodeUsage
-from berth_descheduler.planner.fragmentation import matches_record, read_record, resource_type_of
-from berth_descheduler.planner.stranded_capacity import measure_nodes
+from berth_descheduler.planner import (
+    Fragmentation,
+    NodeUsage,
+    matches_record,
+    measure_nodes,
+    read_record,
+    resource_type_of,
+)
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.page import (
     LISTED_MOVES,
@@ -42,7 +48,6 @@ from berth_descheduler.report.page import (
     settings_table,
 )
 from berth_descheduler.report.stored_plans import WISHED, promises, terms_in_words, what_to_do
-from berth_descheduler.text import count
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -9,9 +9,8 @@ from typing import Final
 
 from rich.text import Text
 
-from berth_descheduler.planner import Fragmentation, NodeUsage
-from berth_descheduler.planner.fragmentation import requested_share
-from berth_descheduler.text import count
+from berth_core import count
+from berth_descheduler.planner import Fragmentation, NodeUsage, requested_share
 
 _MOST_CELLS: Final = 400
 """More do not fit on a phone, nor in a small file."""

@@ -8,11 +8,9 @@ from enum import StrEnum
 from itertools import groupby, zip_longest
 from typing import Any, Final
 
-from berth_core import MoveState, MoveStatus, PlannedMove, format_duration, format_timestamp
+from berth_core import MoveState, MoveStatus, PlannedMove, count, format_duration, format_timestamp, percent
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade
-from berth_descheduler.planner.fragmentation import requested_share
-from berth_descheduler.planner.problem import Prover
+from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, Prover, RoomMade, requested_share
 from berth_descheduler.report.documents import describe_settings
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.summary import (
@@ -27,7 +25,6 @@ from berth_descheduler.report.summary import (
     summarise_plan,
 )
 from berth_descheduler.settings import CycleSettings
-from berth_descheduler.text import count, percent
 
 LISTED_MOVES: Final = 5_000
 LISTED_NODES: Final = 1_000

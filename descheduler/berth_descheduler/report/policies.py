@@ -8,9 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth_core import VALID, Condition, DeschedulerPolicy, Trigger, parse_timestamp
+from berth_core import VALID, Condition, DeschedulerPolicy, Trigger, parse_timestamp, span_in_words
 from berth_descheduler.report.documents import PolicyDocument, PolicyList
-from berth_descheduler.text import span_in_words
 
 _TRUE: Final = "True"
 _FALSE: Final = "False"

@@ -7,11 +7,10 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from berth_core import MoveState, MoveStatus
+from berth_core import MoveState, MoveStatus, count
 from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.summary import judge_plan, summarise_plan
-from berth_descheduler.text import count
 
 _STEPS: Final[Mapping[Phase, str]] = {
     Phase.LEASE: "waiting for the lease",

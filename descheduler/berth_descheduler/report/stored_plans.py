@@ -21,10 +21,13 @@ from berth_core import (
     Room,
     RoomStatus,
     RunMode,
+    count,
     fails_unread,
     parse_timestamp,
+    span_in_words,
 )
 from berth_descheduler.report.documents import (
+    ALL_IN_JSON,
     ListedPlan,
     PlanDocument,
     PlanMove,
@@ -35,7 +38,6 @@ from berth_descheduler.report.documents import (
     result_fields,
     room_result_fields,
 )
-from berth_descheduler.text import ALL_IN_JSON, count, span_in_words
 
 _LISTED_MOVES: Final = 200
 _LANDED: Final = "pods landed on their target"

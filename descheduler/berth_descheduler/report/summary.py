@@ -4,13 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core import CPU, MEMORY, format_amount, kubectl_command
+from berth_core import CPU, MEMORY, count, first_few, format_amount, kubectl_command, percent
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
-from berth_descheduler.planner import Fragmentation, Plan, Quality
-from berth_descheduler.planner.fragmentation import requested_share
-from berth_descheduler.planner.problem import Prover
-from berth_descheduler.plugins.defragmentation import Goal, goal_of
-from berth_descheduler.text import count, first_few, percent
+from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, requested_share
+from berth_descheduler.plugins import Goal, goal_of
 
 _LISTED_PODS: Final = 6
 _LISTED_ROOMS: Final = 3

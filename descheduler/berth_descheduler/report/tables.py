@@ -13,9 +13,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from berth_core import PlannedMove, printable_text
+from berth_core import PlannedMove, count, first_few, printable_text
 from berth_descheduler.framework.refusals import Refused
 from berth_descheduler.planner import Plan
+from berth_descheduler.report.documents import ALL_IN_JSON
 from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.report.summary import (
     compare_states,
@@ -28,7 +29,6 @@ from berth_descheduler.report.summary import (
     name_refused,
     summarise_plan,
 )
-from berth_descheduler.text import ALL_IN_JSON, count, first_few
 
 # --- terminal: names and messages come from the cluster and are printed verbatim --------------------------------------
 

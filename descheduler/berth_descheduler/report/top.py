@@ -27,16 +27,14 @@ from berth_core import (
     PlanPhase,
     Pod,
     Snapshot,
+    count,
+    is_marked_as_freed,
+    percent,
 )
-from berth_descheduler.migration.nodes import is_marked
-from berth_descheduler.planner import Fragmentation, NodeUsage
-from berth_descheduler.planner.fragmentation import requested_share
-from berth_descheduler.planner.pending_pods import is_pending
-from berth_descheduler.planner.stranded_capacity import measure_nodes
+from berth_descheduler.planner import Fragmentation, NodeUsage, is_pending, measure_nodes, requested_share
 from berth_descheduler.report.documents import ListedPlan, rounded
 from berth_descheduler.report.node_map import PER_LINE, draw_nodes, nodes_per_sign
 from berth_descheduler.report.stored_plans import list_plan, newest_first, phase_in_words, what_to_do
-from berth_descheduler.text import count, percent
 
 SHOWN_RESOURCES: Final = (CPU, MEMORY)
 _UNDER_WAY: Final = (PlanPhase.RUNNING, PlanPhase.APPROVED, PlanPhase.PROPOSED, PlanPhase.REQUESTED)
@@ -114,7 +112,7 @@ def mark_of(node: Node) -> NodeMark:
         (NodeMark.ROOM, ROOM_TAINT in keys),
         (NodeMark.HANDOVER, HANDOVER_TAINT in keys),
         (NodeMark.CORDONED, node.spec.unschedulable),
-        (NodeMark.FREED, is_marked(node)),
+        (NodeMark.FREED, is_marked_as_freed(node)),
     )
     return next((mark for mark, is_true in truths if is_true), NodeMark.NONE)
 

@@ -1,1 +1,24 @@
 """What the operator knows of the cluster, kept up to date by watches."""
+
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.cache.informers import Informers, apply_event
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.cache.pods import reservation_uid
+from berth_operator.cache.reservations import OwnerIndex, age_order, read_reservation, templates_digest, version_of
+from berth_operator.cache.slot_matching import SlotFinder
+
+__all__ = [
+    "Cache",
+    "ClusterRules",
+    "GuardableNode",
+    "Informers",
+    "OwnerIndex",
+    "SlotFinder",
+    "age_order",
+    "apply_event",
+    "read_reservation",
+    "reservation_uid",
+    "templates_digest",
+    "version_of",
+]

@@ -22,7 +22,7 @@ from berth_operator.cache.reservations import (
     version_of,
     was_due,
 )
-from berth_operator.reconcile.observation import (
+from berth_operator.reconcile import (
     Assignment,
     Observation,
     ProbeResult,

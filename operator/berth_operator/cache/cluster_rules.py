@@ -8,9 +8,8 @@ import msgspec
 
 from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, ObjectMeta, PriorityClass, Quantities, ResourceAmounts
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
-from berth_operator.quota.limit_range import LimitRange
-from berth_operator.quota.resource_quota import ResourceQuota
-from berth_operator.reconcile.observation import NodeCondition
+from berth_operator.quota import LimitRange, ResourceQuota
+from berth_operator.reconcile import NodeCondition
 
 
 class NodeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

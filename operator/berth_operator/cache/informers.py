@@ -28,8 +28,7 @@ from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.cache.reservations import read_reservation
-from berth_operator.quota.limit_range import LimitRange
-from berth_operator.quota.resource_quota import ResourceQuota
+from berth_operator.quota import LimitRange, ResourceQuota
 
 _PLACEHOLDERS: Final = "placeholders"
 _OWNERS: Final = "owners"

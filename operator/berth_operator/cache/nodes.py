@@ -25,7 +25,7 @@ from berth_core import (
     read_whole_number,
 )
 from berth_operator.cache.cluster_rules import NodeCapacity
-from berth_operator.reconcile.observation import Guard, NodeAccess, Survey
+from berth_operator.reconcile import Guard, NodeAccess, Survey
 
 
 class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -9,11 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from berth_core import HIGHEST_SLOT_INDEX, INDEX_ANNOTATION, RESERVATION_LABEL, SLOT_ANNOTATION, Pod, read_whole_number
-from berth_core.labels import TASK_ANNOTATION
+from berth_core import (
+    HIGHEST_SLOT_INDEX,
+    INDEX_ANNOTATION,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    TASK_ANNOTATION,
+    Pod,
+    read_whole_number,
+)
 from berth_operator.cache.reservations import Tombstones, is_newer, version_of
-from berth_operator.reconcile.handover import HandoverStage, stage_of
-from berth_operator.reconcile.observation import Assignment, has_started
+from berth_operator.reconcile import Assignment, HandoverStage, has_started, stage_of
 from berth_operator.workqueue import Key, KeyKind
 
 

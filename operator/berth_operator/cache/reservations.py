@@ -31,7 +31,7 @@ from berth_core import (
     mark,
     parse_timestamp,
 )
-from berth_operator.reconcile.observation import ProbeResult, Verdict
+from berth_operator.reconcile import ProbeResult, Verdict
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
 
 # --- owner index -----------------------------------------------------------------------------------------------------

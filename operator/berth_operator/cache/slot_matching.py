@@ -6,7 +6,7 @@ from typing import Final
 
 from berth_core import Pod, Reservation, Slot, SlotState
 from berth_operator.cache.cache import Cache
-from berth_operator.reconcile.observation import choose_task
+from berth_operator.reconcile import choose_task
 
 
 def _was_for_its_name(slot: Slot, pod: Pod) -> bool:

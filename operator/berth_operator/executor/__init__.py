@@ -1,18 +1,31 @@
 """Acting on the cluster: what changes the objects of the API server."""
 
-from dataclasses import dataclass
+from berth_operator.executor.context import Context
+from berth_operator.executor.events import EventRecorder, TemplateRefusals
+from berth_operator.executor.executor import ActionExecutor, find_pod
+from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
+from berth_operator.executor.guards import FenceManager, NodeGuard
+from berth_operator.executor.pending_owners import PendingOwners
+from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.probe import HandoverProbe
+from berth_operator.executor.quota_admission import QuotaAdmission, Validator
+from berth_operator.executor.webhook_registration import WebhookRegistration
 
-from berth_core import Clock
-from berth_kube import KubeClient
-from berth_operator.cache.cache import Cache
-from berth_operator.settings import OperatorSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What the parts of the operator that act by its cache of the cluster have in common."""
-
-    client: KubeClient
-    cache: Cache
-    settings: OperatorSettings
-    clock: Clock
+__all__ = [
+    "ActionExecutor",
+    "Context",
+    "EventRecorder",
+    "FenceManager",
+    "HandoverProbe",
+    "NodeGuard",
+    "OrphanCollector",
+    "PendingOwners",
+    "PriorityClasses",
+    "QuotaAdmission",
+    "Resync",
+    "TemplateRefusals",
+    "Validator",
+    "WebhookRegistration",
+    "find_pod",
+    "list_reservations",
+]

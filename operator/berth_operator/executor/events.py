@@ -25,9 +25,8 @@ from berth_core import (
 )
 from berth_kube import PODS, EventType, KubeClient, record_event
 from berth_operator import telemetry
-from berth_operator.executor import Context
-from berth_operator.reconcile.observation import why_not_fitting
-from berth_operator.reconcile.status import TEMPLATE_DIFFERS
+from berth_operator.executor.context import Context
+from berth_operator.reconcile import TEMPLATE_DIFFERS, why_not_fitting
 
 _KEPT: Final = 10_000
 _WAIT_SECONDS: Final = 0.5

@@ -11,6 +11,8 @@ import msgspec
 import structlog
 
 from berth_core import (
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
     ObjectReference,
     PermanentError,
     Pod,
@@ -22,7 +24,6 @@ from berth_core import (
     expires_at,
     parse_timestamp,
 )
-from berth_core.reservations import API_VERSION, KIND
 from berth_kube import (
     PODS,
     RESERVATIONS,
@@ -35,24 +36,26 @@ from berth_kube import (
     RefusedError,
 )
 from berth_operator import metrics, telemetry
-from berth_operator.cache.pods import reservation_uid
-from berth_operator.cache.reservations import read_reservation
-from berth_operator.cache.slot_matching import SlotFinder
-from berth_operator.executor import Context
+from berth_operator.cache import SlotFinder, read_reservation, reservation_uid
+from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import Validator
-from berth_operator.reconcile import manifests, pod_patches
-from berth_operator.reconcile.actions import (
+from berth_operator.reconcile import (
     Action,
+    Assignment,
     AssignSlot,
+    Body,
     CompleteHandover,
+    ConditionReason,
     CreatePlaceholder,
     DeletePlaceholder,
     DeleteReservation,
+    EventType,
     ExtendHandover,
     Nominate,
+    Operations,
     Probe,
     Release,
     RenewPlaceholder,
@@ -60,10 +63,23 @@ from berth_operator.reconcile.actions import (
     SurveyNode,
     Ungate,
     Validate,
+    Verdict,
+    build_assignment,
+    build_extension,
+    build_move,
+    build_placeholder,
+    build_release,
+    build_shortening,
+    build_successor,
+    build_ungating,
+    build_unlabelling,
+    describe_transition,
+    holds_our_gate,
+    is_at_same_step,
     label_of,
+    placeholder_priority,
+    warn_of_endless_hold,
 )
-from berth_operator.reconcile.observation import Assignment, Verdict, holds_our_gate, is_at_same_step
-from berth_operator.reconcile.status import ConditionReason, EventType, describe_transition, warn_of_endless_hold
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server takes no longer activeDeadlineSeconds: 68 years."""
@@ -193,15 +209,15 @@ class ActionExecutor:
             case CreatePlaceholder() | RenewPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
                 self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
-                self._patch_pod(pod, lambda as_is: pod_patches.build_assignment(as_is, assignment, reservation))
+                self._patch_pod(pod, lambda as_is: build_assignment(as_is, assignment, reservation))
             case ExtendHandover(pod, assignment):
-                self._patch_pod(pod, lambda as_is: pod_patches.build_extension(as_is, assignment))
+                self._patch_pod(pod, lambda as_is: build_extension(as_is, assignment))
             case Nominate(pod, node):
                 self._nominate(pod, node)
             case Ungate(pod):
-                self._patch_pod(pod, pod_patches.build_ungating)
+                self._patch_pod(pod, build_ungating)
             case CompleteHandover(pod):
-                self._patch_pod(pod, pod_patches.build_unlabelling)
+                self._patch_pod(pod, build_unlabelling)
             case Release(pod, elsewhere):
                 self.release(pod, elsewhere=elsewhere)
             case SurveyNode(node):
@@ -226,7 +242,7 @@ class ActionExecutor:
             case RenewPlaceholder(task, placeholder, assignment):
                 self._renew(reservation, task, placeholder, assignment)
             case ShortenPlaceholder(placeholder, seconds):
-                self._patch_pod(placeholder, lambda as_is: pod_patches.build_shortening(as_is, seconds))
+                self._patch_pod(placeholder, lambda as_is: build_shortening(as_is, seconds))
             case DeletePlaceholder(placeholder, at_once, for_owner):
                 self.delete_placeholder(placeholder, at_once=at_once, for_owner=for_owner)
             case _:
@@ -244,11 +260,11 @@ class ActionExecutor:
         reservation: Reservation,
         task: ReservationTask,
         index: int,
-        change: Callable[[manifests.Body], manifests.Body] = lambda body: body,
+        change: Callable[[Body], Body] = lambda body: body,
     ) -> None:
         """Create the placeholder of one slot, or take the one that exists."""
-        priority = manifests.placeholder_priority(self._priorities.of(task.template.spec))
-        body = manifests.build_placeholder(
+        priority = placeholder_priority(self._priorities.of(task.template.spec))
+        body = build_placeholder(
             reservation,
             task,
             index,
@@ -287,7 +303,7 @@ class ActionExecutor:
             reservation,
             task,
             assignment.index,
-            lambda body: manifests.build_successor(body, reservation, assignment, placeholder.metadata.uid),
+            lambda body: build_successor(body, reservation, assignment, placeholder.metadata.uid),
         )
 
     def _deadline_seconds(self, reservation: Reservation) -> int | None:
@@ -344,15 +360,15 @@ class ActionExecutor:
         """
         other = self._slots.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
         if other is not None:
-            self._patch_pod(pod, lambda as_is: pod_patches.build_move(as_is, other.metadata.uid))
+            self._patch_pod(pod, lambda as_is: build_move(as_is, other.metadata.uid))
             return
         assignment = Assignment.from_pod(pod)
         nominated_by_us = assignment is not None and pod.status.nominated_node_name == assignment.node
         if nominated_by_us and not pod.spec.node_name:
             self._nominate(pod, None)
-        self._patch_pod(pod, pod_patches.build_release)
+        self._patch_pod(pod, build_release)
 
-    def _patch_pod(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> None:
+    def _patch_pod(self, pod: Pod, build: Callable[[Pod], Operations]) -> None:
         """Patch a pod in a hand-over; forget it where it is gone.
 
         After another write the patch is rebuilt for the pod as it is then. A pod that is at another step of its
@@ -367,7 +383,7 @@ class ActionExecutor:
         else:
             self._cache.put_pod(patched)
 
-    def _patched(self, pod: Pod, build: Callable[[Pod], pod_patches.Operations]) -> Pod | None:
+    def _patched(self, pod: Pod, build: Callable[[Pod], Operations]) -> Pod | None:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         as_is = pod
         for tries_left in reversed(range(_TRIES)):
@@ -436,4 +452,10 @@ def _pod_uid(action: Action) -> str:
 def _reference(reservation: Reservation) -> ObjectReference:
     """Return the reference by which `kubectl describe` finds a Reservation's events."""
     meta = reservation.metadata
-    return ObjectReference(api_version=API_VERSION, kind=KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    return ObjectReference(
+        api_version=RESERVATION_API_VERSION,
+        kind=RESERVATION_KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+    )

@@ -19,14 +19,13 @@ from berth_core import (
 )
 from berth_kube import PODS, RESERVATIONS, KubeClient, NotFoundError
 from berth_operator import metrics, telemetry
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.reservations import read_reservation
-from berth_operator.executor import Context
+from berth_operator.cache import Cache, read_reservation
+from berth_operator.executor.context import Context
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.reconcile.observation import holds_our_gate
+from berth_operator.reconcile import holds_our_gate
 from berth_operator.workqueue import STRAYS_KEY, Key, KeyKind
 
 _ONE_BY_ONE: Final = 20

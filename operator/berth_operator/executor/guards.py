@@ -25,10 +25,10 @@ from berth_core import (
 )
 from berth_kube import PODS, AlreadyExistsError, NotFoundError, put_taint, remove_taint
 from berth_operator import telemetry
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor import Context
+from berth_operator.cache import GuardableNode
+from berth_operator.executor.context import Context
 from berth_operator.executor.priority_classes import PriorityClasses
-from berth_operator.reconcile.manifests import FENCE_PRIORITY, build_fence
+from berth_operator.reconcile import FENCE_PRIORITY, build_fence
 
 # --- fences ----------------------------------------------------------------------------------------------------------
 # A fence is a pod that keeps others off a guarded node, also those that tolerate its taint.

@@ -8,9 +8,9 @@ from typing import Final
 
 from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, SlotState
 from berth_kube import PODS
-from berth_operator.cache.reservations import OwnerIndex, age_order
-from berth_operator.executor import Context
-from berth_operator.reconcile.observation import choose_task, is_unschedulable
+from berth_operator.cache import OwnerIndex, age_order
+from berth_operator.executor.context import Context
+from berth_operator.reconcile import choose_task, is_unschedulable
 from berth_operator.workqueue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0

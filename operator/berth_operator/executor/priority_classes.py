@@ -5,8 +5,8 @@ import structlog
 from berth_core import PodSpec, PriorityClass, priority_class_name
 from berth_kube import PRIORITY_CLASSES, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.reconcile import manifests
+from berth_operator.cache import ClusterRules
+from berth_operator.reconcile import build_priority_class
 
 _LOG = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ class PriorityClasses:
         name = priority_class_name(value)
         if self._rules.classes.get(name) is not None:
             return
-        body = manifests.build_priority_class(value)
+        body = build_priority_class(value)
         try:
             made = self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
         except AlreadyExistsError:

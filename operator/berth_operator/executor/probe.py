@@ -17,11 +17,10 @@ import structlog
 from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, RetryableError, SlotState
 from berth_kube import PODS, KubeError
 from berth_operator import metrics, telemetry
-from berth_operator.cache.reservations import version_of
-from berth_operator.executor import Context
+from berth_operator.cache import version_of
+from berth_operator.executor.context import Context
 from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.reconcile import manifests
-from berth_operator.reconcile.observation import ProbeResult, holds_our_gate
+from berth_operator.reconcile import ProbeResult, build_probe, holds_our_gate
 
 _PROBE_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 0.3
@@ -179,7 +178,7 @@ class HandoverProbe:
     def _dry_run(self, reservation: Reservation) -> bool:
         """Return whether a dry-run pod comes back gated for a Reservation."""
         registered = self._scope.registered
-        body = manifests.build_probe(reservation, self._settings)
+        body = build_probe(reservation, self._settings)
         pod = self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, type=Pod)
         gated = holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
         if gated:

@@ -11,31 +11,26 @@ from typing import Any, Final
 
 from berth_core import InputError, Pod, PodSpec, Reservation, ReservationReason, ReservationTask, SlotState
 from berth_kube import PODS, RESERVATIONS, ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.reservations import templates_digest
-from berth_operator.executor import Context
+from berth_operator.cache import ClusterRules, templates_digest
+from berth_operator.executor.context import Context
 from berth_operator.executor.priority_classes import PriorityClasses
-from berth_operator.quota.limit_range import why_out_of_range
-from berth_operator.quota.limits import (
+from berth_operator.quota import (
     Holding,
     LimitSettings,
-    holding_of,
-    open_slots,
-    why_not_tolerable,
-    why_over_limit,
-)
-from berth_operator.quota.resource_quota import (
     PodTraits,
     ResourceQuota,
     counts,
+    holding_of,
     names_class,
+    open_slots,
     traits_of,
     usage_of,
+    why_not_tolerable,
+    why_out_of_range,
+    why_over_limit,
     why_refused,
 )
-from berth_operator.reconcile import manifests
-from berth_operator.reconcile.observation import Verdict
-from berth_operator.reconcile.validation import refuse_requests
+from berth_operator.reconcile import Body, Verdict, build_admission_pod, build_validation_pod, refuse_requests
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
 
@@ -327,7 +322,7 @@ class Validator:
     ) -> Verdict | None:
         """Return why a template is not a valid pod."""
         settings = self._settings.placeholders
-        body = manifests.build_validation_pod(reservation.metadata.uid, task.name, raw_template, settings)
+        body = build_validation_pod(reservation.metadata.uid, task.name, raw_template, settings)
         try:
             self._client.create(PODS, body, namespace=settings.namespace, dry_run=True, strict=True)
         except (InvalidObjectError, RefusedError) as error:
@@ -342,7 +337,7 @@ class Validator:
     ) -> Verdict | None:
         """Return why admission in the Reservation's namespace refuses a task's pods."""
         namespace = reservation.metadata.namespace
-        body = manifests.build_admission_pod(reservation, task, raw_template)
+        body = build_admission_pod(reservation, task, raw_template)
         try:
             pod = self._client.create(PODS, body, namespace=namespace, dry_run=True, type=Pod)
         except ForbiddenError as error:
@@ -381,13 +376,13 @@ def _refused_there(task: ReservationTask, namespace: str, words: str) -> Verdict
     return _invalid(task, f"admission in namespace {namespace} refuses such a pod: {words}")
 
 
-def _without_pod_name(error: KubeError, body: manifests.Body) -> str:
+def _without_pod_name(error: KubeError, body: Body) -> str:
     """Return a refusal without the name of the dry-run pod."""
     name = body["metadata"]["name"]
     return error.message.removeprefix(f'Pod "{name}" is invalid: ').removeprefix(f'pods "{name}" is forbidden: ')
 
 
-def _why_changed(task: ReservationTask, namespace: str, body: manifests.Body, pod: Pod) -> Verdict | None:
+def _why_changed(task: ReservationTask, namespace: str, body: Body, pod: Pod) -> Verdict | None:
     """Return how admission changes a pod's choice of nodes; a placeholder would lack that."""
     asked = dict(task.template.spec.node_selector)
     if pod.spec.node_selector != asked:

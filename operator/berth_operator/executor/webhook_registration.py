@@ -9,7 +9,7 @@ import structlog
 from berth_core import WEBHOOK_CONFIGURATION
 from berth_kube import MUTATING_WEBHOOKS, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
-from berth_operator.reconcile.manifests import build_webhook_configuration
+from berth_operator.reconcile import build_webhook_configuration
 
 _LOG = structlog.get_logger(__name__)
 

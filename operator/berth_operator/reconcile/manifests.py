@@ -23,6 +23,7 @@ from berth_core import (
     ROOM_TAINT,
     SLOT_ANNOTATION,
     SUCCESSOR_LABEL,
+    TASK_ANNOTATION,
     VERSION_ANNOTATION,
     WEBHOOK_CONFIGURATION,
     NodeSelectorTerm,
@@ -35,7 +36,6 @@ from berth_core import (
     probe_name,
     room_taint_value,
 )
-from berth_core.labels import TASK_ANNOTATION
 from berth_operator.reconcile.observation import Assignment
 from berth_operator.settings import PlaceholderSettings
 

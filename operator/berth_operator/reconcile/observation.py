@@ -20,6 +20,7 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
+    TASK_ANNOTATION,
     InputError,
     NodeSpec,
     Pod,
@@ -41,7 +42,6 @@ from berth_core import (
     tolerates,
     untolerated_taint,
 )
-from berth_core.labels import TASK_ANNOTATION
 
 # --- assignments -----------------------------------------------------------------------------------------------------
 # The note on an owner pod that says which slot it was given, on which node and until when.

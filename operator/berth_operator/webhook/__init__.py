@@ -1,1 +1,7 @@
 """The admission webhook: its server, its certificates and its answers."""
+
+from berth_operator.webhook.admission import Admission
+from berth_operator.webhook.certificates import CertificateManager
+from berth_operator.webhook.server import REFETCH_SECONDS, WebhookServer
+
+__all__ = ["REFETCH_SECONDS", "Admission", "CertificateManager", "WebhookServer"]

@@ -18,10 +18,8 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from berth_core import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION, InputError, Pod, Reservation
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.slot_matching import SlotFinder
-from berth_operator.reconcile.manifests import handover_gate
-from berth_operator.reconcile.observation import holds_our_gate
+from berth_operator.cache import Cache, SlotFinder
+from berth_operator.reconcile import handover_gate, holds_our_gate
 
 # --- webhook limits --------------------------------------------------------------------------------------------------
 # Limits on connections, bodies, slow callers and the time of searches.

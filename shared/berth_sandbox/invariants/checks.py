@@ -24,6 +24,7 @@ from berth_core import (
     RESERVATION_LABEL,
     ROOM_TAINT,
     SLOT_ANNOTATION,
+    TASK_ANNOTATION,
     WEBHOOK_CONFIGURATION,
     Clock,
     ConditionType,
@@ -45,7 +46,6 @@ from berth_core import (
     read_timestamp,
     read_whole_number,
 )
-from berth_core.labels import TASK_ANNOTATION
 from berth_kube import KubeClient, Lease
 from berth_sandbox.invariants.reservations import untrue_statuses
 from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, Violation, read_state

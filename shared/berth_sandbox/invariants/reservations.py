@@ -15,6 +15,7 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
+    TASK_ANNOTATION,
     ConditionType,
     Node,
     Pod,
@@ -31,7 +32,6 @@ from berth_core import (
     parse_timestamp,
     untolerated_taint,
 )
-from berth_core.labels import TASK_ANNOTATION
 from berth_sandbox.invariants.state import ClusterState, Invariant, Violation
 
 _OPEN_PHASES = {ReservationPhase.PENDING, ReservationPhase.WAITING}

@@ -19,7 +19,7 @@ from berth_core import (
     matches_node_affinity,
     untolerated_taint,
 )
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation.cluster import NEEDED_RESOURCES, Cluster, NodeIndex
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from berth_core import PODS
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.node_fit import NodeFit
 from berth_descheduler.planner.simulation.pod_affinity import InterPodAffinity

@@ -22,7 +22,7 @@ from berth_core import (
     matches_node_affinity,
     untolerated_taint,
 )
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.node_fit import NodeFit
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass

@@ -17,7 +17,7 @@ from berth_core import (
     Volume,
     matches_any_term,
 )
-from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.pod_classes import PodClass
 
 ZONE_LABELS: Final = {

@@ -1,1 +1,47 @@
 """The search for good packings: columns, filling, choice of nodes, bounds, order of moves; pure, needs numpy."""
+
+from berth_descheduler.planner.solver.bounds import most_freed_by_number, most_freed_by_volume, most_that_fit
+from berth_descheduler.planner.solver.draining import (
+    Candidates,
+    Draining,
+    DrainLimits,
+    DrainSearch,
+    without_undrainable_nodes,
+)
+from berth_descheduler.planner.solver.exact import (
+    ExactDraining,
+    ExactRoom,
+    Reached,
+    RoomQuestion,
+    solve_draining,
+    solve_room,
+)
+from berth_descheduler.planner.solver.filling import FillLimits
+from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
+from berth_descheduler.planner.solver.room_search import RoomSearch, Want
+from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
+
+__all__ = [
+    "Candidates",
+    "DrainLimits",
+    "DrainSearch",
+    "Draining",
+    "ExactDraining",
+    "ExactRoom",
+    "FillLimits",
+    "Ints",
+    "PackingModel",
+    "Reached",
+    "RoomQuestion",
+    "RoomSearch",
+    "Transition",
+    "Want",
+    "apply_transition",
+    "build_packing_model",
+    "most_freed_by_number",
+    "most_freed_by_volume",
+    "most_that_fit",
+    "solve_draining",
+    "solve_room",
+    "without_undrainable_nodes",
+]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from berth_core import Deadline, is_over
-from berth_descheduler.planner.simulation.cluster import NodeIndex
+from berth_descheduler.planner.simulation import NodeIndex
 from berth_descheduler.planner.solver.draining import Candidates, Draining, DrainLimits
 from berth_descheduler.planner.solver.filling import MOVE, Filled
 from berth_descheduler.planner.solver.highs import SolverStatus, is_installed

@@ -16,10 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from berth_descheduler.planner.problem import Problem
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.node_fit import protected_amounts
-from berth_descheduler.planner.simulation.pod_classes import ClassIndex
-from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.simulation import ClassIndex, NodeIndex, PodIndex, State, protected_amounts
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

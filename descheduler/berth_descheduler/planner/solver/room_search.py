@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 
 from berth_core import Deadline, is_over
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, FillLimits, fill
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 

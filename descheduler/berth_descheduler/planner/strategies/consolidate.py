@@ -17,20 +17,24 @@ from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.drainability import Sources, find_sources
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.solver.bounds import most_freed_by_number, most_freed_by_volume
-from berth_descheduler.planner.solver.draining import (
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
+from berth_descheduler.planner.solver import (
     Candidates,
     Draining,
     DrainLimits,
     DrainSearch,
+    ExactDraining,
+    FillLimits,
+    Ints,
+    PackingModel,
+    Transition,
+    apply_transition,
+    build_packing_model,
+    most_freed_by_number,
+    most_freed_by_volume,
+    solve_draining,
     without_undrainable_nodes,
 )
-from berth_descheduler.planner.solver.exact import ExactDraining, solve_draining
-from berth_descheduler.planner.solver.filling import FillLimits
-from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
-from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
 
 _DETOURS: Final = 20
 _SIZE_BITS: Final = 24

@@ -18,13 +18,20 @@ from berth_descheduler.planner.drainability import find_sources
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, find_pods_to_fit, gang_of
 from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality
 from berth_descheduler.planner.rooms import RoomRequest
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.solver.bounds import most_that_fit
-from berth_descheduler.planner.solver.exact import ExactRoom, Reached, RoomQuestion, solve_room
-from berth_descheduler.planner.solver.model import Ints, build_packing_model
-from berth_descheduler.planner.solver.room_search import RoomSearch, Want
-from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
+from berth_descheduler.planner.solver import (
+    ExactRoom,
+    Ints,
+    Reached,
+    RoomQuestion,
+    RoomSearch,
+    Transition,
+    Want,
+    apply_transition,
+    build_packing_model,
+    most_that_fit,
+    solve_room,
+)
 from berth_descheduler.planner.strategies.room_report import RoomReports
 
 _DETOURS: Final = 20

@@ -12,10 +12,8 @@ from berth_descheduler.planner.explanations import Blockers
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, gang_of
 from berth_descheduler.planner.problem import Problem, Prover, Quality
 from berth_descheduler.planner.rooms import RoomMade, WaitingPod
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.solver.model import Ints, PackingModel
-from berth_descheduler.planner.solver.room_search import Want
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
+from berth_descheduler.planner.solver import Ints, PackingModel, Want
 
 Unused = tuple[tuple[str, Fraction], ...]
 

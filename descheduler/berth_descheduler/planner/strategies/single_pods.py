@@ -19,8 +19,7 @@ from berth_descheduler.planner.drainability import source_refusal
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.problem import Problem, Proposal
 from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
-from berth_descheduler.planner.simulation.state import State, Step
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step
 
 Named = Sequence[Enabled[Candidate]]
 

@@ -21,17 +21,21 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from berth_core import Pod, Snapshot
+from berth_core import Pod, Snapshot, count
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.drainability import drain_refusal, holding_refusal, source_refusal
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.problem import Problem, Proposal
 from berth_descheduler.planner.settings import WHOLE, Thresholds
-from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex, PodPresence
-from berth_descheduler.planner.simulation.node_fit import node_refusal, protected_amounts
-from berth_descheduler.planner.simulation.pod_classes import ClassIndex
-from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.text import count
+from berth_descheduler.planner.simulation import (
+    ClassIndex,
+    NodeIndex,
+    PodIndex,
+    PodPresence,
+    State,
+    node_refusal,
+    protected_amounts,
+)
 
 _ABOVE_PROTECTION: Final = Refusal(RefusalReason.ABOVE_PROTECTION, "would go above its protection threshold")
 

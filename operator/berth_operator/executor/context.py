@@ -1,0 +1,18 @@
+"""What every part of the operator that acts has in common."""
+
+from dataclasses import dataclass
+
+from berth_core import Clock
+from berth_kube import KubeClient
+from berth_operator.cache import Cache
+from berth_operator.settings import OperatorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The client, the cache, the settings and the clock of one operator."""
+
+    client: KubeClient
+    cache: Cache
+    settings: OperatorSettings
+    clock: Clock
