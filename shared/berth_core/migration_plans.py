@@ -47,7 +47,7 @@ class RoomState(StrEnum):
     WAITING = "Waiting"
     """Its Reservation waits on the chosen nodes."""
     HELD = "Held"
-    """All of it is held; the end where nobody is named who is to take it."""
+    """All of it is held; the final state of a room without owners."""
     TAKEN = "Taken"
     """Whom it was made for runs in it."""
     RELEASED = "Released"

@@ -1,4 +1,4 @@
-"""Whatever happens in the middle of a run, it harms nobody, and the next run ends what was begun.
+"""A run that fails half-way does no harm, and the next run finishes its work.
 
 Calls fail and stall, the API server goes away, operators die, nodes go, hungry pods come: afterwards every pod runs and
 nothing of a run is left.

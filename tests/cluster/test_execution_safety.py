@@ -1,4 +1,4 @@
-"""A run on a real control plane harms nobody: others come first, limits hold, nothing goes to and fro."""
+"""A run on a real control plane is safe: pending pods come first, limits hold, no ping-pong."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 
 REMOVE = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 NO_SCHEDULER = "comes-later"
-"""Nobody schedules these pods: they wait although there is room, as pods do in the moment before they are scheduled."""
+"""A scheduler that does not run: its pods wait although there is room, as just before scheduling."""
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def cordon(stage: Stage) -> None:
 
 
 def taint(stage: Stage, effect: str = "NoSchedule") -> None:
-    """Add a taint of somebody else's; guards come and go meanwhile, so nothing is replaced unseen."""
+    """Add a foreign taint; guards come and go meanwhile, so nothing is replaced unseen."""
     there = stage.client.get(NODES, stage.nodes[0])["spec"].get("taints")
     operations = [
         {"op": "test", "path": "/spec/taints", "value": there},

@@ -50,7 +50,7 @@ def hold(stage: Stage, name: str, *owners: dict[str, Any], node: int = 0, **spec
 
 
 def fill(stage: Stage, node: int, name: str = "filler") -> None:
-    """Have a pod of nobody run on one of the two nodes."""
+    """Have a pod without an owner run on one of the two nodes."""
     stage.create_pod(name, app=name, nodeName=stage.nodes[node])
     eventually("the filler runs", lambda: stage.pod(name).status.phase == "Running", seconds=60)
 

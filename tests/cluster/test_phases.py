@@ -1,4 +1,4 @@
-"""Every phase and reason is reached as its page says, told once, and stays true whoever writes the status."""
+"""Every phase and reason is reached as its page says, reported once, and survives other writers."""
 
 import subprocess
 import time

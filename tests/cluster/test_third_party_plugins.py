@@ -1,4 +1,4 @@
-"""A plugin of somebody else on a real control plane: the pod that it names really moves, its place held first."""
+"""A third-party plugin on a real control plane: its pod moves, with a place held first."""
 
 import json
 import subprocess

@@ -60,7 +60,7 @@ def failure(status: int, message: str = "") -> Failure:
 class FakeCluster:
     """Keeps raw objects; `hold` answers a new Reservation and `land` an eviction, and both may be replaced.
 
-    Whoever looks or changes something in more than one step, while threads may be at it, holds the `lock`; of evictions
+    A caller that reads or writes in several steps beside other threads holds the `lock`; of evictions
     only one is answered at a time.
     """
 

@@ -77,11 +77,11 @@ class ReviewingCluster(FakeCluster):
         self.before = before
 
     def delay_guesses(self, until: threading.Event, seconds: float = 60) -> None:
-        """Say of tokens whose they are only when told to, of those alone that are nobody's."""
+        """Delay the reviews of unknown tokens until an event is set."""
         self.guesses = (until, seconds)
 
     def reviews(self) -> int:
-        """Return how often somebody's token was reviewed."""
+        """Return how many token reviews were made."""
         return sum(plural == TOKEN_REVIEWS.plural for _, plural, _ in self.calls)
 
     def _whose(self, spec: Raw) -> Raw:

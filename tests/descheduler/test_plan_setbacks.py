@@ -26,7 +26,7 @@ LONG_NAME: Final = "a-plan-" + 57 * "x"
 
 
 def move(pod: str, source: str, target: str) -> dict[str, Any]:
-    """Return a move as somebody writes it who looked at the cluster."""
+    """Return a move as a person writes it from a look at the cluster."""
     name = pod.split("-", maxsplit=1)[0]
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "namespace": "shop", "name": name, "uid": f"uid-{name}"}
     return {

@@ -1,4 +1,4 @@
-"""A plan begins nothing new when somebody asks for it or too much has failed; what is asked for outranks the rest."""
+"""A plan stops on request or after too many failures; a request outranks failures."""
 
 import threading
 from dataclasses import dataclass, field, replace

@@ -104,7 +104,7 @@ def test_the_pod_is_asked_about_as_it_is_then() -> None:
     planner = with_plugins(PLANNER, filters=enabled, pre_eviction_filters=enabled)
 
     def annotate(verb: str, plural: str, _name: str) -> None:
-        """Somebody asks for peace when the places are being reserved."""
+        """The pod gets the annotation while places are being reserved."""
         if (verb, plural) == ("create", "reservations"):
             with cluster.lock:
                 found = cluster.objects["pods"]["shop", "web-2"]["metadata"]
@@ -132,7 +132,7 @@ def test_a_gang_that_needs_its_pods_by_then_keeps_them() -> None:
     in_gang(cluster, 1)
 
     def need_more(verb: str, plural: str, _name: str) -> None:
-        """Somebody raises the minimum when the places are being reserved."""
+        """The gang's minimum is raised while places are being reserved."""
         if (verb, plural) == ("create", "reservations"):
             with cluster.lock:
                 cluster.objects["volcanopodgroups"]["shop", "web"]["spec"]["minMember"] = 2
@@ -310,7 +310,7 @@ def test_a_plugin_that_fails_ends_the_run_before_anything_is_touched() -> None:
 
 
 class Unready:
-    """A plugin that cannot name anybody."""
+    """A plugin that fails to name pods."""
 
     def deschedule(self, _view: ClusterView) -> Iterable[Candidate]:
         raise OSError("no file")

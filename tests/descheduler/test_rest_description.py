@@ -1,4 +1,4 @@
-"""What the description of the HTTP interface says is what the interface does, and nobody needs anything else for it."""
+"""The description of the HTTP interface is true and sufficient."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What is told of a plan that is followed: every change, once, to whoever may know, until there is nothing more."""
+"""The stream of a plan: every change once, to permitted callers, until the plan is over."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A plan that somebody wrote keeps what its policy says now; each move that does not says why."""
+"""A plan written by hand keeps the policy's current limits; each move beyond them says why."""
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta

@@ -18,7 +18,7 @@ from planner.clusters import HOSTNAME, claimed, consolidating, expression, makin
 from planner.clusters import apart as shy
 
 FIXED = 2_000_000_000
-"""The priority of pods that nobody moves."""
+"""A priority that keeps a pod in place."""
 
 WAYS = {
     "Threshold": settings(low=40, defragment=50, protection=100),

@@ -1,4 +1,4 @@
-"""Plugins of somebody else: built as a wheel, installed, found by their entry points, and used by `berth plan`."""
+"""Third-party plugins: built as a wheel, installed, found by entry points, used by `berth plan`."""
 
 import json
 import subprocess

@@ -57,7 +57,7 @@ class Churn:
 
 
 def settled(scene: Scene) -> bool:
-    """Return whether the controllers have made as many pods as they are to, and all of them run."""
+    """Return whether the controllers have made all their pods, and all run."""
     wanted = sum(one["spec"]["replicas"] for one in scene.client.list(DEPLOYMENTS, namespace=scene.namespace).items)
     pods = scene.pods()
     return len(pods) == wanted and all(pod.is_ready and not pod.is_terminating for pod in pods)

@@ -34,7 +34,7 @@ MOUNT: Final = "data"
 
 @dataclass(frozen=True)
 class DrawnWorkload:
-    """One template and how many pods of it there are to be; `claims` are mounted by all, or by one pod each."""
+    """One template and its number of pods; `claims` are mounted by all, or by one pod each."""
 
     name: str
     namespace: str

@@ -1,8 +1,8 @@
 """A simulated hand-over, played step by step: no threads, no waiting, one clock for all.
 
-The operator in it is the real one, but for its watches and its queue: after each step it hears of everything and looks
-at everything. The schedulers are as unkind as they may be: the hungry pod is older than the owner and is tried first,
-by one that sees either nodes or pods a step late. What is wrong shows in `HandoverSimulation.faults`.
+The operator is the real one, except for its watches and its queue: after each step it observes and reconciles
+everything. The schedulers are adverse: the hungry pod is older than the owner and tried first, by a scheduler that sees
+either nodes or pods a step late. Violations are in `HandoverSimulation.faults`.
 """
 # ruff: noqa: A002, ANN401 - the client's own names; a raw object is anything
 
@@ -240,7 +240,7 @@ class HandoverSimulation:
     # --- time
 
     def step(self, seconds: float = STEP_SECONDS) -> None:
-        """Let everybody who is there do what there is to do, the unkind first, and time pass."""
+        """Let every actor take its step, the hungry pod's scheduler first, and advance the clock."""
         acts: dict[Actor, Callable[[], None]] = {
             Actor.SCHEDULERS: self._schedule,
             Actor.KUBELET: self._end_and_start_pods,

@@ -96,7 +96,7 @@ class Pool:
         return frozenset(one.metadata.name for one in self.client.list(NODES, label_selector=selector, type=Node).items)
 
     def is_whole(self) -> bool:
-        """Return whether every pod runs that is to run."""
+        """Return whether every expected pod runs."""
         return self._are_all_ready(HIGH + len(MOVERS) * PODS_OF_A_MOVER)
 
     def is_emptied(self) -> bool:

@@ -126,7 +126,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _program_name() -> str | None:
-    """Return how the program was called where that is not by its own name; None: click finds it out."""
+    """Return the name of the program if called by another; None: click knows it."""
     return "kubectl berth" if Path(sys.argv[0]).name.startswith(_KUBECTL_PLUGIN) else None
 
 
@@ -149,7 +149,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def names_of(resource: Resource) -> Complete:
-    """Return what completes the name of an object; where the cluster cannot be asked in time it offers nothing."""
+    """Return the completion of an object's name; it offers nothing without a timely answer."""
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         found: list[str] = []

@@ -59,7 +59,7 @@ class PlanWaiter:
         return self.wait(name, lambda plan: plan.phase.terminal)
 
     def wait(self, name: str, reached: Callable[[MigrationPlan], bool]) -> MigrationPlan:
-        """Return a plan as soon as something is true of it; errors as `wait_until_over` has them."""
+        """Return a plan as soon as a condition holds; raises as `wait_until_over` does."""
         deadline = self.clock.monotonic() + self.timeout_seconds
         with _PlanProgress(self.console) as progress:
             while True:
@@ -218,7 +218,7 @@ def abort_command(
 
 @contextmanager
 def known(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
-    """Raise what is not found in the block as an `InputError`: of the name that was given, or of the cluster."""
+    """Turn "not found" in the block into an `InputError` about the name or the cluster."""
     try:
         yield
     except NotFoundError as error:
@@ -233,7 +233,7 @@ def waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> Pl
 
 
 def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
-    """Show a plan that something was asked of and return the exit code: 1 if it is over and not all landed."""
+    """Show a plan after a request and return the exit code: 1 if it is over and not all landed."""
     if output is not Output.TABLE:
         write_described(describe_stored_plan(plan), output)
     elif waited:
@@ -251,7 +251,7 @@ def _ask(
     said: str,
     wait_seconds: float | None,
 ) -> MigrationPlan:
-    """Ask something of a plan, say so, and return it; with seconds to wait, as it is when it is over."""
+    """Make a request about a plan and return the plan, after its end if there is time to wait."""
     with known("PLAN", plan, "berth plans"):
         found = ask(client, plan)
     _say(f"plan {plan} {said}")
@@ -282,5 +282,5 @@ def _write_report(client: KubeClient, plan: MigrationPlan, report: ReportFile, c
 
 
 def _say(line: str) -> None:
-    """Write a line for people to standard error, which leaves standard output to what was asked for."""
+    """Write a line for people to standard error; standard output is for the result."""
     click.echo(printable_line(line), err=True)

@@ -79,7 +79,7 @@ def run_command(
 
 
 def _look_again(client: KubeClient, planned: Plan | None, outcome: Outcome) -> Fragmentation | None:
-    """Return how the cluster lies after a run; None where nothing was moved or it cannot be read any more."""
+    """Return the fragmentation after a run; None without moves or an unreadable cluster."""
     if planned is None or outcome.verdict is not Verdict.CARRIED_OUT:
         return None
     try:

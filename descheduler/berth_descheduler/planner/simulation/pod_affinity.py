@@ -46,7 +46,7 @@ class _RequiredAffinity:
 
 
 class InterPodAffinity:
-    """Counts the pods that pod affinities are about, and tells where a pod may go for their sake."""
+    """Counts pods for pod affinities and says where they let a pod go."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -86,7 +86,7 @@ class InterPodAffinity:
         return bool(self._counted.get(class_index))
 
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
-        """Return why a settled pod of a class cannot go from its source to a target for the sake of other pods."""
+        """Return why pod affinities forbid a pod's move from its source to a target."""
         affinity = self._affinity.get(class_index)
         if affinity is not None and not _is_satisfied(affinity, source, target):
             return Refusal(RefusalReason.POD_AFFINITY, "no pod that the pod's affinity asks for is surely there")

@@ -1,4 +1,4 @@
-"""The classes of identical pods: same owner, labels, requests and constraints, so that one answer serves all."""
+"""Classes of pods with the same owner, labels, requests and constraints."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ class PodClass:
     """Names of the PersistentVolumeClaims, sorted."""
 
     odd: str = ""
-    """What of the pods' requests cannot be read; they then seem to ask for nothing, which no rule may rely on."""
+    """Why the pods' requests are unreadable; they then count as zero, which no rule may rely on."""
 
     @property
     def namespace(self) -> str:
@@ -146,7 +146,7 @@ def _needs(containers: tuple[Container, ...]) -> list[tuple[object, ...]]:
 
 
 def _granted(pod: Pod) -> list[tuple[object, ...]]:
-    """Return what the kubelet says that the containers have, which is not their request while they are resized."""
+    """Return the containers' actual resources by the kubelet, which differ during a resize."""
     return [(one.name, one.resources, one.allocated_resources) for one in pod.status.container_statuses]
 
 
@@ -164,7 +164,7 @@ def _class_for(pod: Pod, index: ClassIndex) -> PodClass:
 
 
 def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:
-    """Return the greater of what a pod takes now and what its replacement will ask for, and what cannot be read."""
+    """Return the greater of a pod's current and its replacement's requests, and what is unreadable."""
     if pod.metadata.unreadable:
         return ResourceAmounts.empty(), pod.metadata.unreadable
     try:

@@ -1,4 +1,4 @@
-"""What a plan makes of the cluster, move by move, with undo: free amounts, ports, and where every pod is."""
+"""The simulated cluster, move by move, with undo: free amounts, ports, pods' nodes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class State:
         self._steps.append(Step(pod, source, target))
 
     def depends_on_others(self, class_index: ClassIndex) -> bool:
-        """Return whether the answers for a class change with where other pods are, not only with what is free."""
+        """Return whether other pods, not only free amounts, decide where a class fits."""
         return self.pod_affinity.is_constrained(class_index) or self.topology_spread.is_constrained(class_index)
 
     def is_independent(self, class_index: ClassIndex) -> bool:
@@ -84,7 +84,7 @@ class State:
         )
 
     def fits(self, class_index: ClassIndex, node: NodeIndex) -> bool:
-        """Return whether a node has all that a pod of a class asks for; what is not asked for may be over-booked."""
+        """Return whether a node has what a class requests; other resources may be overcommitted."""
         free = self.free[node]
         return all(amount <= free[column] for column, amount in self._needs[class_index])
 
@@ -101,7 +101,7 @@ class State:
         )
 
     def refusal_by_others(self, pod: PodIndex, target: NodeIndex) -> Refusal | None:
-        """Return why a pod cannot go to a node because of the pods there and elsewhere, amounts left aside."""
+        """Return why other pods keep a pod off a node, requests aside."""
         source, class_index = self.node_of[pod], self.cluster.pods[pod].class_index
         return (
             self._port_conflict(class_index, target)

@@ -1,4 +1,4 @@
-"""Which pods the term of a pod affinity, a pod anti-affinity or a spread constraint means."""
+"""Pods that a term of an affinity or spread constraint matches, counted by domain."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,7 +114,7 @@ def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, 
 def with_label_keys(
     selector: LabelSelector | None, keys: Sequence[str], labels: Mapping[str, str], operator: str
 ) -> LabelSelector | None:
-    """Return a selector that also compares the pod's own values of some labels; keys that it lacks are skipped."""
+    """Return a selector that also matches the pod's own labels of some keys, if it has them."""
     if selector is None:
         return None
     written = {(one.key, one.operator, one.values) for one in selector.match_expressions}

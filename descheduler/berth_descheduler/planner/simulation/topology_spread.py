@@ -65,7 +65,7 @@ class _Domains:
 
 
 class PodTopologySpread:
-    """Counts the pods that spread constraints are about, and tells where a pod may go for their sake."""
+    """Counts pods for spread constraints and says where they let a pod go."""
 
     def __init__(self, cluster: Cluster, node_fit: NodeFit, maybe_tainted: Collection[NodeIndex]) -> None:
         self._cluster = cluster
@@ -94,7 +94,7 @@ class PodTopologySpread:
         return bool(self._counted.get(class_index))
 
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
-        """Return why a settled pod of a class cannot go from its source to a target for the sake of even spread."""
+        """Return why spread constraints forbid a pod's move from its source to a target."""
         for rule in self._rules.get(class_index, ()):
             domain = rule.possible.domain(target)
             if domain is None:

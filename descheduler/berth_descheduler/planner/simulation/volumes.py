@@ -1,4 +1,4 @@
-"""Which nodes a pod's volumes can be reached from: zones, node-bound volumes, and claims that are not known."""
+"""Where a pod's volumes are reachable: zones, node-bound volumes, unknown claims, attach limits."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ class BoundVolume:
 
 
 class VolumeIndex:
-    """Answers what is known of the volumes of a class of pods; a claim that is not known keeps the pod where it is."""
+    """The volumes of a class of pods; an unknown claim keeps its pod in place."""
 
     def __init__(self, claims: Iterable[PersistentVolumeClaim], volumes: Iterable[PersistentVolume]) -> None:
         self._claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
@@ -193,7 +193,7 @@ class _DriverIndex:
         yield from filter(None, map(_driver_in_tree, pod.spec.volumes))
 
     def lingering(self, pods: Sequence[Pod]) -> Counter[tuple[str, str]]:
-        """Return how many volumes of each driver are attached to each node without a pod there that mounts them."""
+        """Return the volumes per driver that are attached to a node but mounted by no pod there."""
         if not self._snapshot.volume_attachments:
             return Counter()
         mounted = {(pod.spec.node_name, claim.spec.volume_name) for pod in pods for claim in self._claims_of(pod)}

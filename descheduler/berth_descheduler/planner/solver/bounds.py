@@ -46,7 +46,7 @@ def most_freed_by_volume(packing: PackingModel, to_empty: Sequence[int], empty: 
 
 
 def most_freed_by_number(pod_counts: Ints, budget: int | None) -> int:
-    """Return how many nodes can be freed with so many moves at most, given how many pods each of them has."""
+    """Return how many nodes at most can be freed with these moves, given the pods of each node."""
     if budget is None:
         return len(pod_counts)
     return int((np.cumsum(np.sort(pod_counts)) <= budget).sum())
@@ -135,7 +135,7 @@ def bound_by_prices(packing: PackingModel, to_empty: Ints, empty: Ints, budget: 
 
 
 def _look_for_prices(sample: "_Values", budget: int) -> Prices:
-    """Return the prices at which a part of the nodes can free the fewest, by steps along one price at a time.
+    """Return the prices with the tightest bound, by steps along one price at a time.
 
     The search begins where a pod is worth as many moves as smaller ones of some size need for its room, less one.
     """
@@ -190,7 +190,7 @@ def _group(packing: PackingModel) -> _Groups:
 
 
 def _cell(large: Ints, most: int) -> int:
-    """Return the unit in which large pods are measured, rounded down: as fine as the time allows."""
+    """Return the unit for the sizes of large pods, as fine as the time allows."""
     cell = max(1, int(np.gcd.reduce(large)) if len(large) else 1, -(-most // _MOST_CELLS))
     while len(np.unique(large // cell)) > _MOST_GROUPS:
         cell *= 2
@@ -198,7 +198,7 @@ def _cell(large: Ints, most: int) -> int:
 
 
 class _Values:
-    """What some nodes are worth at most, as a function of the prices of the groups of large kinds."""
+    """The greatest value of some nodes as a function of the prices of the large kinds."""
 
     def __init__(self, packing: PackingModel, groups: _Groups, nodes: Ints, roles: tuple[Ints, Ints]) -> None:
         self.weights = groups.weights

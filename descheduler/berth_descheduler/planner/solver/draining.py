@@ -1,10 +1,10 @@
-"""The choice of the nodes to empty: which set can be emptied with the moves there are, and at what price.
+"""Chooses the nodes to empty: a set that can be emptied within the moves, by prices.
 
 The set is chosen first and filled as a whole: the nodes whose pods cost least at the prices of the moment. A filling
 tells what the last pod of each kind cost, prices move towards that, and the set is chosen anew, with more nodes where
 moves are left and fewer where pods found no place. So expensive kinds (large pods for which there is no hole) make
 their nodes expensive, as long as that matters. Prices begin at one move for every pod: the nodes with the fewest pods.
-Nodes whose tied pods find no place are left out of a set and shunned in the next; a set that fails again gets smaller.
+Nodes whose tied pods find no place leave the set and are penalized in the next; a set that fails again gets smaller.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ class DependentPlacement:
 
 
 class DependentPods:
-    """Places tied pods in a state and in a copy of the room; `withdraw` gives the state back as it was."""
+    """Places dependent pods in a state and in a copy of the room; `withdraw` restores the state."""
 
     def __init__(self, packing: PackingModel, state: State, open_nodes: Mask) -> None:
         self._packing = packing
@@ -57,7 +57,7 @@ class DependentPods:
         return tuple(self._placements)
 
     def place(self, pods_of: Mapping[int, Sequence[PodIndex]]) -> tuple[int, ...]:
-        """Place the tied pods of some nodes, each node's all or none; return the nodes of which none was placed."""
+        """Place the dependent pods of nodes, all or none per node; return the nodes with none placed."""
         if pods_of:
             self.room = self._packing.room.copy()
         return tuple(node for node, pods in pods_of.items() if not self.place_together(pods))
@@ -241,7 +241,7 @@ class DrainSearch:
     # --- choosing and trying ----------------------------------------------------------------------------------------
 
     def _choose(self, most: int) -> Ints:
-        """Return the cheapest candidate nodes, no more than can be emptied by direct moves alone."""
+        """Return the cheapest candidate nodes, as many as direct moves can empty."""
         found = self._candidates
         each = self._prices[self._packing.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
         cost = np.bincount(self._packing.pod_node[self._movable], weights=each, minlength=self._packing.nodes)
@@ -251,7 +251,7 @@ class DrainSearch:
         return np.sort(found.nodes[order])
 
     def _try(self, chosen: Ints) -> Draining:
-        """Return what comes of emptying some nodes; those whose tied pods find no place are left out."""
+        """Return the draining of some nodes, without those whose dependent pods find no place."""
         drained = np.zeros(self._packing.nodes, dtype=bool)
         drained[chosen] = True
         dependent = DependentPods(self._packing, self._state, self._open & ~drained)
@@ -297,7 +297,7 @@ class DrainSearch:
         self._prices = np.maximum(MOVE, self._best_prices * shaken // 100)
 
     def _update_prices(self, trial: Draining, turn: int) -> None:
-        """Move prices towards what pods cost in a trial, less and less; at once where pods found no place."""
+        """Move prices towards the costs of a trial by shrinking steps; at once for pods without a place."""
         pace = 2 + turn // 4
         nearer = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
         self._prices = np.where(trial.filled.unplaced > 0, trial.filled.prices, nearer)
@@ -306,7 +306,7 @@ class DrainSearch:
             self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
 
     def _penalize_large(self, trial: Draining) -> None:
-        """Let nodes be the last to be emptied again whose large pods found no place: as many as pods are left."""
+        """Penalize the nodes whose large pods found no place, as many as pods are left."""
         pods = self._packing.movable_on(np.isin(np.arange(self._packing.nodes), trial.nodes))
         for kind in np.flatnonzero((trial.filled.unplaced > 0) & self._large):
             nodes, counts = np.unique(
@@ -317,7 +317,7 @@ class DrainSearch:
             self._bonus[nodes[order[:enough]]] -= _PENALTY
 
     def _penalize_infeasible(self, left_out: Ints) -> None:
-        """Let nodes be the last to be emptied again whose tied pods found no place, and others with such pods later."""
+        """Penalize the nodes whose dependent pods found no place, and less the others with such pods."""
         if not len(left_out):
             return
         self._bonus[left_out] -= _PENALTY
@@ -358,7 +358,7 @@ class DrainSearch:
         return max(1, over * len(trial.nodes) * 7 // (10 * max(1, trial.moves)))
 
     def _missing_nodes(self, trial: Draining) -> int:
-        """Return for how many nodes there is no room, by the volume of the small pods that found no place.
+        """Return how many nodes are too many, by the volume of the small pods without a place.
 
         For large pods it is their kind that counts, not the volume: their price goes up, and other nodes are chosen.
         """
@@ -375,7 +375,7 @@ class DrainSearch:
 
 
 def without_undrainable_nodes(problem: Problem, packing: PackingModel, sources: Sources) -> Sources:
-    """Return the sources without the nodes of which a pod can go to no other node, those with the reason instead."""
+    """Split off the sources with a pod that fits on no other node, each with the reason."""
     homes = _PossibleNodes(packing)
     stuck: dict[NodeIndex, PodIndex] = {}
     for node in sources.to_empty:

@@ -1,4 +1,4 @@
-"""The exact solver in use: one more node freed, or one more pod placed, as long as that is possible.
+"""The exact solver: frees one more node, or places one more pod, as long as possible.
 
 Both questions climb in the same way (`IncrementalSolve`): a program that asks for the fewest moves to a given aim is
 solved in seconds, while one that maximises the aim within a number of moves takes minutes.
@@ -51,7 +51,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class ExactRoom:
-    """What is proven, and the best solution found on the way, if it is better than what was known."""
+    """What is proven, and the best solution found, if it beats the known one."""
 
     reached: Reached
     solution: Solution | None = None
@@ -60,7 +60,7 @@ class ExactRoom:
 
 @dataclass(frozen=True)
 class RoomQuestion:
-    """What is asked: kinds, how many of each at most (None: no limit), and whether a part of it is of no use."""
+    """A question: kinds, the most of each (None: no limit), and whether a part is useless."""
 
     kinds: tuple[int, ...]
     most: tuple[int | None, ...]
@@ -223,7 +223,7 @@ class _DrainingSolve(IncrementalSolve):
             self.least_moves = max(self.least_moves, found.bound)
 
     def _model(self, asked: int) -> PlacementModel:
-        """Return the program with the nodes that can be among so many freed ones: others have too many pods."""
+        """Return the program with the nodes that can be freed together; others have too many pods."""
         nodes, counts = self._candidates.nodes, self._candidates.pod_counts
         if self._budget is not None:
             cheapest = int(np.sort(counts)[: max(0, asked - 1)].sum())
@@ -247,7 +247,7 @@ def _entries(found: Ints | None) -> Ints:
 
 
 class _RoomSolve(IncrementalSolve):
-    """Places one pod more at a time; all that is missing at once if a part of it is of no use."""
+    """Places one more pod at a time, or all missing ones at once if a part is useless."""
 
     def __init__(self, model: PlacementModel, question: RoomQuestion, known: Reached) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""The filling of nodes with pods given by kind and count: where they go, and what is moved aside for them.
+"""Fills nodes with pods by kind and count: targets, and pods moved aside for them.
 
 Kinds are placed from the largest to the smallest, all pods of a kind at once:
 1. *Directly*, on the fullest nodes that have room. A node takes no more than leaves it the balance of resources that
@@ -53,12 +53,12 @@ class EjectionSets:
         self._known: dict[int, _Sets] = {}
 
     def smaller(self, kind: int) -> list[int]:
-        """Return the ejectable kinds that are smaller than a kind, the larger first; not all if there are many."""
+        """Return the ejectable kinds smaller than a kind, larger ones first, up to a limit."""
         after = self._order[self._order.index(kind) + 1 :]
         return _evenly([one for one in after if self._row[one] >= 0], _SINGLES)
 
     def promising(self, kind: int, room: Ints, there: npt.NDArray[np.int32], may: Mask) -> list[tuple[int, ...]]:
-        """Return the sets that make room for a kind on some node now; arrays are over the same nodes."""
+        """Return the ejection sets that make room for a kind now; arrays are over the same nodes."""
         if kind not in self._known:
             self._known[kind] = self._list(kind)
         sets, need = self._known[kind], self._packing.need[kind]
@@ -132,7 +132,7 @@ class FillLimits:
 
 @dataclass(frozen=True)
 class Filled:
-    """What came of a filling: what arrives where, what is moved aside, and what found no place."""
+    """The result of a filling: arrivals, ejections, and pods without a place."""
 
     arrivals: Ints  # (entries, 3): kind, node, count
     ejections: Ints  # (entries, 3): kind, node, count
@@ -203,7 +203,7 @@ class _Filling:
         self._may: dict[int, Mask] = {}
         self._last_set: dict[int, tuple[int, ...]] = {}
         self._left_by: dict[int, Mask] = {}
-        """Per kind the nodes where it gave way in this round, so that it does not come back at once."""
+        """Per kind the nodes that it left in this round, so that it does not return at once."""
         self._came: list[Ints] = []
         self._went: list[Ints] = []
 
@@ -263,7 +263,7 @@ class _Filling:
         return nodes, np.minimum(most, self._left[kind]) if need.any() else np.full(len(nodes), self._left[kind])
 
     def _has(self, kind: int, amounts: Ints) -> Mask:
-        """Return the nodes that are allowed for a kind and have these amounts of what it asks for."""
+        """Return the allowed nodes of a kind with these free amounts of its resources."""
         mask = self._allowed(kind)
         for column in self._packing.asked[kind]:
             mask = mask & (self._room[column] >= amounts[column])
@@ -278,7 +278,7 @@ class _Filling:
         return mask & ~self._left_by[kind] if kind in self._left_by else mask
 
     def _keep_balance(self, kind: int, nodes: Ints, most: Ints, rest: Ints, *, lowest: bool) -> Ints:
-        """Return how many pods nodes take if enough of the other resources stays for what is left of the scarcest."""
+        """Return how many pods nodes take if the other resources stay in balance with the scarcest."""
         need, scarce = self._packing.need[kind], self._packing.binding
         asked = self._packing.need[rest > 0]
         asked = asked[asked[:, scarce] > 0]
@@ -299,7 +299,7 @@ class _Filling:
         return most
 
     def _keep_even(self, kind: int, nodes: Ints, most: Ints, rest: Ints) -> Ints:
-        """Return how many pods nodes take if the smaller kinds can fill what is left of the scarcest resource."""
+        """Return how many pods nodes take if smaller kinds can fill the rest of the scarcest resource."""
         scarce = self._packing.binding
         need = int(self._packing.need[kind, scarce])
         unit = int(np.gcd.reduce(self._packing.need[rest > 0, scarce]))
@@ -343,7 +343,7 @@ class _Filling:
             self._last_set[kind] = ejected
 
     def _place_by_cover(self, kind: int) -> None:
-        """Put pods where several smaller ones make room: large ones first, the last one as small as will do."""
+        """Place pods where several smaller ones make room: eject large ones first, the last as small as will do."""
         need, smaller = self._packing.need[kind], self._sets.smaller(kind)
         asked = np.flatnonzero(need)
         may = np.flatnonzero(self._allowed(kind))
@@ -381,7 +381,7 @@ class _Filling:
     # --- by exchange ------------------------------------------------------------------------------------------------
 
     def _exchange(self) -> bool:
-        """Let larger pods give way to several small ones that fill their nodes better; return whether any did."""
+        """Exchange larger pods for small ones that fill their nodes better; return whether any moved."""
         before = len(self._went)
         self._left_by.clear()
         for kind in self._order[::-1].tolist():
@@ -443,7 +443,7 @@ class _Filling:
         return prices
 
     def _stuck(self) -> Ints:
-        """Return per node the rest of the scarcest resource where it is more than the smallest kind asks for."""
+        """Return per node the rest of the scarcest resource if the smallest kind fits into it."""
         stuck = np.zeros(self._packing.nodes, dtype=np.int64)
         asked = self._packing.need[:, self._packing.binding]
         rest = self._room[self._packing.binding]

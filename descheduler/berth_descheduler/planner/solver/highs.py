@@ -1,4 +1,4 @@
-"""The way to HiGHS: a mixed integer program in columns and rows, solved in one thread with fixed seeds and limits.
+"""Solves mixed integer programs with HiGHS, in one thread with fixed seeds and limits.
 
 HiGHS is the extra `optimal`; it is imported when a program is solved.
 """
@@ -35,7 +35,7 @@ class SolverStatus(Enum):
 
 @dataclass(frozen=True)
 class SolverResult:
-    """What the solver says: a bound on the objective, and the columns' values where it has any."""
+    """The solver's result: a bound on the objective, and the columns' values if any."""
 
     status: SolverStatus
     bound: int
@@ -55,7 +55,7 @@ class LinearProgram:
         self._row_upper: list[float] = []
 
     def add_columns(self, upper: Ints, *, costs: Ints | None = None, whole: bool = False) -> Ints:
-        """Add columns from 0 to their upper bounds and return their numbers; they cost nothing where not said."""
+        """Add columns from 0 to their upper bounds and return their numbers; default cost 0."""
         first = len(self._cost)
         self._cost += [0.0] * len(upper) if costs is None else costs.astype(float).tolist()
         self._upper += upper.astype(float).tolist()
@@ -114,7 +114,7 @@ def _run_solver(
     limits: tuple[int, int, int | None],
     deadline: Deadline,
 ) -> SolverResult:
-    """Run the solver once, given its seed, the most nodes of its tree and the objective that is enough to know."""
+    """Run the solver once with a seed, a node limit and a sufficient objective."""
     seed, tree_nodes, enough = limits
     options: dict[str, bool | int | float] = {
         "output_flag": False,

@@ -1,4 +1,4 @@
-"""The integer program over (node, kind) counts: the fewest moves that reach an aim, or that none do.
+"""The integer program over (node, kind) counts: the fewest moves to an aim, or a proof of none.
 
 It needs the extra `optimal` (HiGHS).
 
@@ -86,7 +86,7 @@ _SURELY_SMALLER: Final = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Solution:
-    """What the solver found: at least `bound` moves are needed, and where everything is with `moves`."""
+    """The solver's answer: the least `bound` of moves, and the counts after `moves`."""
 
     status: SolverStatus
     bound: int
@@ -122,7 +122,7 @@ class PlacementModel:
     """The part of the program that does not depend on how much is asked for."""
 
     def __init__(self, packing: PackingModel, places: Mask, may_leave: Mask, aims: Sequence[Aim]) -> None:
-        """Prepare; pods may be put on `places` and may be taken off those that `may_leave` marks."""
+        """Prepare; pods may arrive on `places` and leave those that `may_leave` marks."""
         self._packing = packing
         self._aims = tuple(aims)
         known = (places & packing.takes) | may_leave
@@ -154,7 +154,7 @@ class PlacementModel:
         return self.columns <= (MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS)
 
     def fewest_moves(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
-        """Return the fewest moves with which as much is reached as is wanted, or that it takes more than the budget."""
+        """Return the fewest moves that reach what is wanted, or that they exceed the budget."""
         if self._patterns is not None:
             return self._solve_by_patterns(wanted, budget, deadline)
         program = LinearProgram()
@@ -204,7 +204,7 @@ class PlacementModel:
                 program.add_row(np.concatenate(index), np.concatenate(value) / scale, upper=limit / scale)
 
     def _add_freed(self, program: LinearProgram, stay_at: Ints, moved_at: Ints, aimed: Sequence[Ints]) -> None:
-        """Nothing stays on a freed node; said per kind too, which the solver's relaxation is much tighter with."""
+        """Nothing stays on a freed node; a row per kind makes the relaxation much tighter."""
         place_of = {int(node): place for place, node in enumerate(self._places)}
         for aim, columns in zip(self._aims, aimed, strict=True):
             for node, freed in zip(aim.nodes, columns, strict=True) if aim.needs is None else ():
@@ -220,7 +220,7 @@ class PlacementModel:
 
     @cached_property
     def _patterns(self) -> tuple[Ints, ...] | None:
-        """Return per place all ways to fill it: counts of the kinds, then of the pods to come; None if too many."""
+        """Return all fillings per place: counts of kinds, then of new pods; None if too many."""
         coming = [aim for aim in self._aims if aim.needs is not None]
         need = np.concatenate(
             [self._packing.need[self._kinds], *(aim.needs[None, :] for aim in coming if aim.needs is not None)]
@@ -330,7 +330,7 @@ class PlacementModel:
         return self._solution(found, stays, each)
 
     def _holds(self, stays: Ints, values: Ints, aimed: Sequence[Ints]) -> bool:
-        """Return whether a solution is one in whole numbers, too: the solver computes with a tolerance."""
+        """Return whether a solution holds in whole numbers, too: the solver has a tolerance."""
         taken = (stays @ self._packing.need[self._kinds]).T  # (resources, places)
         at = np.zeros((self._limit.shape[0], self._packing.nodes), dtype=np.int64)
         freed = np.zeros(self._packing.nodes, dtype=bool)
@@ -361,7 +361,7 @@ def _counts(packing: PackingModel, places: Ints, may_leave: Mask) -> Ints:
 
 
 def _redundant_rows(need: Ints, limit: Ints) -> Mask:
-    """Return per resource and place whether another resource is always used up first there; (resources, places)."""
+    """Return where another resource always runs out first; (resources, places)."""
     redundant = np.zeros(limit.shape, dtype=bool)
     redundant[need.max(axis=0, initial=0) == 0] = True
     shares = need.astype(float)[:, :, None] / np.maximum(limit, 1)[None]  # (kinds, resources, places)
@@ -374,7 +374,7 @@ def _redundant_rows(need: Ints, limit: Ints) -> Mask:
 
 
 def _row_scale(limit: float) -> float:
-    """Return by what a row is divided: large amounts (bytes) would drown the solver's tolerance."""
+    """Return a row's divisor: large amounts (bytes) would exceed the solver's tolerance."""
     return max(1.0, limit / 1000) if limit > MOST_COLUMNS else 1.0
 
 

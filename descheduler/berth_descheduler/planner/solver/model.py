@@ -94,7 +94,7 @@ class PackingModel:
 
 
 def build_packing_model(problem: Problem, state: State, ejecting: Sequence[NodeIndex]) -> PackingModel:
-    """Return a problem's columns; pods may be taken off the `ejecting` nodes to make room for others."""
+    """Return a problem's packing model; pods may leave the `ejecting` nodes to make room."""
     kinds = _Kinds(problem, state)
     pod_kind, pod_node = _pods(problem, kinds.of_class)
     unit = _units(kinds.rows, len(problem.cluster.resources))
@@ -126,7 +126,7 @@ def build_packing_model(problem: Problem, state: State, ejecting: Sequence[NodeI
 
 
 class _Kinds:
-    """The kinds of a problem, numbered in the order of the classes in which they are first met."""
+    """The kinds of a problem, numbered by first occurrence."""
 
     def __init__(self, problem: Problem, state: State) -> None:
         self._state = state
@@ -205,7 +205,7 @@ def _units(rows: Sequence[tuple[int, ...]], resources: int) -> Ints:
 
 
 def _weights(capacity: Ints, need: Ints, room: Ints, takes: Mask) -> tuple[Ints, int]:
-    """Return the weights of the resources, by the share of each that is taken, and the column taken most."""
+    """Return the resources' weights by requested share, and the scarcest column."""
     whole = np.maximum(capacity[:, takes], 0).sum(axis=1)
     used = whole - np.clip(room[:, takes], 0, None).sum(axis=1)
     asked = need.max(axis=0, initial=0) > 0
@@ -216,7 +216,7 @@ def _weights(capacity: Ints, need: Ints, room: Ints, takes: Mask) -> tuple[Ints,
 
 
 def _most_frequent(pod_kind: Ints, dependent: Mask, most: int) -> Ints:
-    """Return the kinds with the most pods that may be moved, of those that are not tied, in order."""
+    """Return the independent kinds with the most movable pods, in order."""
     counts = np.bincount(pod_kind[pod_kind >= 0], minlength=len(dependent)).astype(np.int64)
     counts[dependent] = 0
     order = np.argsort(-counts, kind="stable")[:most]

@@ -1,4 +1,4 @@
-"""The search for the fewest moves that let given pods find room, or for as many of them as the moves allow.
+"""Searches for the fewest moves that let pods fit, or as many as the moves allow.
 
 A pod to come is placed like any other, before all others; what has to be moved aside for it is what it costs. Pods
 whose place depends on other pods are placed one by one, each where those there and those placed before let it be.
@@ -74,7 +74,7 @@ class RoomSearch:
         return False
 
     def add_most(self, want: Want, most: int) -> int:
-        """Find room for as many of a want as the moves allow, at most so many; return for how many."""
+        """Find room for as many pods of a want as the moves allow, up to a limit; return how many."""
         if self._packing.dependent[want.kind]:
             return int(most > 0 and self._add_dependent(want))
         least, beyond = 0, most + 1
@@ -122,7 +122,7 @@ class RoomSearch:
         return True
 
     def _keep(self, counts: Ints, pins: dict[int, Mask]) -> bool:
-        """Look for the fewest moves that give these pods room; keep what was found, and return whether it was."""
+        """Search the fewest moves for these pods and keep the result; return whether there is one."""
         prices = self._prices
         best: Filled | None = None
         idle = 0

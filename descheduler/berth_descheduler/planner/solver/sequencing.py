@@ -73,7 +73,7 @@ class _Order:
             todo.extend(freed)
 
     def _serve(self, target: NodeIndex) -> Iterable[NodeIndex]:
-        """Bring to a node what it has room for; return the nodes that have more room now and wait for something."""
+        """Bring to a node what fits; return the nodes that have more room now and await pods."""
         wanted = self._wanted[target]
         relieved: dict[NodeIndex, None] = {}
         for kind in sorted(wanted, key=lambda one: (-int(self._packing.size[one]), one)):
@@ -102,7 +102,7 @@ class _Order:
         return None
 
     def _make_detour(self) -> tuple[NodeIndex, ...] | None:
-        """Move a pod that is in the way to a third node; return the nodes to look at again, None if that is nowhere."""
+        """Move a blocking pod to a third node; return the nodes to revisit, None without such a node."""
         size = self._packing.size
         for kind in sorted(self._in_the_way, key=lambda one: (int(size[one]), one)):
             for pod in self._in_the_way[kind]:
@@ -118,7 +118,7 @@ class _Order:
         return None
 
     def _third_node(self, kind: int, pod: PodIndex) -> NodeIndex | None:
-        """Return the fullest node that can take a pod for a while, one that waits for nothing first."""
+        """Return the fullest node for a temporary stay, preferably one that awaits nothing."""
         emptied = np.array(sorted(self._emptied), dtype=np.int64)
         mask = self._open & self._packing.allowed(kind)
         mask[emptied] = False
