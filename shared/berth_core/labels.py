@@ -22,6 +22,9 @@ DAEMON_POD_LABEL: Final = "pod-template-generation"
 PROBE_LABEL: Final = f"{PREFIX}/probe"
 """On the pod of a dry-run probe, value: the uid of the Reservation whose hand-over is being proven."""
 
+PROBE_REGISTRATION_LABEL: Final = f"{PREFIX}/probe-registration"
+"""On the same pod, value: the digest of the webhook's registration that must be in use, or `any`."""
+
 PLAN_LABEL: Final = f"{PREFIX}/plan"
 """On a Reservation made for a plan: the name of the MigrationPlan."""
 

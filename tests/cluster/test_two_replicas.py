@@ -24,6 +24,8 @@ from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
+from berth_operator.reconcile.manifests import build_probe
+from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.ports import LOOPBACK
 from berth_sandbox.sandbox import Sandbox
@@ -247,6 +249,19 @@ def test_a_replica_gates_for_a_place_of_which_it_has_not_heard_yet_that_it_is_he
         follower.kill()
 
     assert "patch" in answer
+
+
+def test_a_probe_shows_by_which_registration_the_api_server_calls_the_webhook(replicas: Replicas, stage: Stage) -> None:
+    assert replicas.all
+    stage.reserve(nodes=[stage.nodes[0]])
+    stage.wait_until_proven()
+    _, probe = stage.client.get(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)["webhooks"]
+    values: list[str] = probe["objectSelector"]["matchExpressions"][1]["values"]
+    gated = {}
+    for asked in (*values, "0" * 32):
+        body = build_probe(stage.read(), asked, PlaceholderSettings())
+        gated[asked] = is_gated(stage.client.create(PODS, body, namespace=DEFAULT_NAMESPACE, dry_run=True, type=Pod))
+    assert gated == {values[0]: True, "any": True, "0" * 32: False}
 
 
 def knows(replica: Replica, stage: Stage) -> bool:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, PROBE_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
+from berth_core.labels import (
+    HANDOVER_TAINT,
+    PLACEHOLDER_LABEL,
+    PROBE_LABEL,
+    PROBE_REGISTRATION_LABEL,
+    QUEUE_ANNOTATION,
+    RESERVATION_LABEL,
+)
 from berth_core.names import DEFAULT_NAMESPACE, priority_class_name
 from berth_core.objects import (
     Affinity,
@@ -314,8 +321,9 @@ def test_priority_classes_of_both_signs_have_valid_names_of_their_own() -> None:
 
 
 def test_a_probe_carries_the_reservation_and_no_request() -> None:
-    built = build_probe(place(), SETTINGS)
+    built = build_probe(place(), "digest", SETTINGS)
     assert built["metadata"]["labels"][PROBE_LABEL] == PLACE_UID
+    assert built["metadata"]["labels"][PROBE_REGISTRATION_LABEL] == "digest"
     assert "resources" not in built["spec"]["containers"][0]
     assert built["metadata"]["namespace"] == DEFAULT_NAMESPACE
 
@@ -362,10 +370,28 @@ def test_the_webhook_covers_the_given_namespaces_and_is_never_in_the_way() -> No
     assert probe["namespaceSelector"]["matchExpressions"][0]["values"] == ["berth-system"]
     unseen = [(one["key"], one["operator"]) for one in handover["objectSelector"]["matchExpressions"]]
     assert unseen == [(PLACEHOLDER_LABEL, "DoesNotExist"), (PROBE_LABEL, "DoesNotExist")]
-    assert probe["objectSelector"] == {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}]}
+    probed, in_use = probe["objectSelector"]["matchExpressions"]
+    assert probed == {"key": PROBE_LABEL, "operator": "Exists"}
+    assert (in_use["key"], in_use["operator"], in_use["values"][1:]) == (PROBE_REGISTRATION_LABEL, "In", ["any"])
     for one in (handover, probe):
         assert one["failurePolicy"] == "Ignore"
         assert one["timeoutSeconds"] == 2
         assert one["sideEffects"] == "None"
         assert one["rules"][0]["operations"] == ["CREATE"]
         assert one["rules"][0]["resources"] == ["pods"]
+
+
+def test_a_probe_can_tell_by_which_namespaces_and_address_the_webhook_is_registered() -> None:
+    def digest(namespaces: list[str], port: int = 1) -> str:
+        built = build_webhook_configuration(
+            client_config={"url": f"https://127.0.0.1:{port}/handover"},
+            namespaces=namespaces,
+            own_namespace="berth-system",
+            timeout_seconds=2,
+        )
+        value: str = built["webhooks"][1]["objectSelector"]["matchExpressions"][1]["values"][0]
+        return value
+
+    assert digest(["shop", "media"]) == digest(["media", "shop"])
+    assert len({digest(["shop"]), digest(["shop", "media"]), digest(["shop"], port=2)}) == 3
+    assert len(digest(["shop"])) <= 63

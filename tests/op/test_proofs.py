@@ -6,15 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
+from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, PROBE_REGISTRATION_LABEL, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.reservations import Condition, ConditionType, Reservation, ReservationStatus, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_operator.cache.cache import Cache
 from berth_operator.executor.context import Context
-from berth_operator.executor.probe import HandoverProbe
+from berth_operator.executor.probe import GATED, NOT_IN_USE, HandoverProbe
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import Probe
+from berth_operator.reconcile.manifests import ANY_REGISTRATION
 from berth_operator.reconcile.observation import ProbeResult
 from berth_operator.reconcile.reconcile import decide
 from berth_operator.settings import OperatorSettings
@@ -31,6 +32,8 @@ class Bench:
     api: FakeApi = field(default_factory=FakeApi)
     queued: list[Key] = field(default_factory=list)
     is_up: bool = True
+    behind: int = 0
+    """How many probes the API server still answers by an earlier registration."""
 
     def __post_init__(self) -> None:
         self.cache = Cache(self.queued.append)
@@ -48,7 +51,9 @@ class Bench:
         self.api.on_dry_run = self.gate
 
     def gate(self, body: dict[str, Any]) -> dict[str, Any]:
-        if self.is_up:
+        asked = body["metadata"]["labels"][PROBE_REGISTRATION_LABEL]
+        self.behind -= asked != ANY_REGISTRATION
+        if self.is_up and (asked == ANY_REGISTRATION or self.behind < 0):
             body["metadata"]["labels"][RESERVATION_LABEL] = body["metadata"]["labels"][PROBE_LABEL]
             body["spec"]["schedulingGates"] = [{"name": HANDOVER_GATE}]
         return body
@@ -108,6 +113,34 @@ def test_a_probe_that_fails_has_the_registration_put_right(bench: Bench) -> None
     bench.is_up = False
     bench.prover.probe_path()
     assert ("mutatingwebhookconfigurations", "", WEBHOOK_CONFIGURATION) in bench.api.objects
+
+
+@pytest.mark.parametrize(("behind", "gated"), [(0, True), (2, True), (99, False)])
+def test_a_reservation_is_proven_once_the_api_server_uses_its_registration(
+    bench: Bench, behind: int, *, gated: bool
+) -> None:
+    bench.behind = behind
+    bench.prover.probe(place(slot(SlotState.HELD)))
+    assert bench.gated() is gated
+    seen = bench.cache.observe(PLACE_UID)
+    assert seen is not None
+    assert seen.probe is not None
+    assert seen.probe.message == (GATED if gated else NOT_IN_USE)
+
+
+def test_a_late_api_server_breaks_no_path_and_proves_no_new_reservation(bench: Bench) -> None:
+    bench.prover.probe_path()
+    late = place(slot(SlotState.HELD), uid="uid-late", name="late")
+    late = msgspec.structs.replace(late, metadata=msgspec.structs.replace(late.metadata, resource_version="9"))
+    bench.cache.put_reservation(late)
+    bench.scope.reconcile()
+    bench.behind = 3
+    for _ in range(3):
+        bench.prover.probe_path()
+        assert bench.prover.proven
+        assert bench.gated("uid-late") is None
+    bench.prover.probe_path()
+    assert bench.gated("uid-late") is True
 
 
 def test_an_api_server_that_does_not_answer_proves_nothing(bench: Bench) -> None:

@@ -89,9 +89,13 @@ def tenants_pod() -> Body:
     return body
 
 
+def probe() -> Body:
+    return manifests.build_probe(RESERVATION, manifests.ANY_REGISTRATION, PlaceholderSettings())
+
+
 def bystander() -> Body:
     """Return a pod of Berth's own namespace that holds no place."""
-    body = manifests.build_probe(RESERVATION, PlaceholderSettings())
+    body = probe()
     body["metadata"] = {"name": "bystander", "labels": {"app": "berth"}}
     body["spec"]["schedulingGates"] = [{"name": OTHER_GATE}]
     return body
@@ -469,9 +473,7 @@ ALLOWED: dict[str, ApiCall] = {
     "any pod as a dry run in a tenant's namespace": create(
         OPERATOR, PODS, changed(tenants_pod(), "metadata.name", "asked"), NAMESPACE, dry_run=True
     ),
-    "a probe": create(
-        OPERATOR, PODS, manifests.build_probe(RESERVATION, PlaceholderSettings()), DEFAULT_NAMESPACE, dry_run=True
-    ),
+    "a probe": create(OPERATOR, PODS, probe(), DEFAULT_NAMESPACE, dry_run=True),
     "a slot noted, labelled and tolerated": patch_pod(
         OPERATOR,
         {

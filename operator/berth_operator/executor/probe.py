@@ -1,10 +1,12 @@
 """Probes the hand-over path: a dry-run pod must come back gated, again and again.
 
 Each Reservation is probed once, because its path has parts of its own: its namespace in the webhook's registration, and
-that the answering replica has heard of it. Replicas hear of Reservations in order, so a probe for one speaks for all
-that are no newer and whose namespaces were registered. What all share, that the API server reaches the webhook and
-trusts it, is probed every two seconds for the newest unproven Reservation, else for each in turn. A failed probe is
-repeated with the registration repaired; a second failure stands for all, until probes come back gated again.
+that the answering replica has heard of it. An API server hears of a registration late: a probe names the one that it
+must come back by, so that none is taken for in use before it is. Replicas hear of Reservations in order, so a probe for
+one speaks for all that are no newer and whose namespaces were registered. What all share, that the API server reaches
+the webhook and trusts it, is probed every two seconds for the newest unproven Reservation, else for each in turn. A
+failed probe is repeated with the registration repaired; a second failure stands for all, until probes come back gated
+again.
 """
 
 import bisect
@@ -20,18 +22,20 @@ from berth_operator import metrics, telemetry
 from berth_operator.cache import version_of
 from berth_operator.executor.context import Context
 from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.reconcile import ProbeResult, build_probe, holds_our_gate
+from berth_operator.reconcile import ANY_REGISTRATION, ProbeResult, build_probe, holds_our_gate
 
 _PROBE_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 0.3
 """Until the next probe after a failed one, or after the first gated one."""
 _UNPROVEN_SECONDS: Final = 0.5
 """Until the next probe while Reservations are unproven: it speaks for all of them."""
-_PROPAGATION_SECONDS: Final = 0.1
+_PROPAGATION_SECONDS: Final = (0.1, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses between the probes for one Reservation, until the API server uses the registration as written."""
 _TRIES: Final = 2
 """How many probes in a row decide that the path is broken or works again."""
 
 GATED: Final = "a dry-run pod came back gated"
+NOT_IN_USE: Final = "the API server does not use the webhook's registration as written yet"
 NOT_GATED: Final = "a dry-run pod came back without the gate; is the webhook up?"
 
 _LOG = structlog.get_logger(__name__)
@@ -65,12 +69,12 @@ class HandoverProbe:
         """Probe for a Reservation and record the result; raises the API server's error."""
         try:
             self._scope.ensure(reservation.metadata.namespace)
-            gated = self._dry_run(reservation) or self._dry_run_later(reservation)
+            result = self._probe_until_in_use(reservation)
         except KubeError as error:
             self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=False, message=str(error)))
             raise
-        self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=gated, message=GATED if gated else NOT_GATED))
-        if gated and not self._gated_last:
+        self._cache.put_probe(reservation.metadata.uid, result)
+        if result.gated and not self._gated_last:
             self.probe_soon()
 
     def probe_soon(self) -> None:
@@ -105,7 +109,8 @@ class HandoverProbe:
         if reservation is None:
             return
         try:
-            gated, text = self._dry_run(reservation), ""
+            gated = self._proves_registration(reservation) or self._is_gated(reservation, ANY_REGISTRATION)
+            text = ""
         except RetryableError:
             return  # unknown; while the API server does not answer, nothing in it can change anyway
         except BerthError as error:
@@ -154,7 +159,7 @@ class HandoverProbe:
 
         Those in namespaces that are not registered yet wait until they are.
         """
-        registered = self._scope.registered
+        registered = self._scope.registered.namespaces
         waiting = (one for one in self._cache.unproven() if one.metadata.namespace in registered)
         return max(waiting, key=lambda one: version_of(one.metadata), default=None)
 
@@ -170,20 +175,32 @@ class HandoverProbe:
         self._last_uid = uids[bisect.bisect_right(uids, self._last_uid) % len(uids)]
         return live[self._last_uid]
 
-    def _dry_run_later(self, reservation: Reservation) -> bool:
-        """Probe once more after another replica had time to hear of the Reservation."""
-        self._stop.wait(_PROPAGATION_SECONDS)
-        return self._dry_run(reservation)
+    def _probe_until_in_use(self, reservation: Reservation) -> ProbeResult:
+        """Probe until the API server uses the registration as written, for as long as it uses an earlier one.
 
-    def _dry_run(self, reservation: Reservation) -> bool:
-        """Return whether a dry-run pod comes back gated for a Reservation."""
+        Another replica may have to hear of the Reservation, too: the first failure is repeated in any case.
+        """
+        for number, pause in enumerate(_PROPAGATION_SECONDS):
+            if self._proves_registration(reservation):
+                return ProbeResult(gated=True, message=GATED)
+            if number > 0 and not self._is_gated(reservation, ANY_REGISTRATION):
+                return ProbeResult(gated=False, message=NOT_GATED)
+            self._stop.wait(pause)
+        return ProbeResult(gated=False, message=NOT_IN_USE)
+
+    def _proves_registration(self, reservation: Reservation) -> bool:
+        """Return whether a dry-run pod comes back gated by the registration as it was last written."""
         registered = self._scope.registered
-        body = build_probe(reservation, self._settings)
-        pod = self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, type=Pod)
-        gated = holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
+        gated = self._is_gated(reservation, registered.digest)
         if gated:
-            self._cache.put_shared_probe(reservation, registered)
+            self._cache.put_shared_probe(reservation, registered.namespaces)
         return gated
+
+    def _is_gated(self, reservation: Reservation, registration: str) -> bool:
+        """Return whether a dry-run pod comes back gated for a Reservation."""
+        body = build_probe(reservation, registration, self._settings)
+        pod = self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, type=Pod)
+        return holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
 
 
 def _offers_slot(reservation: Reservation) -> bool:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -9,9 +10,17 @@ import structlog
 from berth_core import WEBHOOK_CONFIGURATION
 from berth_kube import MUTATING_WEBHOOKS, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
-from berth_operator.reconcile import build_webhook_configuration
+from berth_operator.reconcile import ANY_REGISTRATION, build_webhook_configuration
 
 _LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A registration as it was written; API servers use it a moment later."""
+
+    namespaces: frozenset[str] = frozenset()
+    digest: str = ANY_REGISTRATION
 
 
 class WebhookRegistration:
@@ -42,10 +51,12 @@ class WebhookRegistration:
                 self._write(self._live_namespaces() | {namespace})
 
     @property
-    def registered(self) -> frozenset[str]:
-        """Return the namespaces that are known to be covered."""
+    def registered(self) -> Registered:
+        """Return what was written last."""
         with self._lock:
-            return frozenset(_covered(self._written)) if self._written is not None else frozenset()
+            if self._written is None:
+                return Registered()
+            return Registered(frozenset(_covered(self._written)), _digest(self._written))
 
     def reconcile(self) -> bool:
         """Reconcile the registration with the live Reservations; return whether it changed."""
@@ -95,3 +106,9 @@ def _covered(body: Mapping[str, Any]) -> list[str]:
     """Return the namespaces that a registration covers for hand-overs."""
     values: list[str] = body["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
     return values
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """Return the digest by which a probe tells that a registration is in use."""
+    digest: str = body["webhooks"][1]["objectSelector"]["matchExpressions"][1]["values"][0]
+    return digest

@@ -21,6 +21,7 @@ from berth_operator.reconcile.actions import (
 from berth_operator.reconcile.forged_status import without_forged_claims
 from berth_operator.reconcile.handover import HandoverStage, stage_of
 from berth_operator.reconcile.manifests import (
+    ANY_REGISTRATION,
     FENCE_PRIORITY,
     Body,
     build_admission_pod,
@@ -76,6 +77,7 @@ from berth_operator.reconcile.status import (
 from berth_operator.reconcile.validation import refuse_requests
 
 __all__ = [
+    "ANY_REGISTRATION",
     "FENCE_PRIORITY",
     "TEMPLATE_DIFFERS",
     "Action",

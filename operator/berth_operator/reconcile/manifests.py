@@ -1,5 +1,6 @@
 """The objects that the operator creates, built by pure functions; `berth_core.names` names them."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     PREFIX,
     PROBE_LABEL,
+    PROBE_REGISTRATION_LABEL,
     QUEUE_ANNOTATION,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
@@ -280,15 +282,26 @@ def placeholder_priority(owner_priority: int) -> int:
     return min(owner_priority, _HIGHEST_USER_PRIORITY)
 
 
-def build_probe(reservation: Reservation, settings: PlaceholderSettings) -> Body:
-    """Return the dry-run pod that probes the hand-over path of a Reservation."""
+ANY_REGISTRATION: Final = "any"
+"""Of a probe to which it does not matter how recent the webhook's registration is."""
+
+
+def build_probe(reservation: Reservation, registration: str, settings: PlaceholderSettings) -> Body:
+    """Return the dry-run pod that probes the hand-over path of a Reservation.
+
+    An API server sends it to the webhook only by the registration of this digest, or by any.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": probe_name(reservation.metadata.uid),
             "namespace": settings.namespace,
-            "labels": {PROBE_LABEL: reservation.metadata.uid, MANAGED_LABEL: MANAGED_BY_OPERATOR},
+            "labels": {
+                PROBE_LABEL: reservation.metadata.uid,
+                PROBE_REGISTRATION_LABEL: registration,
+                MANAGED_LABEL: MANAGED_BY_OPERATOR,
+            },
             "annotations": {VERSION_ANNOTATION: reservation.metadata.resource_version},
         },
         "spec": {
@@ -401,6 +414,8 @@ def build_webhook_configuration(
 
     The second entry sees only probes, in the operator's own namespace; the first sees neither probes nor
     placeholders: a Reservation may be in that namespace, too, and a probe that both answer would get two gates.
+    The digest of the first entry is in the selector of the second: API servers hear of a registration late, and a
+    probe with the digest comes back gated only where this one is in use.
     """
     common: Body = {
         "admissionReviewVersions": ["v1"],
@@ -420,28 +435,25 @@ def build_webhook_configuration(
             }
         ],
     }
+    handover = common | {
+        "name": "handover.berth.volcano.sh",
+        "namespaceSelector": _in_namespaces(namespaces),
+        "objectSelector": {
+            "matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in (PLACEHOLDER_LABEL, PROBE_LABEL)]
+        },
+    }
+    digest = hashlib.sha256(msgspec.json.encode(handover, order="deterministic")).hexdigest()[:32]
+    in_use = {"key": PROBE_REGISTRATION_LABEL, "operator": "In", "values": [digest, ANY_REGISTRATION]}
+    probe = common | {
+        "name": "probe.berth.volcano.sh",
+        "namespaceSelector": _in_namespaces([own_namespace]),
+        "objectSelector": {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}, in_use]},
+    }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": WEBHOOK_CONFIGURATION, "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}},
-        "webhooks": [
-            common
-            | {
-                "name": "handover.berth.volcano.sh",
-                "namespaceSelector": _in_namespaces(namespaces),
-                "objectSelector": {
-                    "matchExpressions": [
-                        {"key": key, "operator": "DoesNotExist"} for key in (PLACEHOLDER_LABEL, PROBE_LABEL)
-                    ]
-                },
-            },
-            common
-            | {
-                "name": "probe.berth.volcano.sh",
-                "namespaceSelector": _in_namespaces([own_namespace]),
-                "objectSelector": {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}]},
-            },
-        ],
+        "webhooks": [handover, probe],
     }
 
 
