@@ -271,6 +271,24 @@ def test_a_dry_run_uses_no_slot_up() -> None:
     assert ask(asked, named(1)).reservation == PLACE_UID
 
 
+def test_a_pod_whose_first_creation_failed_is_gated_by_the_next_one() -> None:
+    asked, _ = admission_that_knows(HELD)
+    assert [ask(asked, named(0)).reservation for _ in range(2)] == [PLACE_UID, PLACE_UID]
+    assert not ask(asked, named(1)).reservation
+
+
+def test_a_pod_that_is_created_again_and_again_counts_once() -> None:
+    asked, _ = admission_that_knows(place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2))
+    numbers = (0, 0, 0, 1, 2)
+    assert [bool(ask(asked, named(number)).reservation) for number in numbers] == [True, True, True, True, False]
+
+
+def test_a_pod_takes_the_slot_that_a_gone_pod_of_its_name_waited_for() -> None:
+    asked, cache = admission_that_knows(HELD)
+    cache.put_owner(owner_pod("web-0"))
+    assert ask(asked, named(0)).reservation == PLACE_UID
+
+
 def test_a_promise_is_kept_once_the_pod_was_heard_of_and_not_counted_twice() -> None:
     asked, cache = admission_that_knows(place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2))
     assert ask(asked, named(0)).reservation

@@ -29,6 +29,8 @@ from fake_api import FakeApi, error
 from handover_builders import place, slot
 from webhook_calls import OWNER, SETTINGS, post, review, running_server, trusting
 
+API_SERVER_IDLE_SECONDS = 90
+"""After this long without a call the API server closes a connection to a webhook."""
 PATIENT_SECONDS = 600.0
 """More than a slow machine needs for what the test does meanwhile."""
 
@@ -226,17 +228,45 @@ async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(admission, "_MOST_CONNECTIONS", 5)
-    monkeypatch.setattr(admission, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
+        answers = [await asked(server, one) for one in opened]
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         assert await is_ended(reader)
         writer.close()
-        opened[0][1].write(head(server, len(OWNER)) + OWNER)
-        answer = await asyncio.wait_for(opened[0][0].readline(), 60)
+        again = await asked(server, opened[0])
         for _, one in opened:
             one.transport.abort()
-    assert b" 200 " in answer
+    assert [b" 200 " in answer for answer in (*answers, again)] == [True] * 6
+
+
+@pytest.mark.asyncio
+async def test_of_too_many_connections_the_oldest_silent_one_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "_MOST_CONNECTIONS", 5)
+    async with running_server() as (server, keeper):
+        opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
+        first = await asked(server, opened[0])
+        late = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
+        assert await is_ended(opened[1][0])
+        answers = [first, await asked(server, late), await asked(server, opened[2]), await asked(server, opened[0])]
+        for _, one in (*opened, late):
+            one.transport.abort()
+    assert [b" 200 " in answer for answer in answers] == [True] * 4
+
+
+async def asked(server: WebhookServer, connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:
+    """Ask on a connection that stays open, and return the first line of the answer."""
+    reader, writer = connection
+    writer.write(head(server, len(OWNER)) + OWNER)
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+    length = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    await asyncio.wait_for(reader.readexactly(length), 60)
+    return answer.partition(b"\r\n")[0]
+
+
+def test_the_api_server_ends_an_unused_connection_before_the_webhook_does() -> None:
+    assert admission._FIRST_REQUEST_SECONDS > API_SERVER_IDLE_SECONDS
+    assert admission.IDLE_SECONDS > API_SERVER_IDLE_SECONDS
 
 
 async def is_ended(reader: asyncio.StreamReader) -> bool:

@@ -34,13 +34,14 @@ _REVIEW_SECONDS: Final = 0.05
 _BURST_SECONDS: Final = 0.2
 _SHARE: Final = 0.1
 _HANDSHAKE_SECONDS: Final = 5.0
-_FIRST_REQUEST_SECONDS: Final = 10.0
 _BODY_SECONDS: Final = 5.0
 _BACKLOG: Final = 512
 
 IDLE_SECONDS: Final = 120.0
 """Longer than the 90 s after which the API server closes an idle connection itself: of two ends that close one, the
 server's would meet a call that was just sent, which then fails."""
+_FIRST_REQUEST_SECONDS: Final = IDLE_SECONDS
+"""No less: the API server also keeps connections that it opened and has not needed yet."""
 LINGERING_SECONDS: Final = 2.0
 
 
@@ -124,11 +125,15 @@ class _Refusal(asyncio.Protocol):
 
 
 class ConnectionLimit:
-    """Creates the protocol of each connection; ends surplus and silent ones."""
+    """Creates the protocol of each connection; ends surplus and silent ones.
+
+    Of too many, the oldest that has asked nothing yet makes room for the next.
+    """
 
     def __init__(self, server: web.Server) -> None:
         self._server = server
-        self._silent: set[RequestHandler] = set()
+        self._silent: dict[RequestHandler, None] = {}
+        """In the order in which they were opened."""
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext) -> asyncio.Server:
         """Listen; raises OSError."""
@@ -144,20 +149,23 @@ class ConnectionLimit:
 
     def has_asked(self, request: web.Request) -> None:
         """Remember that a connection has sent a whole request's head."""
-        self._silent.discard(request.protocol)
+        self._silent.pop(request.protocol, None)
 
     def _new_connection(self) -> asyncio.Protocol:
         if len(self._server.connections) >= _MOST_CONNECTIONS:
-            return _Refusal()
+            oldest = next((one for one in self._silent if one in self._server.connections), None)
+            if oldest is None:
+                return _Refusal()
+            self._end_if_silent(oldest)
         handler = self._server()
-        self._silent.add(handler)
+        self._silent[handler] = None
         loop = asyncio.get_running_loop()
         loop.call_later(_HANDSHAKE_SECONDS + _FIRST_REQUEST_SECONDS, self._end_if_silent, handler)
         return handler
 
     def _end_if_silent(self, handler: RequestHandler) -> None:
         if handler in self._silent:
-            self._silent.discard(handler)
+            del self._silent[handler]
             handler.force_close()
 
 
@@ -319,7 +327,8 @@ class Admission:
             self._pruned = now
             for other in list(self._promises):
                 self._fresh_promises(other)
-        self._promises.setdefault(uid, []).append(_Promise(now, pod))
+        others = [one for one in self._promises.get(uid, ()) if not pod.metadata.name or _names(one.pod) != _names(pod)]
+        self._promises[uid] = [*others, _Promise(now, pod)]
 
     def _fresh_promises(self, uid: str) -> list[_Promise]:
         """Return the promises that still count, and forget the others."""
