@@ -1,1 +1,1 @@
-"""The operator: holds, hands over, expires and collects Reservations; the only writer of their status."""
+"""The operator, the only writer of the status of Reservations."""

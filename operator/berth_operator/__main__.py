@@ -1,4 +1,4 @@
-"""Runs the operator: `python -m berth_operator`."""
+"""Entry point of `python -m berth_operator`."""
 
 from berth_operator.cli import main
 

@@ -1,4 +1,4 @@
-"""How the operator's parts are joined, and in which order they start and stop."""
+"""Wiring of the operator's parts, and the order in which they start and stop."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ from berth_operator.workqueue import SCOPE_KEY, WorkQueue
 from berth_service.health import Answer, HealthServer
 
 # --- loop threads ----------------------------------------------------------------------------------------------------
-# A thread with an event loop of its own, for what must not wait for the work of another loop.
+# A thread with its own event loop, for work that must not wait for another loop.
 
 T = TypeVar("T")
 
@@ -34,24 +34,22 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread, once."""
         self._thread.start()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns there, or raise what it raises."""
+        """Run a coroutine on the loop and return its result."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def call_soon(self, act: Callable[[], None]) -> None:
-        """Have something done there, between two steps of what runs there."""
+        """Schedule a callback on the loop."""
         self._loop.call_soon_threadsafe(act)
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the loop runs."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the loop; nothing is to run there any more. One that never ran is only closed."""
+        """Stop the loop; nothing may be scheduled afterwards. A loop that never ran is only closed."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -86,7 +84,7 @@ class App:
         self._keeper = CertificateManager(client, settings)
         admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch)
         self._webhook = WebhookServer(admission, self._keeper, settings)
-        self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for what kopf hears
+        self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
         scope = WebhookRegistration(
             client,
             client_config=self._webhook.client_config,
@@ -107,10 +105,13 @@ class App:
         self._stopping = threading.Event()
         self.has_started = False
         self.failure: BerthError | None = None
-        """Why the start failed, for whoever ends the process."""
+        """The error that made the start fail, for the process's exit code."""
 
     async def start(self) -> None:
-        """Start everything, once, in this order: health port, certificate, webhook, picture of the cluster, workers."""
+        """Start everything once.
+
+        The order is: health port, certificate, webhook, cache, workers.
+        """
         if self.has_started:
             return
         try:
@@ -144,37 +145,37 @@ class App:
         self._client.list(PRIORITY_CLASSES)
 
     def apply_event(self, event_type: str | None, body: Mapping[str, Any]) -> None:
-        """Take in a version of a Reservation, or that it is gone; what has to be done about it is queued."""
+        """Apply a watch event of a Reservation to the cache, which queues the follow-up."""
         apply_event(self._cache, event_type, body)
 
     def begin_reservation(self, uid: str) -> None:
-        """Forget that reconciles of a Reservation failed: it is new to this process, or asks for something else."""
+        """Reset the failure count of a Reservation that is new or has a new spec."""
         self._engine.forget_failures(uid)
 
     def note_listed(self) -> None:
-        """Take note that kopf has listed all Reservations and hears of changes from now on."""
+        """Record that kopf has listed all Reservations and watches them now."""
         self._engine.note_listed()
 
     def _note_not_gated(self, pod: Pod) -> None:
         self._engine.note_not_gated(pod)
 
     def _refetch(self, reservation: Reservation) -> None:
-        """Take in a Reservation as the API server holds it now; one that is gone is heard of by the watch."""
+        """Fetch a Reservation into the cache; the watch reports it if it is gone."""
         name, namespace = reservation.metadata.name, reservation.metadata.namespace
         with suppress(NotFoundError):
             body = self._client.within(REFETCH_SECONDS).get(RESERVATIONS, name, namespace=namespace)
             self._cache.put_reservation(read_reservation(body))
 
     def _answer_probe(self, asked: Literal["healthy", "ready"]) -> Answer:
-        """Answer with all that is known, also why pods may not be sent here for admission."""
-        is_heard = self._kopf_loop is not None and loop_answers(self._kopf_loop, _LOOP_SECONDS)
+        """Answer with all that is known, including why pods may not be sent here."""
+        kopf_answers = self._kopf_loop is not None and loop_answers(self._kopf_loop, _LOOP_SECONDS)
         reasons = (
-            "" if is_heard else "the event loop of kopf does not answer",
+            "" if kopf_answers else "the event loop of kopf does not answer",
             self._engine.why_not_serving(),
             self._webhook.why_not_serving(self._clock.now()),
         )
         state = {
-            "healthy": is_heard and self._engine.healthy,
+            "healthy": kopf_answers and self._engine.healthy,
             "ready": not any(reasons),
             "leading": self._engine.leading,
             "waitsFor": [reason for reason in reasons if reason],
@@ -182,7 +183,10 @@ class App:
         return Answer.from_state(state, good=bool(state[asked]))
 
     async def drain(self) -> None:
-        """Stop acting and give the lease back, but answer reviews until the API server has heard that this one goes."""
+        """Stop acting and release the lease, but keep answering reviews for a while.
+
+        The API server needs a moment to learn that this replica is going.
+        """
         _LOG.info(telemetry.DRAINING)
         self._webhook.drain()
         await asyncio.to_thread(self._engine.stop_acting)
@@ -190,7 +194,6 @@ class App:
             await asyncio.sleep(self._settings.webhook.drain_seconds)
 
     async def stop(self) -> None:
-        """Stop everything."""
         self._stopping.set()
         await asyncio.to_thread(self._engine.stop)
         if self._webhook_loop.is_alive:
@@ -201,11 +204,11 @@ class App:
         _LOG.info(telemetry.STOPPED)
 
     def _renew_certificates(self) -> None:
-        """Look at the shared certificate regularly; use and register what is new."""
+        """Refresh the shared certificate regularly; serve and register a new one."""
         while not self._stopping.wait(self._keeper.check_seconds):
             try:
                 changed = self._keeper.refresh(self._clock.now())
-            except Exception:  # noqa: BLE001 - logged; the certificate that is there still serves
+            except Exception:  # noqa: BLE001 - logged; the present certificate still serves
                 _LOG.exception(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "renew certificate"})
                 continue
             if changed:

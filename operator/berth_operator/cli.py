@@ -28,16 +28,16 @@ from berth_service.process import configure_logs, parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.0005
-"""After how long a thread that computes lets another one go on: a pod's creation waits for the webhook's thread, some
-ten times. With Python's 5 ms it waited three times as long beside a few busy workers."""
+"""How long a computing thread runs before another may: a pod's creation waits for the webhook's thread some ten times.
+With Python's 5 ms it waited three times as long beside a few busy workers."""
 _ALLOCATIONS_PER_COLLECTION: Final = 50_000
-"""Rarely: nearly all that is made here is kept for long or ends by itself, and looking for cycles took a tenth."""
+"""Rarely: nearly all objects live long or die by reference count; the default took a tenth of the time."""
 _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
-"""Short: a call must not outlive the lease under which it was decided; what failed is looked at again anyway."""
+"""Short: a call must not outlive its lease; a failed key is reconciled again."""
 
 
 def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
-    """Return kopf's form of the credentials that the API client uses, read anew."""
+    """Return kopf's form of the client's current credentials."""
     configuration = source.load()
     header = next((setting["value"] or "" for setting in configuration.auth_settings().values()), "")
     scheme, _, token = header.rpartition(" ")
@@ -85,9 +85,7 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 @click.option(
     "--certificate-life", default="8760h", metavar="DURATION", help="How long a certificate of the webhook lasts."
 )
-@click.option(
-    "--drain-seconds", default=5.0, help="How long the webhook goes on answering when the operator is asked to stop."
-)
+@click.option("--drain-seconds", default=5.0, help="How long the webhook keeps answering after a request to stop.")
 @click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz, /readyz and /metrics.")
 @click.option(
     "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."
@@ -128,7 +126,7 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 @click.option(
     "--no-dry-runs",
     is_flag=True,
-    help="Do not ask the admission of a Reservation's namespace; go by --namespace-tolerations instead.",
+    help="Do not ask the admission of a Reservation's namespace; use --namespace-tolerations instead.",
 )
 @click.option(
     "--namespace-tolerations",
@@ -181,7 +179,7 @@ def _end(error: BerthError) -> NoReturn:
 
 
 def read_settings(options: dict[str, Any]) -> OperatorSettings:
-    """Return the settings that the options ask for; raises InputError naming the option, or the setting behind it."""
+    """Return the settings for the options; raises InputError with the option or setting."""
     health_host, health_port = parse_address("--health-address", options["health_address"])
     return OperatorSettings(
         placeholders=PlaceholderSettings(namespace=options["namespace"], image=options["image"]),
@@ -207,7 +205,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
 
 
 def read_base_address(option: str, text: str) -> str:
-    """Return an address that names a host and is called by TLS, or ""; raises InputError naming the option."""
+    """Return an https address with a host, or ""; raises InputError."""
     try:
         is_usable = not text or (text.startswith("https://") and bool(urlsplit(text).hostname))
     except ValueError:
@@ -218,7 +216,7 @@ def read_base_address(option: str, text: str) -> str:
 
 
 def read_seconds(option: str, text: str) -> float:
-    """Return a duration in seconds; raises InputError naming the option."""
+    """Return a duration in seconds; raises InputError."""
     try:
         return parse_duration(text).total_seconds()
     except DurationError as error:
@@ -226,7 +224,7 @@ def read_seconds(option: str, text: str) -> float:
 
 
 def read_limits(options: dict[str, Any]) -> LimitSettings:
-    """Return the limits that the options ask for; raises InputError naming the option."""
+    """Return the limits for the options; raises InputError."""
     return LimitSettings(
         default=parse_limit("--limit", options["limit"]),
         by_namespace=parse_namespace_limits("--namespace-limit", options["namespace_limits"]),
@@ -240,7 +238,7 @@ def read_limits(options: dict[str, Any]) -> LimitSettings:
 
 
 def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSettings) -> None:
-    """Run until a signal or a fatal error ends kopf; raises the BerthError that kept it from starting."""
+    """Run until a signal or fatal error ends kopf; raises the BerthError of a failed start."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     program = App(client, settings, SystemClock())

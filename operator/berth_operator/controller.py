@@ -1,6 +1,6 @@
-"""The running operator: its threads, the workers that reconcile, the lease and the regular sweep.
+"""The controller: its threads, its workers, the lease and the regular resync.
 
-`reconcile` decides, `executor` acts, and `cache` holds what both go by.
+`reconcile` decides, `executor` acts, and `cache` holds the state for both.
 """
 
 import math
@@ -63,38 +63,38 @@ from berth_operator.throttle import FairSharing, Throttle, has_share, only_start
 from berth_operator.workqueue import Key, KeyKind, WorkQueue
 
 # --- clock watch -----------------------------------------------------------------------------------------------------
-# Noticing that the clock was set or that this process did not act: neither is time that anything has waited for.
+# Detects a changed clock and pauses of this process: neither counts as waiting time.
 
 _SET_SECONDS: Final = 1.0
-"""A smaller difference is the clock's own: it is corrected all the time."""
+"""A smaller difference is drift, which is corrected all the time."""
 
 
 class ClockWatch:
-    """Compares the time of day with the seconds that have passed."""
+    """Compares the wall clock with the monotonic one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset = self._read_offset()
 
     def was_set(self) -> bool:
-        """Return whether the clock was set forward or back since this was last asked."""
+        """Return whether the clock was set since the last call."""
         before, self._offset = self._offset, self._read_offset()
         return abs(self._offset - before) > _SET_SECONDS
 
     def _read_offset(self) -> float:
-        """Return how far the time of day is ahead of the seconds that have passed, which only setting it changes."""
+        """Return the wall clock's lead over the monotonic one, which only setting it changes."""
         return self._clock.now().timestamp() - self._clock.monotonic()
 
 
 _LONGEST_STEP_SECONDS: Final = 1.0
-"""A longer pause between two looks counts as this: the process was stopped, or had no processor."""
+"""A longer pause counts as this: the process was stopped, or had no processor."""
 
 
 class ActiveTime:
-    """Counts the seconds during which this process could act: it ran, and it held its Lease; thread-safe.
+    """Seconds during which this process ran and held its Lease; thread-safe.
 
-    The Lease is held only while the API server answers. Of an interruption, at most a second and what the Lease is
-    believed in without a renewal are counted. `seconds` has to be read at least once a second.
+    The Lease is held only while the API server answers. An interruption counts for at most a second plus the time for
+    which the Lease is trusted without renewal. Callers must read `seconds` at least once a second.
     """
 
     def __init__(self, clock: Clock, can_act: Callable[[], bool]) -> None:
@@ -105,7 +105,7 @@ class ActiveTime:
         self._seconds = 0.0
 
     def seconds(self) -> float:
-        """Return how long this process has been able to act in all."""
+        """Return for how long this process has been able to act in all."""
         with self._lock:
             now = self._clock.monotonic()
             step, self._looked_at = now - self._looked_at, now
@@ -117,15 +117,15 @@ class ActiveTime:
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LONGEST_RETRY_SECONDS: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
-"""What fails for hours makes a number that no float holds."""
+"""More doublings would exceed a float after hours of failures."""
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _LEASE_TRY_SECONDS: Final = 1.0
 _LIST_TRY_SECONDS: Final = 1.0
 _LATER_SECONDS: Final = 1.0
-"""When to look again at what had to wait: a proof, a hand-over."""
+"""Delay before a deferred probe or hand-over is tried again."""
 _LONGEST_GATED_WAIT_SECONDS: Final = 60.0
-"""An owner that would have to wait longer for its turn is not kept back by our gate meanwhile."""
+"""An owner that must wait longer for its turn does not keep our gate meanwhile."""
 _LAST_ACTION_SECONDS: Final = 5.0
 _LAST_WATCH_SECONDS: Final = 5.0
 
@@ -133,7 +133,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class Controller:
-    """Runs everything of the operator but kopf and the webhook's server."""
+    """Runs everything of the operator except kopf and the webhook's server."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Controller:
         self._failure: BerthError | None = None
         self._failures: dict[Key, int] = {}
         self._freed: set[str] = set()
-        """Uids of Reservations whose time is up and whose places were released, but whose status does not say so."""
+        """Uids of expired Reservations whose places were released before their status says so."""
         self._dropped = threading.Event()
         self._reservations_listed = threading.Event()
         self._listed_anew = threading.Event()
@@ -182,7 +182,7 @@ class Controller:
         self._actors: list[threading.Thread] = []
 
     def _build_executor(self, context: Context) -> ActionExecutor:
-        """Return who acts; what Reservations hold is counted from now on."""
+        """Build the executor; Reservations count against quotas from now on."""
         quotas = QuotaAdmission(self._settings.limits, self._rules)
         self._cache.on_reservation(quotas.note, quotas.forget)
         return ActionExecutor(
@@ -195,7 +195,7 @@ class Controller:
         )
 
     def _build_lease(self) -> LeaseHolder:
-        """Return the lease, which tells whether the hand-over path is proven as soon as that changes."""
+        """Build the lease, whose notes show if the hand-over path is proven."""
         lease = LeaseHolder(
             self._client,
             self._settings.placeholders.namespace,
@@ -208,7 +208,7 @@ class Controller:
         return lease
 
     def start(self) -> None:
-        """Fill the cache and begin to work; returns when the picture is complete. Raises what the first lists raise."""
+        """Fill the cache and start the threads; raises what the first lists raise."""
         self._lease.look()
         self._list_reservations()
         self._informers.start()
@@ -227,7 +227,7 @@ class Controller:
         self._started.set()
 
     def _list_reservations(self) -> None:
-        """Take in all Reservations before kopf lists them, so that an operator without the right to them ends."""
+        """List all Reservations before kopf does: without the right to, the operator must end."""
         deadline = time.monotonic() + _SYNC_SECONDS
         while True:
             try:
@@ -239,22 +239,22 @@ class Controller:
                 return
 
     def note_listed(self) -> None:
-        """Take note that kopf has listed all Reservations; what was deleted before it did, it tells nobody."""
+        """Record that kopf has listed all Reservations; it reports no earlier deletion."""
         self._reservations_listed.set()
         self._listed_anew.set()
 
     def forget_failures(self, uid: str) -> None:
-        """Have the next failure of a Reservation tried again as soon as the first one."""
+        """Reset the back-off of a Reservation."""
         self._failures.pop(Key(KeyKind.RESERVATION, uid), None)
 
     def note_not_gated(self, pod: Pod) -> None:
-        """Take note of a pod that the webhook let go although a Reservation may be for it."""
+        """Record a pod that was not gated although a Reservation may be for it."""
         self._refusals.schedule(pod)
 
     def stop_acting(self) -> None:
-        """End what is under way and give the lease back, but go on watching.
+        """Stop acting and release the lease, but keep watching.
 
-        Where something cannot be ended in time the lease is left to expire: nobody is to act beside it.
+        If a thread does not end in time, the lease is left to expire, so that no other replica acts beside it.
         """
         self._retired.set()
         self._queue.stop()
@@ -262,45 +262,44 @@ class Controller:
         deadline = time.monotonic() + _LAST_ACTION_SECONDS
         for thread in self._actors:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
-        self._cache.start_epoch()  # reviews are answered on, by what the next leader writes
+        self._cache.start_epoch()  # later reviews go by what the next leader writes
         if not any(thread.is_alive() for thread in self._actors):
             self._lease.release()
 
     def stop(self) -> None:
-        """Stop working and watching, and give the lease back."""
+        """Stop acting and watching, and release the lease."""
         self._stop.set()
         self.stop_acting()
         self._informers.stop(_LAST_WATCH_SECONDS)
 
     def _notes(self) -> dict[str, str | None]:
-        """Return what the Lease tells about its holder."""
+        """Return the notes that the Lease carries about its holder."""
         return {PATH_ANNOTATION: PATH_PROVEN if self._probe.proven else None}
 
     @property
     def leading(self) -> bool:
-        """Return whether this replica acts."""
         return self._lease.held()
 
     @property
     def healthy(self) -> bool:
-        """Return whether every thread is alive that is to be, also before all of them were started."""
+        """Return whether every thread that should run is alive; true before the start."""
         return not self._stop.is_set() and not self._ended_threads()
 
     def why_not_serving(self) -> str:
-        """Return why the picture of the cluster is not complete and kept up, "" where it is."""
+        """Return why the cache is not complete and current, "" if it is."""
         if self._retired.is_set() or self._stop.is_set():
             return "the operator is about to stop"
         ended = self._ended_threads()
         if ended:
-            return f"what is to go on has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
+            return f"a thread has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
         heard = self._reservations_listed.is_set()
         missing = (*(() if heard else ("Reservations",)), *self._informers.missing())
         if not self._started.is_set() or missing:
-            return f"the picture of the cluster is not complete: {', '.join(missing)}"
+            return f"the cache is not complete: {', '.join(missing)}"
         return ""
 
     def _ended_threads(self) -> tuple[str, ...]:
-        """Return the names of the threads that have ended and are not to."""
+        """Return the names of threads that ended unexpectedly."""
         actors = () if self._retired.is_set() else tuple(self._actors)
         return (*self._informers.ended(), *(thread.name for thread in actors if not thread.is_alive()))
 
@@ -316,17 +315,17 @@ class Controller:
             self._fail(error)
 
     def _fail(self, error: BerthError) -> None:
-        """Keep the error that ends a thread for the start; it also shows in the health."""
+        """Keep the error that ends a thread for the start; health shows it, too."""
         self._failure = error
         _LOG.error(telemetry.THREAD_ENDED, **{telemetry.KEY_ERROR: str(error)})
 
     # --- leading
 
     def _lead(self) -> None:
-        """Win the lease whenever it is free; sweep when it is won, when keys were dropped, and regularly.
+        """Acquire the lease whenever it is free; resync then, after dropped keys, and regularly.
 
-        Without it the picture is compared regularly, too: the webhook answers from it. When the clock was set all is
-        looked at, for what is due was reckoned by another time.
+        Without the lease the cache is resynced regularly, too: the webhook answers from it. After a change of the clock
+        every key is reconciled, because due times were computed from the old time.
         """
         last_sweep = last_look = time.monotonic()
         clock_watch = ClockWatch(self._clock)
@@ -351,7 +350,7 @@ class Controller:
                 last_sweep = last_look = time.monotonic()
 
     def _try_to_lead(self) -> bool:
-        """Return whether the lease could be won now."""
+        """Return whether the lease was acquired."""
         try:
             return self._lease.acquire(timeout=_LEASE_TRY_SECONDS)
         except BerthError as error:
@@ -360,7 +359,7 @@ class Controller:
             return False
 
     def _resync_known(self) -> None:
-        """Compare the known Reservations with the API server's."""
+        """Resync the known Reservations with the API server."""
         try:
             list_reservations(self._client, self._cache)
         except BerthError as error:
@@ -383,7 +382,7 @@ class Controller:
     # --- workers
 
     def _work(self) -> None:
-        """Reconcile keys until stopped; without the lease they are dropped, for whoever has it sweeps up."""
+        """Reconcile keys until stopped; drop them without the lease, for its holder resyncs."""
         while (key := self._queue.take()) is not None:
             try:
                 if self._lease.held():
@@ -394,7 +393,7 @@ class Controller:
                 self._queue.done(key)
 
     def _reconcile(self, key: Key) -> None:
-        """Reconcile one key; whatever fails is tried again, later each time."""
+        """Reconcile one key; back off after a failure."""
         started = time.monotonic()
         try:
             match key.kind:
@@ -462,15 +461,15 @@ class Controller:
             self._queue.add(key, decision.wake_seconds)
 
     def _lost_pods_changed(self, seen: Observation, decision: Decision) -> bool:
-        """Read the owners anew whose slots are about to be called lost; return whether one is not as it was known.
+        """Fetch the owners of slots that are about to be lost; return whether one changed.
 
-        The loss of a slot is told once and for all: it must not be told of a pod that was bound meanwhile.
+        The loss of a slot is final: it must not be reported for a pod that was bound meanwhile.
         """
         lost = {slot.owner.uid for slot in newly_lost(seen.reservation.status, decision.status) if slot.owner}
         return any(self._has_changed(pod) for pod in seen.owners if pod.metadata.uid in lost)
 
     def _has_changed(self, pod: Pod) -> bool:
-        """Read a pod and return whether it is at another step of its hand-over than was known."""
+        """Fetch a pod and return whether its step of the hand-over differs from the cache."""
         found = find_pod(self._client, pod)
         if found is None:
             self._cache.remove_pod(pod)
@@ -479,15 +478,15 @@ class Controller:
         return not is_at_same_step(pod, found)
 
     def _only_starts(self, uid: str) -> bool:
-        """Return whether the placeholders of a Reservation are under way and nothing else is to be done for it."""
+        """Return whether a Reservation only waits for its placeholders to start."""
         reservation = self._cache.reservation(uid)
         placeholders, owners = self._cache.pods_of(uid)
         return reservation is not None and not owners and only_starts(reservation, placeholders)
 
     def _releases_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
-        """Release what an expired Reservation holds when much else is due; return whether its status waits.
+        """Release an expired Reservation's places first if much is due; return whether its status waits.
 
-        Places come before statuses then: when it ends was told long before, in its status.
+        Its status announced the expiry long before.
         """
         frees = any(isinstance(action, DeletePlaceholder) for action in decision.actions)
         is_first = key.name not in self._freed and has_just_expired(seen.reservation, decision.status)
@@ -500,7 +499,7 @@ class Controller:
         return True
 
     def _what_is_due(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """Return the actions without a proof or a hand-over that has to wait, and look again for that."""
+        """Return the actions that are due; queue the Reservation again for deferred ones."""
         due = actions
         if any(isinstance(action, Probe) for action in actions) and not self._throttle.may_probe(key.name):
             due = tuple(action for action in actions if not isinstance(action, Probe))
@@ -511,7 +510,7 @@ class Controller:
         return due
 
     def _in_turn(self, namespace: str, actions: tuple[Action, ...]) -> Iterator[Action]:
-        """Yield the actions without the hand-overs whose turn it is not; an owner that waits for long is let go."""
+        """Yield the actions whose turn it is; release the gate of an owner that waits for long."""
         under_way = self._cache.handovers()
         for action in actions:
             if not isinstance(action, AssignSlot):
@@ -526,7 +525,7 @@ class Controller:
                 yield action
 
     def _observe(self, uid: str) -> Observation | None:
-        """Return what is seen of a Reservation, at first without what its status claims and its placeholders deny."""
+        """Return the observation, without claims of the status that placeholders disprove."""
         seen = self._observe_with_nodes(uid)
         if seen is None or self._cache.is_own(uid):
             return seen
@@ -536,7 +535,7 @@ class Controller:
         return believed
 
     def _runs_on(self, placeholder: Pod) -> bool:
-        """Return whether the API server says that a placeholder runs and is not to end."""
+        """Return whether the API server reports a placeholder as running and not terminating."""
         meta = placeholder.metadata
         try:
             pod = self._client.get(PODS, meta.name, namespace=meta.namespace, type=Pod)
@@ -545,9 +544,9 @@ class Controller:
         return pod.metadata.uid == meta.uid and pod.status.phase == "Running" and not pod.is_terminating
 
     def _observe_with_nodes(self, uid: str) -> Observation | None:
-        """Return what is seen of a Reservation; that a node is gone counts only if the API server says so.
+        """Return the observation; a missing node counts only if the API server confirms it.
 
-        Pods and nodes come through separate watches: a placeholder may be heard of before the new node it is on.
+        Pods and nodes come through separate watches: a placeholder may arrive before the new node it is on.
         """
         seen = self._cache.observe(uid)
         if seen is None or seen.reservation.phase.terminal or not seen.missing_nodes:

@@ -1,4 +1,4 @@
-"""A kopf operator owns the life of each Reservation: its versions, its beginning, its changes and its end.
+"""The kopf handlers: start, login, and a Reservation's versions, changes and end.
 
 The handlers are declarations. What they call fills the cache. From it `reconcile` derives the status, the places and
 the moment of expiry, `controller` carries that out, and kopf writes nothing to a Reservation.
@@ -27,7 +27,7 @@ def declare_process(
 ) -> None:
     """Register how kopf starts the program and reaches the API server.
 
-    There is no `on.cleanup`: kopf also runs it when only its watch has failed and is begun anew.
+    There is no `on.cleanup`: kopf also runs it when only its watch has failed and restarts.
     """
 
     @kopf.on.startup(id="start", registry=registry)

@@ -1,6 +1,6 @@
-"""How kopf is set up and kept running: its settings, its connection, and a new start of what must not end.
+"""How kopf is configured, connected and restarted.
 
-kopf keeps its memory in annotations of the objects by default. Here it reads it from their statuses and writes nothing.
+By default kopf keeps its state in annotations. Here it reads the state from the objects' statuses and writes nothing.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ _FIRST_WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0)
 _LATER_WAITS_SECONDS: Final = 5.0
 _REQUEST_SECONDS: Final = 30.0
 _LOGIN_SECONDS: Final = 1.0
-"""Between two logins: an API server that refuses the credentials is not asked without a pause."""
+"""Between two logins: an API server that refuses the credentials needs a pause."""
 _IDLE_SECONDS: Final = 30.0
-"""kopf that does not watch and asks nothing for so long never will: it did not find the kind when it started."""
+"""After so long without a watch or a request kopf never watches: it missed the CRD at its start."""
 _IDLE_CHECK_SECONDS: Final = 1.0
 _HTTP_OK: Final = 200
 _LIST: Final = Call("list", RESERVATIONS.plural)
@@ -36,54 +36,49 @@ _LOG = structlog.get_logger(__name__)
 
 
 class EndlessWaits(Iterable[float]):
-    """The pauses between kopf's tries: without an end, as kopf gives up at the end of its own list."""
+    """Endless pauses between kopf's tries: kopf gives up at the end of its own list."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain(_FIRST_WAITS_SECONDS, itertools.repeat(_LATER_WAITS_SECONDS))
 
 
 class StatusAsMemory(kopf.DiffBaseStorage):
-    """Reads which spec was handled last from `status.observedGeneration`, which the operator writes.
+    """Reads the last handled spec from `status.observedGeneration`, which the operator writes.
 
-    So kopf knows a new Reservation, a changed spec and one that was handled before a restart without an annotation.
+    So kopf recognises new, changed and already handled Reservations after a restart without an annotation.
     """
 
     def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:  # noqa: ARG002 - kopf's
-        """Return the generation of the spec as what distinguishes versions; kopf would copy the whole object."""
+        """Return the spec's generation as kopf's essence; kopf would copy the whole object."""
         return {"spec": {"generation": body.get("metadata", {}).get("generation")}}
 
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
-        """Return the generation that the status answers, None where there is no status yet."""
+        """Return the generation of the status, None without a status."""
         generation = body.get("status", {}).get("observedGeneration")
         return None if generation is None else {"spec": {"generation": generation}}
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
-        """Write nothing: the status says it once the spec is answered."""
+        """Write nothing: the status records the handled spec."""
 
 
 class NoProgress(kopf.ProgressStorage):
-    """Keeps nothing: every handler is done with one call."""
+    """Stores no progress: each handler finishes in one call."""
 
-    def fetch(self, **_: object) -> None:
-        """Return that nothing is under way."""
+    def fetch(self, **_: object) -> None: ...
 
-    def store(self, **_: object) -> None:
-        """Write nothing."""
+    def store(self, **_: object) -> None: ...
 
-    def purge(self, **_: object) -> None:
-        """Write nothing."""
+    def purge(self, **_: object) -> None: ...
 
-    def touch(self, **_: object) -> None:
-        """Write nothing."""
+    def touch(self, **_: object) -> None: ...
 
     def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        """Return what tells versions apart: nothing in it is of a handler's progress."""
         return essence
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Have kopf write nothing, and wait for an API server that is away or does not answer."""
-    settings.process.ultimate_exiting_timeout = None  # kopf would kill the process later though it was begun anew
+    """Make kopf write nothing, and wait for an API server that is down or silent."""
+    settings.process.ultimate_exiting_timeout = None  # kopf would kill the process later though its run was restarted
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.persistence.diffbase_storage = StatusAsMemory()
@@ -93,7 +88,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
 
 
 class ReservationStream:
-    """Learns from kopf's requests when it has listed Reservations and hears what changes.
+    """Learns from kopf's requests when it has listed and watches Reservations.
 
     kopf calls no handler at the end of a list, nor for an object that a second list no longer has.
     """
@@ -103,21 +98,21 @@ class ReservationStream:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew with a new run of kopf, which starts the program first and lists then."""
+        """Reset for a new run of kopf, which starts the program first and lists then."""
         self._is_open = self._has_listed = False
         self._under_way = 0
         self._last_request = math.inf
 
     def expect_requests(self) -> None:
-        """Count from now on for how long kopf is idle."""
+        """Start measuring how long kopf is idle."""
         self._last_request = time.monotonic()
 
     def idle_seconds(self) -> float:
-        """Return for how long kopf neither watches Reservations nor asks for anything."""
+        """Return for how long kopf has neither watched Reservations nor sent a request."""
         return 0.0 if self._is_open or self._under_way else max(0.0, time.monotonic() - self._last_request)
 
     def build_trace(self) -> aiohttp.TraceConfig:
-        """Return what has a session of kopf report its requests here."""
+        """Return a trace that reports a session's requests to this stream."""
         trace = aiohttp.TraceConfig()
         trace.on_request_start.append(self._note_start)
         trace.on_request_end.append(self._note_answer)
@@ -131,7 +126,7 @@ class ReservationStream:
         self._note_end()
 
     async def _note_answer(self, _session: object, _context: object, params: aiohttp.TraceRequestEndParams) -> None:
-        """Call `on_listed` when a watch begins after a list: kopf has passed on all of the list by then."""
+        """Call `on_listed` when a watch begins: kopf has processed the whole list by then."""
         self._note_end()
         if not params.url.path.endswith(RESERVATIONS.path()) or params.response.status != _HTTP_OK:
             return
@@ -147,16 +142,16 @@ class ReservationStream:
 
 
 class _ReadableLines:
-    """The content of a watch's answer, in which stand-ins replace Reservations that are nested too deeply."""
+    """Content of a watch response in which stand-ins replace too deeply nested Reservations."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever aiohttp asks of a content
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute that aiohttp reads
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Yield whole lines, as they come."""
+        """Yield whole lines as they arrive."""
         pending = b""
         async for chunk in self._content.iter_chunked(size):
             *lines, pending = (pending + chunk).split(b"\n")
@@ -167,21 +162,21 @@ class _ReadableLines:
 
 
 class ReadableAnswer(aiohttp.ClientResponse):
-    """Has kopf read each Reservation that anybody can create.
+    """Response that kopf can decode whatever Reservations users create.
 
     Python's JSON decoder fails at about 1,000 nested levels and the API server stores 10,000: without this a single
-    Reservation would keep kopf from hearing all others.
+    Reservation would keep kopf from seeing all others.
     """
 
     async def start(self, connection: aiohttp.connector.Connection) -> "ReadableAnswer":
-        """Read the head of the answer."""
+        """Read the headers of the response."""
         await super().start(connection)
         if self._is_of_reservations and "watch" in self.url.query:
             self.content = _ReadableLines(self.content)  # type: ignore[assignment]  # it stands in for one
         return self
 
     async def json(self, **rest: Any) -> Any:  # noqa: ANN401 - kopf's own calls and answers
-        """Return the document, a page of Reservations with stand-ins for those that are nested too deeply."""
+        """Return the document; stand-ins replace too deeply nested Reservations."""
         if not self._is_of_reservations:
             return await super().json(**rest)
         page = decode_page(_LIST, await self.read(), dict)
@@ -195,7 +190,7 @@ class ReadableAnswer(aiohttp.ClientResponse):
 
 
 def readable_line(line: bytes) -> bytes:
-    """Return a line of a watch, with a stand-in where its Reservation is nested too deeply."""
+    """Return a line of a watch, with a stand-in for a too deeply nested Reservation."""
     if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
         return line
     event = decode_event(_WATCH, line)
@@ -206,7 +201,7 @@ def readable_line(line: bytes) -> bytes:
 
 
 class Connection:
-    """Logs kopf in, with a session whose requests the stream hears of."""
+    """Logs kopf in, with a session whose requests are traced."""
 
     def __init__(self, read_credentials: Callable[[], kopf.ConnectionInfo], stream: ReservationStream) -> None:
         self._read_credentials = read_credentials
@@ -214,7 +209,7 @@ class Connection:
         self._last_login = -_LOGIN_SECONDS
 
     async def log_in(self) -> kopf.AiohttpSession:
-        """Return a session with the credentials as they are now."""
+        """Return a session with the current credentials."""
         await asyncio.sleep(max(0.0, self._last_login + _LOGIN_SECONDS - time.monotonic()))
         self._last_login = time.monotonic()
         info = await asyncio.to_thread(self._read_credentials)
@@ -231,10 +226,10 @@ Declare = Callable[[kopf.OperatorRegistry, asyncio.Event], None]
 
 
 async def run_kopf(program: App, stream: ReservationStream, declare: Declare) -> None:
-    """Run kopf until it is asked to stop, then stop the program; raises why the program could not start.
+    """Run kopf until it is asked to stop, then stop the program; raises a failed start.
 
-    Some errors that pass by themselves end kopf: an error event other than 410, a 404 while the API server begins to
-    serve the kind, credentials that were refused twice. The webhook must go on answering meanwhile.
+    Some transient errors end kopf: an error event other than 410, a 404 while the API server begins to serve the kind,
+    credentials that were refused twice. The webhook must go on answering meanwhile.
     """
     stop_flag = asyncio.Event()
     try:
@@ -247,7 +242,7 @@ async def run_kopf(program: App, stream: ReservationStream, declare: Declare) ->
 
 
 async def _run_once(program: App, stream: ReservationStream, stop_flag: asyncio.Event, declare: Declare) -> bool:
-    """Run kopf once; return whether it ended though nothing had asked it to."""
+    """Run kopf once; return whether it ended without a request to stop."""
     stream.reset()
     registry = kopf.OperatorRegistry()
     declare(registry, stop_flag)

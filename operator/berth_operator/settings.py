@@ -1,4 +1,4 @@
-"""The operator's settings: meaning, unit and default of each; validated when made, passed in."""
+"""The operator's settings: meaning, unit and default of each."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,25 +23,25 @@ class HandoverSettings:
     """The times of a hand-over."""
 
     settle_seconds: float = _SHORTEST_SETTLE_SECONDS
-    """Between guarding a node and deleting the placeholder, and between Running and taking the guard off.
-    Schedulers see nodes and pods through separate watches; 0.3 s is the shortest that was measured to be safe."""
+    """Between guarding a node and deleting the placeholder, and between Running and removing the guard. Schedulers see
+    nodes and pods through separate watches; 0.3 s is the shortest that was measured to be safe."""
 
     timeout_seconds: float = HANDOVER_SECONDS
-    """How far ahead the deadline of a hand-over is put, and how long a pod has once a scheduler has found no place for
-    it, or has bound it and it does not run; after that guard and nomination are taken off. Only seconds count during
+    """How far ahead the deadline of a hand-over is set, and how long a pod has once a scheduler has found no place for
+    it, or has bound it and it does not run; after that guard and nomination are removed. Only seconds count during
     which the operator could act."""
 
     untried_seconds: float = UNTRIED_SECONDS
-    """How long, in seconds that count, a pod may be kept back, and after that be left to a scheduler that says nothing
-    of it. Its place is kept for it meanwhile, however many others the scheduler tries first."""
+    """How long, in seconds that count, a pod may stay gated, and after that wait for a scheduler that does not report
+    on it. Its place is kept meanwhile, however many other pods the scheduler tries first."""
 
     at_once: int = 50
-    """How many slots change hands at the same time. Each wakes all pods that wait for a place, whom the scheduler then
-    tries first, for they are older; with hundreds at once it would not come to the owners in time. The others' slots
-    stay held meanwhile."""
+    """How many slots change hands at the same time. Each wakes all pods that wait for a place; the scheduler tries
+    these first, because they are older; with hundreds at once it would reach the owners too late. The other slots stay
+    held meanwhile."""
 
     def __post_init__(self) -> None:
-        """Refuse times that break the protocol."""
+        """Reject times that break the protocol."""
         require_positive("at_once", self.at_once)
         if self.settle_seconds < _SHORTEST_SETTLE_SECONDS:
             raise InputError(
@@ -53,19 +53,19 @@ class HandoverSettings:
 
 @dataclass(frozen=True)
 class PlaceholderSettings:
-    """What the placeholder pods are made of."""
+    """The namespace, image and deadline of placeholder pods."""
 
     namespace: str = DEFAULT_NAMESPACE
-    """Where placeholders, the webhook's Secret and the Lease live: Berth's own namespace."""
+    """Berth's own namespace, with the placeholders, the webhook's Secret and the Lease."""
 
     image: str = PLACEHOLDER_IMAGE
-    """An image that does nothing; name the one that your nodes have already, often that of their container runtime."""
+    """An image that does nothing; best one that the nodes have already, such as their runtime's."""
 
     deadline_margin_seconds: int = 60
-    """Added to what is left of the TTL: after that the kubelet ends the placeholder even if Berth is gone."""
+    """Added to what is left of the TTL: then the kubelet ends the placeholder even without Berth."""
 
     def __post_init__(self) -> None:
-        """Refuse a margin within which the kubelet could end a placeholder before its time."""
+        """Reject a margin within which the kubelet could end a placeholder too early."""
         require_positive("deadline_margin_seconds", self.deadline_margin_seconds)
 
 
@@ -80,24 +80,24 @@ class WebhookSettings:
     """Port to listen on; 0 takes a free one."""
 
     url: str = ""
-    """Base address for an API server that reaches the operator directly (`https://HOST:PORT`); "" means by Service,
-    or, where no Service is named, by the address that it listens on."""
+    """Base address for an API server that reaches the operator directly (`https://HOST:PORT`); "" means through the
+    Service or, without one, at the address that it listens on."""
 
     service: str = ""
     """Name of the Service in front of the operator in its own namespace."""
 
     certificate_seconds: float = 365 * 24 * 3600.0
-    """How long a server certificate lasts. It is renewed in the last quarter of its life."""
+    """Lifetime of a server certificate, which is renewed in its last quarter."""
 
     drain_seconds: float = 5.0
-    """How long a webhook that is asked to stop goes on answering, until the API server has heard that it is going."""
+    """How long a stopping webhook keeps answering, until the API server has learnt of it."""
 
     timeout_seconds: int = 5
-    """How long the API server waits; after that the pod is created as if there were no webhook. A busy machine needs
-    more than two seconds now and then, and each pod that is let through lands elsewhere."""
+    """How long the API server waits; then it creates the pod as if there were no webhook. A busy machine needs more
+    than two seconds now and then, and each pod that is not gated lands elsewhere."""
 
     def __post_init__(self) -> None:
-        """Refuse times that cannot work."""
+        """Reject times that cannot work."""
         require_positive("certificate_seconds", self.certificate_seconds)
         if not 1 <= self.timeout_seconds <= _LONGEST_WEBHOOK_SECONDS:
             expected = f"1 to {_LONGEST_WEBHOOK_SECONDS} seconds, as the API server takes it"
@@ -119,17 +119,17 @@ class OperatorSettings:
     """Name under which this process holds the Lease."""
 
     lease_seconds: int = 6
-    """How long the Lease holds without renewal; another replica takes over after that."""
+    """How long the Lease lasts without renewal; another replica takes over after that."""
 
     retention_seconds: float = 3600.0
-    """How long a finished Reservation stays to be looked at; 0 keeps it for ever."""
+    """How long a finished Reservation stays; 0 keeps it for ever."""
 
     unschedulable_seconds: float = 600.0
-    """For how long the scheduler may find no place before a Reservation fails and gives back what it holds; 0: until
-    it expires."""
+    """How long the scheduler may find no place before a Reservation fails and releases what it holds; 0: until it
+    expires."""
 
     sweep_seconds: float = 15.0
-    """Between two passes that compare everything with the API from scratch."""
+    """Between two complete comparisons with the API."""
 
     workers: int = 16
     """Threads that reconcile."""
@@ -141,7 +141,7 @@ class OperatorSettings:
     """Port of `/healthz` and `/metrics`; 0 takes a free one."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work, naming the field."""
+        """Reject settings that cannot work; the error names the field."""
         for name in ("lease_seconds", "sweep_seconds", "workers"):
             require_positive(name, getattr(self, name))
         for name in ("retention_seconds", "unschedulable_seconds"):

@@ -1,6 +1,6 @@
-"""Which work may wait: progress of placeholders, probes while the operator is busy, and turns of hand-overs.
+"""Delays of work that may wait: placeholder progress, probes and hand-overs.
 
-What others act on is written at once.
+A status that other components act on is written at once.
 """
 
 import threading
@@ -13,27 +13,27 @@ from berth_core import Pod, Reservation, ReservationPhase, ReservationStatus, Sl
 from berth_operator.reconcile import has_started
 
 PATIENCE_SECONDS: Final = 0.5
-"""How long the status of a Reservation that is not Available yet may lag at least."""
+"""Minimum lag of the status of a Reservation that is not Available yet."""
 
 LONGEST_PATIENCE_SECONDS: Final = 15.0
-"""The same while thousands are on their way: acting comes before reporting."""
+"""The maximum, while thousands are under way: acting comes before reporting."""
 
 _PATIENCE_PER_LATENESS: Final = 10.0
 _PATIENCE_PER_USUAL_TIME: Final = 2.0
 _WEIGHT_OF_NEWS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.3
-"""With workers this late, places are taken first and probed later."""
+"""When workers are this late, places are taken first and probed later."""
 _MANY_ON_THE_WAY: Final = 50
 _LONGEST_UNPROVEN_SECONDS: Final = 30.0
 _START_SECONDS: Final = 1.0
-"""Between two reconciles of a Reservation whose placeholders only have to start: each step is an event."""
+"""Between two reconciles of a Reservation whose placeholders are starting: each step is an event."""
 
 _ON_THE_WAY: Final = frozenset({ReservationPhase.PENDING, ReservationPhase.WAITING})
 _QUIET: Final = frozenset({SlotState.PENDING, SlotState.HELD})
 
 
 def may_wait(prior: ReservationStatus, status: ReservationStatus) -> bool:
-    """Return whether only the progress of placeholders is new, before enough are held."""
+    """Return whether only placeholders progressed, before enough are held."""
     phases = {state.phase for state in (prior.state, status.state) if state is not None}
     return phases <= _ON_THE_WAY and all(slot.state in _QUIET for slot in status.slots)
 
@@ -50,7 +50,7 @@ def only_starts(reservation: Reservation, placeholders: Collection[Pod]) -> bool
 
 
 class Throttle:
-    """Delays statuses, reconciles and probes, by uid of the Reservation; thread-safe."""
+    """Delays statuses, reconciles and probes by Reservation uid; thread-safe."""
 
     def __init__(self, late_seconds: Callable[[], float]) -> None:
         self._late_seconds = late_seconds
@@ -59,7 +59,7 @@ class Throttle:
         self._unproven_since: dict[str, float] = {}
         self._reconciled_at: dict[str, float] = {}
         self._usual_seconds = 0.0
-        """How long Reservations lately took to become Available while their status waited."""
+        """How long recent Reservations took to become Available while their status waited."""
 
     def status_delay(self, uid: str, prior: ReservationStatus, status: ReservationStatus) -> float:
         """Return how long a status may still wait; 0 to write it now."""
@@ -86,7 +86,7 @@ class Throttle:
             return max(0.0, left)
 
     def _learn(self, took_seconds: float, status: ReservationStatus) -> None:
-        """Learn how long a Reservation took to become Available."""
+        """Record how long a Reservation took to become Available."""
         if took_seconds and status.state is not None and status.state.phase is ReservationPhase.AVAILABLE:
             self._usual_seconds += _WEIGHT_OF_NEWS * (took_seconds - self._usual_seconds)
 
@@ -99,7 +99,7 @@ class Throttle:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether work that no one acts on must wait."""
+        """Return whether deferrable work must wait."""
         with self._lock:
             return len(self._since) > _MANY_ON_THE_WAY or self._late_seconds() > _BEHIND_SECONDS
 
@@ -116,23 +116,22 @@ class Throttle:
         return ready
 
     def forget(self, uid: str) -> None:
-        """Forget a Reservation that is gone."""
         with self._lock:
             for times in (self._since, self._unproven_since, self._reconciled_at):
                 times.pop(uid, None)
 
 
 # --- fair sharing ----------------------------------------------------------------------------------------------------
-# When a hand-over may begin: a fair share of those under way, and a pause after failed ones.
+# When a hand-over may begin: a fair share of all under way, and a pause after failures.
 #
 # A hand-over that no scheduler completes keeps its node guarded for its whole time. The pods of one namespace, which
 # may be unschedulable, must neither take all turns nor keep nodes guarded most of the time:
 #
-#     share   a namespace has at most as many hand-overs under way as it leaves for the others
-#     pause   after failed ones its next one waits as long as they took, twice as long each time in a row
+#     share   a namespace has at most as many hand-overs under way as it leaves to the others
+#     pause   after failures the next one waits as long as they took, and twice as long each time in a row
 #     node    on a node where hand-overs failed it waits three times as long as they kept it guarded, one by one
 #
-# A namespace without recent failures waits only for its share. The memory is the process's own: losing it costs one
+# A namespace without recent failures waits only for its share. The record is in memory only: losing it costs one
 # more failed hand-over.
 
 _LONGEST_PAUSE_SECONDS: Final = 300.0
@@ -142,7 +141,7 @@ _REMEMBERED_SECONDS: Final = 900.0
 """How long failures count after the end of the last pause."""
 _MOST_DOUBLINGS: Final = 10
 _ONE_BY_ONE_SECONDS: Final = 1.0
-"""The delay while a hand-over of such a namespace is under way on the node."""
+"""Delay while a hand-over of such a namespace is under way on the node."""
 
 _SlotKey = tuple[str, str, int]
 """Uid of a Reservation, task and index."""
@@ -172,7 +171,7 @@ def has_share(namespace: str, under_way: Mapping[str, int], at_once: int) -> boo
 
 
 class FairSharing:
-    """Delays hand-overs by how earlier ones ended; thread-safe."""
+    """Delays hand-overs by the results of earlier ones; thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -220,7 +219,7 @@ class FairSharing:
         seconds = now - begun.since
         in_a_row = 1 if record is None else record.in_a_row
         if record is not None and begun.since >= record.last_end:
-            in_a_row += 1  # it began after the ones before had failed, not beside them
+            in_a_row += 1  # it began after the earlier ones had failed, not beside them
         pause = min(seconds * 2 ** min(in_a_row - 1, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
         free_from = max(now + pause, record.free_from if record is not None else 0.0)
         self._failures[begun.namespace] = _Failures(max(1, in_a_row), now, free_from)
@@ -229,7 +228,7 @@ class FairSharing:
         self._nodes[begun.node] = max(now + node_pause, self._nodes.get(begun.node, now))
 
     def _failures_of(self, namespace: str, now: float) -> _Failures | None:
-        """Return the failures that count still, and forget the others."""
+        """Return the failures that still count, and forget the others."""
         record = self._failures.get(namespace)
         if record is not None and (record.in_a_row <= 0 or now >= record.free_from + _REMEMBERED_SECONDS):
             del self._failures[namespace]

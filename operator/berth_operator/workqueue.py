@@ -1,7 +1,6 @@
-"""The queue of keys to reconcile: each at most once in it, never worked on twice at a time, some only later.
+"""The queue of keys to reconcile: each once, never handled twice at a time, some delayed.
 
-Keys of nodes come first: a hand-over waits for its guard, and a place that is free for a moment longer than its guard
-is lost.
+Keys of nodes come first: a hand-over waits for its guard, and a place that stays free longer than its guard is lost.
 """
 
 import heapq
@@ -32,7 +31,7 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One thing to reconcile."""
+    """One object to reconcile."""
 
     kind: KeyKind
     name: str = ""
@@ -44,11 +43,11 @@ WAITING_KEY = Key(KeyKind.WAITING)
 
 
 Heap = list[tuple[float, int, Key]]
-"""Keys by due time, then by order; a key whose time changed is in it twice."""
+"""Keys by due time, then by order; a rescheduled key is in it twice."""
 
 
 class WorkQueue:
-    """A thread-safe queue; a key added while it is worked on comes back afterwards."""
+    """Thread-safe queue; a key added while it is handled comes back afterwards."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -58,7 +57,7 @@ class WorkQueue:
         self._serial = 0
         self._working: set[Key] = set()
         self._alarms: list[float] = []
-        """When each waiting taker wakes by itself; infinite where only a notification wakes it."""
+        """When each waiting taker wakes by itself; infinite if only a notification wakes it."""
         self._stopped = False
         self._late_seconds = 0.0
 
@@ -150,7 +149,7 @@ class WorkQueue:
                 continue
             _, _, key = heapq.heappop(heap)
             del self._due[key]
-            if heap is self._others:  # guards are never late, however much else there is to do
+            if heap is self._others:  # guards are never late, however long the queue is
                 self._late_seconds = now - due
             return key
         return None

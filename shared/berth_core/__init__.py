@@ -1,4 +1,4 @@
-"""Contracts and arithmetic that both programs share; no I/O of any kind."""
+"""Contracts and arithmetic that both programs share; no I/O."""
 
 from berth_core.clock import (
     LATEST_UNIX_SECONDS,

@@ -1,4 +1,4 @@
-"""Time: the clock that everything which waits is given, deadlines, and how the API writes times and durations."""
+"""Clocks, deadlines, and the API's notation of times and durations."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from berth_core.errors import InputError
 
 LATEST_UNIX_SECONDS: Final = 253_402_300_799
-"""The end of the year 9999, the last that a time can be written of."""
+"""The end of the year 9999, the latest time that can be written."""
 
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -19,14 +19,14 @@ _RFC3339: Final = re.compile(
 
 
 class TimestampError(InputError):
-    """A text is no RFC 3339 time."""
+    """A text is not an RFC 3339 time."""
 
     def __init__(self, value: object) -> None:
         super().__init__("time", value, "an RFC 3339 time such as 2026-11-21T07:15:00Z")
 
 
 class Clock(Protocol):
-    """What tells the time and waits; a parameter of everything that does either."""
+    """Source of time and waits; a parameter of all code that needs either."""
 
     def now(self) -> datetime:
         """Return the time of day, aware and in UTC."""
@@ -36,9 +36,7 @@ class Clock(Protocol):
         """Return seconds that never run backwards, from an arbitrary start."""
         ...
 
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
+    def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
@@ -53,15 +51,15 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait; a time in the past is no wait."""
+        """Wait; a time in the past means no wait."""
         time.sleep(max(0.0, seconds))
 
 
 class Deadline(Protocol):
-    """How much time something may still take."""
+    """A limit on the time that some work may take."""
 
     def remaining_seconds(self) -> float | None:
-        """Return the seconds that are left, not below 0; None if there is no limit."""
+        """Return the seconds left, not below 0; None without a limit."""
         ...
 
 
@@ -69,24 +67,23 @@ class NoDeadline:
     """No limit."""
 
     def remaining_seconds(self) -> None:
-        """Return None."""
         return
 
 
 @dataclass
 class ClockDeadline:
-    """A limit counted from when it was made."""
+    """A limit that counts from its creation."""
 
     clock: Clock
     seconds: float | None
     _started: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._started = self.clock.monotonic()
 
     def remaining_seconds(self) -> float | None:
-        """Return the seconds that are left; None if there is no limit."""
+        """Return the seconds left; None without a limit."""
         return None if self.seconds is None else max(0.0, self._started + self.seconds - self.clock.monotonic())
 
 
@@ -98,7 +95,7 @@ def is_over(deadline: Deadline) -> bool:
 
 @lru_cache(maxsize=8192)
 def parse_timestamp(text: str) -> datetime:
-    """Return the time that an RFC 3339 text names, in UTC; finer than microseconds is cut off.
+    """Parse an RFC 3339 time into UTC, cut to microseconds.
 
     Raises `TimestampError`.
     """
@@ -111,9 +108,9 @@ def parse_timestamp(text: str) -> datetime:
 
 
 def read_timestamp(text: str | None) -> datetime | None:
-    """Return the time that a text of an object names, None where it names none.
+    """Parse a time field of an object; None if it holds no time.
 
-    For fields that others write: what one object says must not stop the work on the rest.
+    For fields that other writers fill: one bad object must not stop the work on the rest.
     """
     try:
         return parse_timestamp(text or "")
@@ -122,17 +119,17 @@ def read_timestamp(text: str | None) -> datetime | None:
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Return a time as the API writes it: UTC, whole seconds (cut off), `Z`."""
+    """Format a time as the API writes it: UTC, whole seconds (cut off), `Z`."""
     return _format_naive(moment, "seconds")
 
 
 def format_precise_timestamp(moment: datetime) -> str:
-    """Return a time as the API writes a MicroTime (leases, events): UTC, six decimals, `Z`."""
+    """Format a MicroTime (leases, events): UTC, six decimals, `Z`."""
     return _format_naive(moment, "microseconds")
 
 
 def _format_naive(moment: datetime, finest: str) -> str:
-    # Not strftime: its %Y writes the year 1 as 1, which no reader of RFC 3339 takes.
+    # Not strftime: its %Y writes the year 1 as 1, which RFC 3339 parsers reject.
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=finest) + "Z"
 
 
@@ -158,7 +155,7 @@ _WHOLE: Final = re.compile(f"[+-]?(?:0|(?:{_NUMBER}{_UNIT})+)")
 
 
 class DurationError(InputError):
-    """A text is no duration."""
+    """A text is not a duration."""
 
     def __init__(self, value: object) -> None:
         super().__init__("duration", value, "a duration such as 600s, 1h30m or 0s")
@@ -166,10 +163,10 @@ class DurationError(InputError):
 
 @lru_cache(maxsize=1024)
 def parse_duration(text: str) -> timedelta:
-    """Return the length that a text in the notation of Go's `time.ParseDuration` names, to the microsecond.
+    """Parse a duration as Go's `time.ParseDuration` does, to the microsecond.
 
-    It may be negative. Only what is written as nothing is zero, which means "never" in a TTL. Raises `DurationError`,
-    also for what Go's 64 bits of nanoseconds cannot hold.
+    It may be negative. Only a written zero is zero, because a zero TTL means "never". Raises `DurationError`, also for
+    what Go's 64 bits of nanoseconds cannot hold.
     """
     if len(text) > _LONGEST_TEXT or not _WHOLE.fullmatch(text):
         raise DurationError(text)
@@ -186,7 +183,7 @@ def _parts(text: str) -> list[tuple[str, str]]:
 
 
 def format_duration(length: timedelta) -> str:
-    """Return a length as Go writes it: `1h30m0s`, `10m0s`, `1.5s`, `250ms`, `0s`."""
+    """Format a duration as Go does: `1h30m0s`, `10m0s`, `1.5s`, `250ms`, `0s`."""
     micros = length // timedelta(microseconds=1)
     sign, micros = ("-", -micros) if micros < 0 else ("", micros)
     if micros == 0:

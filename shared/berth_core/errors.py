@@ -15,14 +15,14 @@ _LONGEST_VALUE: Final = 80
 
 
 class BerthError(Exception):
-    """Anything that Berth itself says went wrong; `str()` is a sentence for people."""
+    """Any failure that Berth itself reports; `str()` is a sentence for people."""
 
     exit_code: ClassVar[int] = 1
-    """With what a program ends because of it: 2 where whoever started it can mend the cause, else 1."""
+    """The program's exit code: 2 if the user can correct the cause, else 1."""
 
 
 class InputError(BerthError):
-    """Something given to Berth is wrong; it names the field, the value and what would be right.
+    """An input is wrong; the error names field, value and what would be right.
 
     `said` replaces the value in the sentence where quoting it would not help, as in "is truncated".
     """
@@ -40,12 +40,12 @@ class InputError(BerthError):
         return f"{self.field} is {self.said or _shown(self.value)}; expected {self.expected}"
 
     def within(self, place: str, *, joint: str = ".") -> "InputError":
-        """Return the same error with the field named from further outside."""
+        """Return the same error with its field named from further outside."""
         return InputError(f"{place}{joint}{self.field}", self.value, self.expected, said=self.said)
 
 
 class RetryableError(BerthError):
-    """It did not work now and may work later; `retry_after_seconds` is None where nobody said when."""
+    """It may work later; `retry_after_seconds` is None if no delay was given."""
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -53,16 +53,16 @@ class RetryableError(BerthError):
 
 
 class PermanentError(BerthError):
-    """It did not work and will not work by trying again."""
+    """It failed, and trying again will not help."""
 
 
 def require_positive(field: str, value: float) -> None:
-    """Raise InputError that names the field unless the value is above zero."""
+    """Raise InputError with the field unless the value is above zero."""
     if value <= 0:
         raise InputError(field, str(value), "a number above 0")
 
 
 def _shown(value: object) -> str:
-    """Return a value as it stands in a sentence: quoted, and cut where it is long."""
+    """Return a value as a sentence shows it: quoted, and cut if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

@@ -1,4 +1,4 @@
-"""Whether a pod may take a slot of a Reservation: its owners and its template against the pod."""
+"""Whether a pod may take a slot of a Reservation: owners and template against the pod."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
@@ -27,7 +27,7 @@ from berth_core.resources import ResourceAmounts
 from berth_core.selectors import matches_labels
 
 # --- canonical -------------------------------------------------------------------------------------------------------
-# One spelling of affinities, selectors and tolerations, so that what means the same compares equal.
+# One spelling of affinities, selectors and tolerations, so that equal meanings compare equal.
 #
 # The order of terms, expressions and values means nothing, `matchLabels` is short for an In with one value, and what
 # is empty is as absent, except for a pod selector, of which none selects nothing and an empty one everything.
@@ -39,12 +39,12 @@ _PREFERRED_SPREAD: Final = "ScheduleAnyway"
 
 
 def canonical_tolerations(tolerations: Iterable[Toleration]) -> frozenset[Toleration]:
-    """Return what is tolerated, without what the API server gives to every pod and what a hand-over adds."""
+    """Return tolerations without the API server's defaults and those of a hand-over."""
     return frozenset(_spelt_out(t) for t in tolerations if t.key not in _ADDED_KEYS and not _is_default(t))
 
 
 def canonical_affinity(affinity: Affinity | None) -> Hashable:
-    """Return an affinity in the one spelling."""
+    """Return an affinity in canonical form."""
     if affinity is None:
         return ((), (), ())
     return (
@@ -55,7 +55,7 @@ def canonical_affinity(affinity: Affinity | None) -> Hashable:
 
 
 def canonical_spread(constraints: Iterable[TopologySpreadConstraint]) -> frozenset[Hashable]:
-    """Return the spread that must hold in the one spelling, without what is only preferred."""
+    """Return the required spread constraints in canonical form."""
     return frozenset(
         (
             one.max_skew,
@@ -72,7 +72,7 @@ def canonical_spread(constraints: Iterable[TopologySpreadConstraint]) -> frozens
 
 
 def canonical_selector(selector: LabelSelector | None) -> Hashable:
-    """Return a selector in the one spelling; None stays None."""
+    """Return a selector in canonical form; None stays None."""
     if selector is None:
         return None
     labels = (LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items())
@@ -80,12 +80,12 @@ def canonical_selector(selector: LabelSelector | None) -> Hashable:
 
 
 def digest(spelling: Hashable) -> bytes:
-    """Return what only equal spellings share; comparing two costs nothing, however long they are."""
+    """Return a digest that only equal spellings share, so that comparing is cheap."""
     return blake2b(_text(spelling).encode(), digest_size=16).digest()
 
 
 def _text(spelling: Hashable) -> str:
-    """Return a spelling as text, its sets in order."""
+    """Return a spelling as text, with its sets in order."""
     match spelling:
         case frozenset():
             return f"{{{','.join(sorted(map(_text, spelling)))}}}"
@@ -96,7 +96,7 @@ def _text(spelling: Hashable) -> str:
 
 
 def _spelt_out(toleration: Toleration) -> Toleration:
-    """Return a toleration with its operator written."""
+    """Return a toleration with an explicit operator."""
     return Toleration(
         key=toleration.key,
         operator=toleration.operator or "Equal",
@@ -107,7 +107,7 @@ def _spelt_out(toleration: Toleration) -> Toleration:
 
 
 def _is_default(toleration: Toleration) -> bool:
-    """Return whether a toleration is of the pair that the API server gives to every pod."""
+    """Return whether the API server gives this toleration to every pod."""
     return (
         toleration.key in _DEFAULT_TOLERATION_KEYS
         and toleration.operator == "Exists"
@@ -117,7 +117,7 @@ def _is_default(toleration: Toleration) -> bool:
 
 
 def _node_affinity(affinity: NodeAffinity | None) -> Hashable:
-    """Return node affinity in the one spelling."""
+    """Return node affinity in canonical form."""
     if affinity is None:
         return ()
     required = affinity.required_during_scheduling_ignored_during_execution
@@ -128,12 +128,12 @@ def _node_affinity(affinity: NodeAffinity | None) -> Hashable:
 
 
 def _node_term(term: NodeSelectorTerm) -> Hashable:
-    """Return a node term in the one spelling."""
+    """Return a node term in canonical form."""
     return (_requirements(term.match_expressions), _requirements(term.match_fields))
 
 
 def _pod_affinity(affinity: PodAffinity | None) -> Hashable:
-    """Return pod affinity or anti-affinity in the one spelling."""
+    """Return pod affinity or anti-affinity in canonical form."""
     if affinity is None:
         return ()
     must = frozenset(_pod_term(term) for term in affinity.required_during_scheduling_ignored_during_execution)
@@ -143,7 +143,7 @@ def _pod_affinity(affinity: PodAffinity | None) -> Hashable:
 
 
 def _pod_term(term: PodAffinityTerm) -> Hashable:
-    """Return a pod term in the one spelling."""
+    """Return a pod term in canonical form."""
     return (
         canonical_selector(_as_written(term)),
         term.topology_key,
@@ -155,10 +155,10 @@ def _pod_term(term: PodAffinityTerm) -> Hashable:
 
 
 def _as_written(term: PodAffinityTerm | TopologySpreadConstraint) -> LabelSelector | None:
-    """Return a term's selector without the expressions that the API server makes of its `matchLabelKeys`.
+    """Return a term's selector without the API server's expressions for `matchLabelKeys`.
 
-    A pod has them once it is stored, and not yet when a webhook sees it being created. The same keys cannot stand in a
-    selector that somebody wrote.
+    A pod has them once it is stored, but not yet when a webhook sees its creation. A user cannot write the same keys
+    into the selector.
     """
     mismatch = term.mismatch_label_keys if isinstance(term, PodAffinityTerm) else ()
     if term.label_selector is None or not (term.match_label_keys or mismatch):
@@ -169,24 +169,24 @@ def _as_written(term: PodAffinityTerm | TopologySpreadConstraint) -> LabelSelect
 
 
 def _requirements(requirements: Iterable[LabelSelectorRequirement]) -> Hashable:
-    """Return expressions in the one spelling."""
+    """Return expressions in canonical form."""
     return frozenset((r.key, r.operator, frozenset(r.values)) for r in requirements)
 
 
 def _counted(terms: Iterable[Hashable]) -> frozenset[tuple[Hashable, int]]:
-    """Return how often each term stands there: the weights of a term that is written twice add up."""
+    """Return how often each term occurs: the weights of a repeated term add up."""
     return frozenset(Counter(terms).items())
 
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEPLOYMENT: Final = "Deployment"
 _SHAPE: Final = "scheduling_shape"
-"""Under which name a spec remembers what was computed of it."""
+"""The attribute under which a spec caches its scheduling shape."""
 _TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 
 
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
-    """Return whether an owner names the pod or its controller, or selects the pod's labels."""
+    """Return whether an owner names the pod or its controller, or selects its labels."""
     return (owner.object is not None and _names(owner.object, pod)) or (
         owner.label_selector is not None and matches_labels(owner.label_selector, pod.metadata.labels)
     )
@@ -194,22 +194,22 @@ def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingShape:
-    """What the scheduler sees of a pod, in a form that is compared at no cost but that of its making."""
+    """What the scheduler sees of a pod, in a form that is cheap to compare."""
 
     scheduler_name: str
-    """As written: "" where none is."""
+    """As written: "" for none."""
     priority_class_name: str
     node_selector: bytes
     affinity: bytes
     tolerations: bytes
     spread: frozenset[bytes]
-    """What must hold of it, each by itself."""
+    """The required constraints, each by itself."""
     claims_devices: bool
-    """Whether it asks for devices by resource claims, which no placeholder holds."""
+    """Whether the pod has resource claims for devices, which no placeholder holds."""
     requests: ResourceAmounts
 
     def takes(self, asked: "SchedulingShape", *, scheduler_name: str) -> bool:
-        """Return whether a pod looks like this template and asks for no more."""
+        """Return whether a pod looks like this template and requests no more."""
         return (
             _scheduler(self.scheduler_name or scheduler_name) == _scheduler(asked.scheduler_name)
             and self.priority_class_name == asked.priority_class_name
@@ -223,7 +223,7 @@ class SchedulingShape:
 
 
 def shape_of(spec: PodSpec) -> SchedulingShape:
-    """Return what the scheduler sees of a spec, computed once for each; raises `InputError` for a bad quantity."""
+    """Return a spec's scheduling shape, cached; raises `InputError` for a bad quantity."""
     memo: dict[str, SchedulingShape] = vars(spec)
     found = memo.get(_SHAPE)
     if found is None:
@@ -241,7 +241,7 @@ def shape_of(spec: PodSpec) -> SchedulingShape:
 
 
 def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> bool:
-    """Return whether a pod looks to the scheduler as the template does and asks for no more.
+    """Return whether a pod looks to the scheduler like the template and requests no more.
 
     `scheduler_name` is the Reservation's, for a template that names none.
     """
@@ -249,9 +249,10 @@ def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) ->
 
 
 def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> tuple[str, ...]:
-    """Return what keeps a pod from a template's slot, one phrase each; raises `InputError` for a bad quantity.
+    """Return why a pod may not take a template's slot, one phrase per difference.
 
-    Images, commands and labels do not count: a new version of the same workload must find its place.
+    Images, commands and labels do not count: a new version of the same workload must find its place. Raises
+    `InputError` for a bad quantity.
     """
     held, asked = template.spec, pod.spec
     pairs = (
@@ -273,7 +274,7 @@ def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str
 
 
 def deployment_name(kind: str, name: str, labels: Mapping[str, str]) -> str:
-    """Return the Deployment behind a pod whose controller is of a kind and name, "" where there is none.
+    """Return the Deployment behind a pod with this controller, "" without one.
 
     A pod names its ReplicaSet only; the Deployment controller names that after itself and the hash of the template,
     which it also puts on the pods.
@@ -283,9 +284,9 @@ def deployment_name(kind: str, name: str, labels: Mapping[str, str]) -> str:
 
 
 def _names(wanted: ObjectReference, pod: Pod) -> bool:
-    """Return whether a reference means the pod, its controller or its Deployment: by uid if given, else by names.
+    """Return whether a reference means the pod, its controller or its Deployment.
 
-    A reference without a namespace means one in the pod's: owner and pod are never in different ones. No pod shows the
+    A uid decides if there is one, else the names. A reference without a namespace means the pod's own. No pod shows the
     uid of its Deployment, which is known by its name alone.
     """
     controller = pod.controller
@@ -305,16 +306,16 @@ def _names(wanted: ObjectReference, pod: Pod) -> bool:
 
 
 def _same_group(wanted: str, found: str) -> bool:
-    """Return whether two apiVersions are of one group; one that is missing is of any."""
+    """Return whether two apiVersions share a group; a missing one matches any."""
     return not wanted or not found or wanted.rpartition("/")[0] == found.rpartition("/")[0]
 
 
 def _scheduler(name: str) -> str:
-    """Return a scheduler's name as the API server defaults it."""
+    """Return a scheduler's name with the API server's default."""
     return name or DEFAULT_SCHEDULER
 
 
 def _excess(template: ResourceAmounts, pod: ResourceAmounts) -> tuple[str, ...]:
-    """Return a phrase for each resource of which a pod asks for more than is held."""
+    """Return a phrase for each resource of which a pod requests more than is held."""
     ours, theirs = template.to_quantities(), pod.to_quantities()
     return tuple(f"{name} requested is {theirs[name]}, above {ours.get(name, '0')}" for name in pod.lacking(template))

@@ -1,4 +1,4 @@
-"""The MigrationPlan contract (`berth.volcano.sh/v1alpha1`): a plan's moves, phases and results."""
+"""The MigrationPlan contract (`berth.volcano.sh/v1alpha1`): moves, phases and results."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,34 +13,34 @@ from berth_core.objects import ObjectMeta
 from berth_core.reservations import Condition, ObjectReference
 
 # --- nodes before ----------------------------------------------------------------------------------------------------
-# The part of the MigrationPlan contract that says how full the nodes were when the plan was made.
+# The part of the MigrationPlan contract with the usage of nodes before the plan.
 
 
 class NodeBefore(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How full one node was; the amounts are quantities of the resource that is noted."""
+    """How full one node was; amounts are quantities of the recorded resource."""
 
     name: str
     allocatable: str
     requested: str
     pods: int
-    """Pods but DaemonSet and mirror pods."""
+    """Pods other than DaemonSet and mirror pods."""
 
 
 class NodesBefore(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How full the nodes were, of the resource that the plan goes by."""
+    """How full the nodes were, by the resource that the plan goes by."""
 
     resource: str
     nodes: tuple[NodeBefore, ...] = ()
     left_out: int = 0
-    """How many more nodes there were."""
+    """Number of further nodes."""
 
 
 # --- plan rooms ------------------------------------------------------------------------------------------------------
-# The part of the MigrationPlan contract that says for whom a plan makes room, and what becomes of that.
+# The part of the MigrationPlan contract about the rooms that a plan makes, and their states.
 
 
 class RoomState(StrEnum):
-    """Where the making of a room is."""
+    """State of a room."""
 
     PENDING = "Pending"
     """The plan has not created the room's Reservation yet, or it holds nothing."""
@@ -83,7 +83,7 @@ class RoomReason(StrEnum):
 
 
 class RoomSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A place on a node, and the waiting pod that it is for, none for a shape."""
+    """A place on a node, and the waiting pod that it is for; none for a shape."""
 
     node: str
     pod: str = ""
@@ -91,16 +91,16 @@ class RoomSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Room that a plan makes for one pod, for a gang, or for a shape; `namespace` is where its Reservation is."""
+    """Room that a plan makes for a pod, a gang, or a shape."""
 
     name: str
-    """Namespace and name of the pod or gang, or the shape as it was written."""
+    """Namespace and name of the pod or gang, or the shape as written."""
     namespace: str
     gang: str = ""
     requests: dict[str, str] = {}
-    """Of a shape: what each of its pods asks for, quantities by resource."""
+    """Of a shape: the requests of each of its pods by resource."""
     selector: str = ""
-    """Of a shape: the labels of the pods that may take the room, as a label selector; "" for nobody."""
+    """Of a shape: a label selector of the pods that may take the room; "" for no pod."""
     slots: tuple[RoomSlot, ...] = ()
 
     @property
@@ -115,7 +115,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class RoomStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of one room; the list stands in the order of `spec.rooms`."""
+    """State of one room; the list follows the order of `spec.rooms`."""
 
     name: str
     state: RoomState = RoomState.PENDING
@@ -123,10 +123,10 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     message: str = ""
     reservation: str = ""
     taken: tuple[RoomSlot, ...] = ()
-    """Who runs where in it."""
+    """The pods that run in the room, and where."""
 
     def has_ended(self, room: Room) -> bool:
-        """Return whether nothing more is done for the room; one for nobody in particular ends by being held."""
+        """Return whether the room needs no more work; one without takers ends when it is held."""
         if self.state is RoomState.HELD:
             return room.is_shape
         return self.state in {RoomState.TAKEN, RoomState.RELEASED, RoomState.FAILED}
@@ -137,7 +137,7 @@ PLAN_KIND: Final = "MigrationPlan"
 
 
 class RunMode(StrEnum):
-    """How far a run goes by itself: a plan that is only shown, one that waits for approval, one that is carried out."""
+    """How far a run goes by itself: it plans, waits for approval, or executes."""
 
     PLAN = "Plan"
     """Publish the plan and change nothing."""
@@ -148,7 +148,7 @@ class RunMode(StrEnum):
 
 
 class PlanPhase(StrEnum):
-    """Where a plan is in its life."""
+    """Phase of a plan."""
 
     REQUESTED = "Requested"
     """A run was asked for; the service has not computed the moves yet."""
@@ -174,7 +174,7 @@ class PlanPhase(StrEnum):
 
 
 class MoveState(StrEnum):
-    """Where a move is in its life."""
+    """State of a move."""
 
     PENDING = "Pending"
     """Not begun."""
@@ -285,16 +285,16 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     requests: dict[str, str] = {}
     wave: int = 1
     reason: str = ""
-    """Why this single pod should run elsewhere; "" where the move is of use with the others of the plan only."""
+    """Why this single pod should move; "" if the move only helps with the plan's others."""
 
     @property
     def stands_alone(self) -> bool:
-        """Return whether the move is of use without the others of its source."""
+        """Return whether the move helps without the other moves off its source."""
         return bool(self.reason)
 
     @property
     def fault(self) -> InputError | None:
-        """Return the first name that no object can have, None if there is none; older CRDs let them through."""
+        """Return the first name that no object can have, None if all are valid."""
         if not is_dns_label(self.namespace):
             return InputError("namespace", self.namespace, _LABEL)
         names = {"pod": self.pod, "source": self.source, "target": self.target}
@@ -303,7 +303,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a plan brings if every move lands."""
+    """The result of a plan if every move lands."""
 
     nodes: int
     moves: int
@@ -312,7 +312,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a plan brought; `seconds` of wall-clock time from start to end."""
+    """The result of a plan; `seconds` of wall-clock time from start to end."""
 
     moves: int = 0
     landed_on_target: int = 0
@@ -335,31 +335,31 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The plan itself; only the approval and the abort are added, and a plan that was asked for gets its moves once."""
+    """The plan; later only approval, abort and the moves of a requested plan are added."""
 
     policy: str = ""
     trigger: str = "Manual"
     mode: RunMode | None = None
-    """None: of `berth run`, which carries it out itself."""
+    """None for a plan of `berth run`, which executes it itself."""
     requested_by: str = ""
     objective: Objective = Objective()
     approved: bool = False
     approved_by: str = ""
-    """Who approved it over HTTP."""
+    """The user who approved it over HTTP."""
     approve_before: str | None = None
     aborted: bool = False
     aborted_by: str = ""
-    """Who had it aborted over HTTP."""
+    """The user who aborted it over HTTP."""
     moves: tuple[PlannedMove, ...] = ()
     rooms: tuple[Room, ...] = ()
-    """For whom the moves make room, and where."""
+    """The rooms that the moves make."""
     predicted: Predicted | None = None
     nodes_before: NodesBefore | None = None
-    """How full the nodes were when the plan was made."""
+    """How full the nodes were before the plan."""
 
 
 class MoveStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How one move went; the list stands in the order of `spec.moves`."""
+    """State of one move; the list follows the order of `spec.moves`."""
 
     namespace: str
     pod: str
@@ -372,7 +372,7 @@ class MoveStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class MigrationPlanStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Phase, outcome sentence, a state and a reason per move, and what was achieved."""
+    """Phase, outcome, the state and reason of each move, and the result."""
 
     phase: PlanPhase | None = None
     message: str = ""
@@ -393,9 +393,9 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def phase(self) -> PlanPhase:
-        """Return the phase; one that nobody has taken up is Requested while it has no moves, else Proposed.
+        """Return the phase; without a status it is Requested without moves, else Proposed.
 
-        One that cannot be read is Failed, whatever its status says yet.
+        A plan that cannot be read is Failed, whatever its status says.
         """
         if fails_unread(self.metadata, self.status.phase):
             return PlanPhase.FAILED
@@ -406,9 +406,10 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def fault(self) -> InputError | None:
-        """Return why the plan can never be carried out, None if it can; older CRDs let such plans through.
+        """Return why the plan can never be executed, None if it can.
 
-        Its name is the value of a label on its Reservations and of a taint on its sources.
+        Older CRDs admit such plans. A plan's name is the value of a label on its Reservations and of a taint on its
+        sources.
         """
         name, limit = self.metadata.name, self.spec.approve_before
         if len(name) > LONGEST_LABEL_VALUE:
@@ -423,23 +424,23 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def move_statuses(self) -> tuple[MoveStatus, ...]:
-        """Return how each move goes, in the order of `spec.moves`; those of which nothing is said yet are pending."""
+        """Return the state of each move in the order of `spec.moves`, by default pending."""
         said = self.status.moves[: len(self.spec.moves)]
         unsaid = self.spec.moves[len(said) :]
         return (*said, *(MoveStatus(namespace=move.namespace, pod=move.pod) for move in unsaid))
 
     @property
     def room_statuses(self) -> tuple[RoomStatus, ...]:
-        """Return what becomes of each room, in the order of `spec.rooms`; nothing said yet is pending."""
+        """Return the state of each room in the order of `spec.rooms`, by default pending."""
         said = self.status.rooms[: len(self.spec.rooms)]
         return (*said, *(RoomStatus(name=room.name) for room in self.spec.rooms[len(said) :]))
 
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "MigrationPlan":
-        """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""
+        """Decode an API object; raises `msgspec.ValidationError` with the field."""
         return msgspec.convert(body, cls)
 
 
 def fails_unread(metadata: ObjectMeta, written: PlanPhase | None) -> bool:
-    """Return whether a plan cannot be read and its status does not say yet that it is over."""
+    """Return whether a plan is unreadable and its status is not final yet."""
     return bool(metadata.unreadable) and not (written and written.terminal)

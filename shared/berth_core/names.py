@@ -1,4 +1,4 @@
-"""Every computed object name, so that creating an object twice is the same as creating it once."""
+"""Every computed object name: creating an object twice must hit the same name."""
 
 import hashlib
 import re
@@ -6,22 +6,22 @@ from typing import Final
 
 OPERATOR_LEASE: Final = "berth-operator"
 OPERATOR_RENEWALS: Final = 8
-"""How often the operator renews its Lease in the Lease's duration: by that it is seen whether it is alive."""
+"""Renewals of the operator's Lease within its duration, a sign that the operator is alive."""
 HANDOVER_SECONDS: Final = 60.0
-"""How long a pod that was let go may take with a scheduler until its place is guarded for it no longer."""
+"""Seconds that an ungated pod may take with a scheduler before its place loses its guard."""
 UNTRIED_SECONDS: Final = 900.0
-"""How long a place is guarded for a pod that was let go and of which no scheduler says anything."""
+"""Seconds for which a place is guarded for an ungated pod that no scheduler reports on."""
 DESCHEDULER_LEASE: Final = "berth-descheduler"
-"""Whoever holds it carries out a run; held for that long only."""
+"""Its holder executes a run, and holds it only for that run."""
 
 LEADER_LEASE: Final = "berth-descheduler-leader"
-"""Which of the descheduler's replicas serves the policies."""
+"""Its holder is the descheduler's replica that serves the policies."""
 
 WEBHOOK_CONFIGURATION: Final = "berth-handover"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
 DEFAULT_NAMESPACE: Final = "berth-system"
 PLACEHOLDER_IMAGE: Final = "rancher/mirrored-pause:3.6"
-"""What placeholders run unless the operator is told otherwise."""
+"""Image of placeholders unless the operator's settings name another."""
 
 LONGEST_LABEL_VALUE: Final = 63
 LONGEST_SUBDOMAIN: Final = 253
@@ -33,33 +33,33 @@ _DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern
 
 
 def is_dns_label(text: str) -> bool:
-    """Return whether a text is a DNS-1123 label, as every namespace's name is."""
+    """Return whether a text is a DNS-1123 label, as namespace names are."""
     return len(text) <= _LONGEST_NAME and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Return whether a text is a DNS-1123 subdomain, as the names of pods, nodes and plans are."""
+    """Return whether a text is a DNS-1123 subdomain, as names of pods, nodes and plans are."""
     return len(text) <= LONGEST_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def _short_hash(*parts: str) -> str:
-    """Return a short stable hash of the parts; NUL separates them, which no Kubernetes name contains."""
+    """Return a short stable hash of the parts, separated by NUL, which no name contains."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASH_LENGTH]
 
 
 def _readable(prefix: str, *, reserve: int) -> str:
-    """Return the prefix cut so that `reserve` more characters make a valid DNS label."""
+    """Return the prefix, cut so that `reserve` more characters make a valid DNS label."""
     return prefix[: _LONGEST_NAME - reserve].strip("-.").replace(".", "-")
 
 
 def placeholder_name(reservation_name: str, reservation_uid: str, task: str, index: int, after: str = "") -> str:
-    """Return the name of the placeholder that holds one slot; `after` is the uid of the one that it succeeds."""
+    """Return the name of a slot's placeholder; `after` is the uid of its predecessor."""
     suffix = f"-{index}-{_short_hash(reservation_uid, task, str(index), *([after] if after else []))}"
     return f"{_readable(f'{reservation_name}-{task}', reserve=len(suffix))}{suffix}"
 
 
 def fence_name(node: str, period: int) -> str:
-    """Return the name of the pod that fences a node off for hand-overs that end in a period of time."""
+    """Return the name of a node's fence for hand-overs that end in a period."""
     suffix = f"-{period}-{_short_hash(node)}"
     return f"{_readable(f'fence-{node}', reserve=len(suffix))}{suffix}"
 
@@ -70,42 +70,42 @@ def probe_name(reservation_uid: str) -> str:
 
 
 def priority_class_name(value: int) -> str:
-    """Return the name of the placeholders' PriorityClass of one value."""
+    """Return the name of the placeholders' PriorityClass for a value."""
     return f"berth-placeholder-{value}" if value >= 0 else f"berth-placeholder-minus-{-value}"
 
 
 def plan_name(started: str, seed: str) -> str:
-    """Return a plan's name from its compact start time (`20261121-071500`) and what tells it from others."""
+    """Return a plan's name from its start (`20261121-071500`) and a seed."""
     return f"plan-{started}-{_short_hash(seed)[:5]}"
 
 
 def scheduled_plan_name(started: str, policy_uid: str, scheduled: str) -> str:
-    """Return the name of the plan that a policy's trigger asks for at a time; nobody makes two for one time."""
+    """Return the name of a policy's plan for a scheduled time, the same at each call."""
     return f"plan-{started}-{_short_hash(policy_uid, scheduled)}"
 
 
 def is_scheduled_plan(name: str, policy_uid: str, scheduled: str) -> bool:
-    """Return whether a plan is the one of a policy for a time, whenever it was made."""
+    """Return whether a plan is a policy's plan for a time, whenever it was made."""
     return name.endswith(f"-{_short_hash(policy_uid, scheduled)}")
 
 
 def requested_plan_name(requested_by: str, idempotency_key: str) -> str:
-    """Return the name of the plan that somebody asks for under a key: asking twice is the same as asking once."""
+    """Return the name of a requested plan: the same key gives the same plan."""
     return f"run-{_short_hash(requested_by, idempotency_key)}"
 
 
 def reservation_name(plan: str, pod_uid: str) -> str:
-    """Return the name of the Reservation that a plan makes for one pod."""
+    """Return the name of a plan's Reservation for one pod."""
     return f"{_readable(plan, reserve=_HASH_LENGTH + 1)}-{_short_hash(pod_uid)}"
 
 
 def room_taint_value(plan: str, node: str) -> str:
-    """Return the value of the taint by which a plan keeps one node: who tolerates it gets to this node alone."""
+    """Return the value of the taint by which a plan reserves a node, unique to that node."""
     return f"{_plan_part(plan)}.{_short_hash(plan, node)}"
 
 
 def is_room_taint_of(plan: str, value: str) -> bool:
-    """Return whether the value of such a taint is a plan's."""
+    """Return whether a room taint's value is a plan's."""
     return value.rpartition(".")[0] == _plan_part(plan)
 
 
@@ -114,13 +114,13 @@ def _plan_part(plan: str) -> str:
 
 
 # --- annotations -----------------------------------------------------------------------------------------------------
-# The annotations by which people speak of single pods: the words of the upstream descheduler and of autoscalers.
+# Annotations with which users mark single pods, as upstream's descheduler and autoscalers define them.
 
 EVICT_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/evict"
-"""The pod may be moved, whatever `DefaultEvictor` asks of single pods."""
+"""The pod may be moved, whatever `DefaultEvictor` requires of single pods."""
 
 NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-"""The pod is rather left where it is."""
+"""The pod should rather stay."""
 
 SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 """With the value `false` the pod stays."""

@@ -1,7 +1,7 @@
-"""The parts of Kubernetes' own API objects that Berth looks at, as immutable structs.
+"""The used parts of Kubernetes' API objects, as immutable structs.
 
-Attributes carry the API's field names in snake case. A missing text is "", a missing list (), a missing map {};
-missing numbers, times and structs are None. Times stay RFC 3339 text, amounts stay quantities as written.
+Attributes carry the API's field names in snake case. A missing text is "", a missing list (), a missing map {}; missing
+numbers, times and structs are None. Times stay RFC 3339 text, amounts stay quantities as written.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """What all structs here share; unknown fields are skipped when decoding, defaults are omitted when encoding."""
+    """Base of all structs here; unknown fields are skipped, defaults are not encoded."""
 
 
 # --- metadata and label selectors ---------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def api_group(api_version: str) -> str:
 
 
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
-    """The object that owns another; `controller` on the one that makes it again."""
+    """The object that owns another; `controller` marks the one that recreates it."""
 
     api_version: str = ""
     kind: str = ""
@@ -43,7 +43,7 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
-    """Who an object is."""
+    """Identity of an object."""
 
     name: str = ""
     generate_name: str = ""
@@ -59,11 +59,11 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     resource_version: str = ""
     generation: int | None = None
     unreadable: str = ""
-    """Berth's own, in memory and in snapshot files: why the rest cannot be decoded (`berth_core.unreadable`)."""
+    """Berth's own, in memory and in snapshots: why the rest cannot be decoded."""
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
-    """One expression of a selector; `operator` is In, NotIn, Exists, DoesNotExist (for nodes also Gt, Lt)."""
+    """One expression of a selector; `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str = ""
     operator: str = ""
@@ -71,7 +71,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    """A selector over labels, all of whose parts must hold; an empty one selects everything."""
+    """A selector over labels whose parts must all hold; an empty one selects everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
@@ -81,14 +81,14 @@ class LabelSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
-    """Requirements on a node's labels and on its `metadata.name`, ANDed; an empty term matches no node."""
+    """Requirements on a node's labels and `metadata.name`, ANDed; an empty term matches nothing."""
 
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
     match_fields: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class NodeSelector(ApiStruct, frozen=True, kw_only=True):
-    """Terms that are ORed; none matches no node."""
+    """Terms that are ORed; no terms match no node."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -101,7 +101,7 @@ class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
-    """Which nodes a pod must or would rather run on."""
+    """The nodes that a pod requires or prefers."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
@@ -126,7 +126,7 @@ class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinity(ApiStruct, frozen=True, kw_only=True):
-    """Which pods a pod must or would rather be near; the same shape serves anti-affinity."""
+    """The pods that a pod requires or prefers to be near; also used for anti-affinity."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
@@ -141,7 +141,7 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
-    """What taints a pod puts up with; `operator` "" is Equal, an empty key with Exists tolerates everything."""
+    """Taints that a pod tolerates; `operator` "" is Equal, Exists without a key is all."""
 
     key: str = ""
     operator: str = ""
@@ -151,7 +151,7 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
 
 
 class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
-    """How evenly the pods of a selector must lie over a topology."""
+    """How evenly the pods of a selector must spread over a topology."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -167,14 +167,14 @@ class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
-    """What a container, or a pod as a whole, asks for and may use."""
+    """Requests and limits of a container or a whole pod."""
 
     requests: Quantities = {}
     limits: Quantities = {}
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
-    """A port of a container; `host_port` None or 0 takes none of the node."""
+    """A port of a container; `host_port` None or 0 takes no port of the node."""
 
     container_port: int | None = None
     host_port: int | None = None
@@ -193,7 +193,7 @@ class Container(ApiStruct, frozen=True, kw_only=True):
 
 
 class SchedulingGate(ApiStruct, frozen=True, kw_only=True):
-    """Something that must be taken away before a pod is scheduled."""
+    """A gate that must be removed before a pod is scheduled."""
 
     name: str = ""
 
@@ -206,7 +206,7 @@ class PersistentVolumeClaimSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class Volume(ApiStruct, frozen=True, kw_only=True):
-    """A volume of a pod; the sources whose content does not matter here are kept as they are."""
+    """A volume of a pod; sources that do not matter here stay undecoded."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
@@ -222,13 +222,13 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
 
 
 class SchedulingGroup(ApiStruct, frozen=True, kw_only=True):
-    """The PodGroup with which a pod is scheduled."""
+    """The PodGroup that a pod is scheduled with."""
 
     pod_group_name: str = ""
 
 
 class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
-    """The pod group of a Workload with which a pod is scheduled; each replica key is a group of its own."""
+    """The pod group of a Workload that a pod is scheduled with; each replica key is a group."""
 
     name: str = ""
     pod_group: str = ""
@@ -236,9 +236,9 @@ class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
-    """What a pod asks for; `resources` is what it asks for as a whole.
+    """The spec of a pod; `resources` are its pod-level requests.
 
-    It remembers what `berth_core.matching` computes of it.
+    `berth_core.matching` caches results on it.
     """
 
     node_name: str = ""
@@ -278,7 +278,7 @@ class PodCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
-    """How a container fares, what it has and what the kubelet granted it."""
+    """State and resources of a container, with those that the kubelet granted."""
 
     name: str = ""
     ready: bool = False
@@ -288,7 +288,7 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
-    """Where a pod is in its life."""
+    """Phase and conditions of a pod."""
 
     phase: str = ""
     conditions: tuple[PodCondition, ...] = ()
@@ -301,7 +301,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodTemplate(ApiStruct, frozen=True, kw_only=True):
-    """What pods are made from."""
+    """Template of pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
@@ -316,17 +316,16 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Return `namespace/name`."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def controller(self) -> OwnerReference | None:
-        """Return the reference to the object that makes this pod again, None if nothing does."""
+        """Return the reference to the pod's controller, None without one."""
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
     @property
     def is_terminal(self) -> bool:
-        """Return whether the pod has ended and holds nothing of its node any more."""
+        """Return whether the pod has ended and holds nothing of its node."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
@@ -336,33 +335,33 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_mirror(self) -> bool:
-        """Return whether the pod only shows what a kubelet runs from a file."""
+        """Return whether the pod mirrors a static pod of a kubelet."""
         return MIRROR_ANNOTATION in self.metadata.annotations
 
     @property
     def is_daemon(self) -> bool:
-        """Return whether a DaemonSet makes the pod."""
+        """Return whether a DaemonSet controls the pod."""
         controller = self.controller
         return controller is not None and controller.kind == "DaemonSet"
 
     @property
     def belongs_to_node(self) -> bool:
-        """Return whether the pod comes and goes with its node, as those of a DaemonSet and mirror pods do."""
+        """Return whether the pod comes and goes with its node: DaemonSet and mirror pods."""
         return self.is_daemon or self.is_mirror
 
     @property
     def occupies_node(self) -> bool:
-        """Return whether the pod keeps its node from being free: no DaemonSet, mirror or ended pod does."""
+        """Return whether the pod keeps its node from being free: no DaemonSet, mirror or ended pod."""
         return not self.belongs_to_node and not self.is_terminal
 
     @property
     def is_gated(self) -> bool:
-        """Return whether a scheduling gate keeps the pod back."""
+        """Return whether the pod has a scheduling gate."""
         return bool(self.spec.scheduling_gates)
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the pod serves."""
+        """Return whether the pod is Ready."""
         return self.condition("Ready") == "True"
 
     def condition(self, type_: str) -> str:
@@ -374,7 +373,7 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
 
 class Taint(ApiStruct, frozen=True, kw_only=True):
-    """What keeps pods off a node; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+    """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str = ""
     value: str = ""
@@ -383,7 +382,7 @@ class Taint(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is asked of a node."""
+    """Taints and cordon of a node."""
 
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
@@ -391,17 +390,17 @@ class NodeSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 def has_control_plane_label(metadata: ObjectMeta) -> bool:
-    """Return whether a label shows that a node runs the cluster itself."""
+    """Return whether a label marks a control-plane node."""
     return any(key in metadata.labels for key in CONTROL_PLANE_KEYS)
 
 
 def has_control_plane_taint(spec: NodeSpec) -> bool:
-    """Return whether a taint shows that a node runs the cluster itself."""
+    """Return whether a taint marks a control-plane node."""
     return any(taint.key in CONTROL_PLANE_KEYS for taint in spec.taints)
 
 
 def is_control_plane_node(metadata: ObjectMeta, spec: NodeSpec) -> bool:
-    """Return whether a label or a taint shows that a node runs the cluster itself."""
+    """Return whether a label or a taint marks a control-plane node."""
     return has_control_plane_label(metadata) or has_control_plane_taint(spec)
 
 
@@ -416,7 +415,7 @@ class NodeCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a node has and how it fares."""
+    """Capacity and conditions of a node."""
 
     allocatable: Quantities = {}
     capacity: Quantities = {}
@@ -432,12 +431,11 @@ class Node(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        """Return whether the node says that it is ready; unknown is not ready."""
+        """Return whether the node is Ready; unknown is not."""
         return self.condition("Ready") == "True"
 
     @property
     def taints(self) -> tuple[Taint, ...]:
-        """Return the node's taints."""
         return self.spec.taints
 
     def condition(self, type_: str) -> str:
@@ -454,7 +452,7 @@ def is_marked_as_freed(node: Node) -> bool:
 
 
 class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
-    """Which pods are protected and how far; a number or a percentage."""
+    """The pods that are protected, and by which number or percentage."""
 
     selector: LabelSelector | None = None
     min_available: int | str | None = None
@@ -463,7 +461,7 @@ class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudgetStatus(ApiStruct, frozen=True, kw_only=True):
-    """How many disruptions the budget allows now."""
+    """The number of disruptions that the budget allows now."""
 
     disruptions_allowed: int = 0
     current_healthy: int = 0

@@ -1,4 +1,4 @@
-"""Groups of pods that run together or not at all, as Volcano and Kubernetes write them.
+"""Groups of pods that run together or not at all, of Volcano and Kubernetes.
 
 Volcano has its Job and its PodGroup. Kubernetes has the PodGroup of `spec.schedulingGroup` (from 1.36 on, where it is
 enabled) and before that the pod groups within the Workload of `spec.workloadRef` (1.35).
@@ -23,7 +23,7 @@ POD_GROUP_WORKLOAD_API_VERSION: Final = "scheduling.k8s.io/v1alpha1"
 POD_GROUP_WORKLOAD_KIND: Final = "Workload"
 
 GROUP_NAME_ANNOTATIONS: Final = ("scheduling.volcano.sh/group-name", "scheduling.k8s.io/group-name")
-"""On a pod: the name of its Volcano PodGroup; the second one is what Volcano's controllers write."""
+"""On a pod: the name of its Volcano PodGroup; Volcano's controllers write the second key."""
 
 VOLCANO_TASK_ANNOTATION: Final = "volcano.sh/task-spec"
 """On a pod of a Volcano Job: the name of its task."""
@@ -32,7 +32,7 @@ _DISRUPTED_AS_A_WHOLE: Final = "PodGroup"
 
 
 class LifecyclePolicy(ApiStruct, frozen=True, kw_only=True):
-    """What a Volcano Job does when something happens to one of its pods; `event` counts beside `events`."""
+    """Reaction of a Volcano Job to events of its pods; `event` counts beside `events`."""
 
     event: str = ""
     events: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class LifecyclePolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolcanoTask(ApiStruct, frozen=True, kw_only=True):
-    """Some pods of a Volcano Job that are alike."""
+    """Equal pods of a Volcano Job."""
 
     name: str = ""
     replicas: int = 0
@@ -50,7 +50,7 @@ class VolcanoTask(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolcanoJobSpec(ApiStruct, frozen=True, kw_only=True):
-    """How many pods a Volcano Job needs, and what it does when it loses one."""
+    """How many pods a Volcano Job needs, and its reaction to losing one."""
 
     min_available: int | None = None
     policies: tuple[LifecyclePolicy, ...] = ()
@@ -58,20 +58,20 @@ class VolcanoJobSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolcanoJob(ApiStruct, frozen=True, kw_only=True):
-    """A Job of Volcano, which makes its pods again."""
+    """A Job of Volcano, which recreates its pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VolcanoJobSpec = VolcanoJobSpec()
 
 
 class GangPolicy(ApiStruct, frozen=True, kw_only=True):
-    """How many pods of a group have to be scheduled together."""
+    """How many pods of a group must be scheduled together."""
 
     min_count: int = 0
 
 
 class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
-    """How the pods of a group are scheduled; without a gang policy each by itself."""
+    """How a group's pods are scheduled; without a gang policy each by itself."""
 
     gang: GangPolicy | None = None
 
@@ -95,19 +95,18 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def api_group(self) -> str:
-        """Return the API group."""
         return api_group(self.api_version)
 
     @property
     def minimum(self) -> int:
-        """Return how many pods the group needs, 0 where it needs none in particular."""
+        """Return how many pods the group needs, 0 for any number."""
         policy = self.spec.scheduling_policy
         of_gang = policy.gang.min_count if policy is not None and policy.gang is not None else 0
         return max(self.spec.min_member or 0, of_gang)
 
     @property
     def is_disrupted_as_a_whole(self) -> bool:
-        """Return whether its pods are to be disrupted all together or not at all."""
+        """Return whether its pods must be disrupted all together or not at all."""
         mode = self.spec.disruption_mode
         return "all" in mode if isinstance(mode, dict) else mode == _DISRUPTED_AS_A_WHOLE
 
@@ -133,4 +132,4 @@ class PodGroupWorkload(ApiStruct, frozen=True, kw_only=True):
 
 
 POD_GROUP_TYPES: Final = (VolcanoJob, PodGroup, PodGroupWorkload)
-"""Groups that tenants write; one that cannot be read is left out of a snapshot, so that its pods stay."""
+"""Groups that tenants write; an unreadable one is left out of a snapshot, so its pods stay."""

@@ -1,4 +1,4 @@
-"""What a pod takes of its node, computed as kube-scheduler computes it."""
+"""The resources that a pod takes of its node, computed as kube-scheduler does."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,18 +14,18 @@ _INFEASIBLE: Final = "Infeasible"
 
 
 def effective_requests(spec: PodSpec) -> ResourceAmounts:
-    """Return what a pod of this spec will ask of a node.
+    """Return the resources that a pod of this spec requests of a node.
 
-    The sum of its containers and sidecars, or what its initialisation needs where that is more; then what the pod asks
-    for as a whole in place of it; then the overhead (`resource.PodRequests` of k8s.io/component-helpers).
-    Each container's request is rounded up on its own. A limit without a request is a request, as the API server makes
-    it one in every pod that it stores. Raises `InputError` that names the field.
+    The sum of its containers and sidecars, or the need of its initialisation if that is more; replaced by pod-level
+    requests, plus the overhead (`resource.PodRequests` of k8s.io/component-helpers). Each container's request is
+    rounded up on its own. A limit without a request is a request, as the API server makes it one in every pod that it
+    stores. Raises `InputError` that names the field.
     """
     return _with_pod_level(spec, _of_containers(spec, _specified))
 
 
 def occupied_requests(pod: Pod) -> ResourceAmounts:
-    """Return what a pod takes of its node now, which is more than its spec while it is being resized in place.
+    """Return the resources that a pod takes of a node now, also during an in-place resize.
 
     Raises `InputError` that names the field.
     """
@@ -36,7 +36,7 @@ def occupied_requests(pod: Pod) -> ResourceAmounts:
     infeasible = any(c.type == _RESIZE_PENDING and c.reason == _INFEASIBLE for c in pod.status.conditions)
 
     def request_of(container: Container, place: str) -> ResourceAmounts:
-        """Return the most of what the container asks for, was granted and has."""
+        """Return the maximum of a container's requested, granted and actual resources."""
         specified = _specified(container, place)
         status = statuses.get(container.name)
         if status is None or (place == _INIT and not _is_sidecar(container)):
@@ -48,7 +48,7 @@ def occupied_requests(pod: Pod) -> ResourceAmounts:
 
 
 def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], ResourceAmounts]) -> ResourceAmounts:
-    """Return the greater of what the containers need together and what each step of the initialisation needs.
+    """Return the greater of the containers' sum and each initialisation step's need.
 
     An init container runs beside the sidecars that stand before it, and a sidecar beside everything after it.
     """
@@ -68,7 +68,7 @@ def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], Resourc
 
 
 def _with_pod_level(spec: PodSpec, requests: ResourceAmounts) -> ResourceAmounts:
-    """Return requests with what the pod asks for as a whole put in place, and its overhead added."""
+    """Return requests with pod-level requests in place and the overhead added."""
     whole = _asked_as_a_whole(spec, requests)
     if whole:
         kept = {name: amount for name, amount in requests.items() if name not in whole}
@@ -77,7 +77,7 @@ def _with_pod_level(spec: PodSpec, requests: ResourceAmounts) -> ResourceAmounts
 
 
 def _asked_as_a_whole(spec: PodSpec, of_containers: ResourceAmounts) -> Quantities:
-    """Return what a pod asks for as a whole: also its limits, where neither it nor its containers ask for that."""
+    """Return pod-level requests, by default pod-level limits that no container requests."""
     if spec.resources is None:
         return {}
     limits = {
@@ -94,19 +94,19 @@ def _is_sidecar(container: Container) -> bool:
 
 
 def _is_pod_level(name: str) -> bool:
-    """Return whether a pod can ask for a resource as a whole; elsewhere such a request is not looked at."""
+    """Return whether a resource may be requested at pod level; others are ignored there."""
     return name in {CPU, MEMORY} or name.startswith(HUGE_PAGES_PREFIX)
 
 
 def _specified(container: Container, place: str) -> ResourceAmounts:
-    """Return what the spec of a container asks for, its limits where it names no request."""
+    """Return a container's requests, by default its limits."""
     resources = container.resources
     asked = {**resources.limits, **resources.requests} if resources.limits else resources.requests
     return _amounts(asked, f"spec.{place}[{container.name}].resources.requests")
 
 
 def _actual(status: ContainerStatus) -> ResourceAmounts:
-    """Return the greater of what a container has and what the kubelet granted it."""
+    """Return the maximum of a container's actual and granted resources."""
     place = f"status.containerStatuses[{status.name}]"
     has = _amounts(status.resources.requests if status.resources else {}, f"{place}.resources.requests")
     return has.largest(_amounts(status.allocated_resources, f"{place}.allocatedResources"))

@@ -1,4 +1,4 @@
-"""The DeschedulerPolicy contract (`berth.volcano.sh/v1alpha1`): when to run, in which mode, by which rules."""
+"""The DeschedulerPolicy contract (`berth.volcano.sh/v1alpha1`): triggers, mode, rules, limits."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -15,10 +15,10 @@ POLICY_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 POLICY_KIND: Final = "DeschedulerPolicy"
 
 VALID: Final = "Valid"
-"""The condition that tells whether the policy can be run."""
+"""The condition whether the policy can be run."""
 
 SCHEDULED: Final = "Scheduled"
-"""The condition that tells whether the policy will run by itself."""
+"""The condition whether the policy runs by itself."""
 
 
 class ValidReason(StrEnum):
@@ -53,7 +53,7 @@ class FreedTaint(StrEnum):
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What starts runs: a cron line in a time zone, or an interval; neither: only requests."""
+    """What starts runs: a cron line in a time zone, an interval, or only requests."""
 
     cron: str = ""
     time_zone: str = ""
@@ -61,7 +61,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The arguments of one plugin, as they were written."""
+    """The arguments of one plugin, as written."""
 
     name: str
     args: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class PluginSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Which plugins are used, by extension point."""
+    """The plugins in use, by extension point."""
 
     balance: PluginSet = PluginSet()
     deschedule: PluginSet = PluginSet()
@@ -92,11 +92,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 LONGEST_GRACE: Final = timedelta(minutes=10)
-"""Pods whose grace period is longer are not moved, where nothing else is said."""
+"""Default: pods with a longer grace period are not moved."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a run may do at most; None and "" mean no limit."""
+    """Limits of a run; None and "" mean no limit."""
 
     max_moves: int | None = None
     max_moves_per_node: int | None = None
@@ -107,7 +107,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     max_failed_share: float = 0.2
     pod_cool_down: str = "1h"
     node_cool_down: str = "0s"
-    """How long nodes that pods were moved off or onto are neither source nor target."""
+    """How long nodes that pods moved off or onto are neither source nor target."""
     min_freed_nodes: int = 1
     """A plan that frees fewer nodes is not begun."""
     max_duration: str = ""
@@ -122,13 +122,13 @@ class ApprovalRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class ReservationRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How long a place is held at least."""
+    """Minimum time for which a place is held."""
 
     ttl: str = "10m"
 
 
 class FreedNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is put on nodes that a run freed."""
+    """Marks on nodes that a run freed."""
 
     taint: FreedTaint = FreedTaint.PREFER_NO_SCHEDULE
     annotations: dict[str, str] = {}
@@ -150,7 +150,7 @@ class DeschedulerPolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
 
 class ResourceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How one resource lies over the nodes: the share that is requested, and the largest piece that is free."""
+    """How one resource is used: the requested share and the largest free piece."""
 
     resource: str
     requested_ratio: str = ""
@@ -160,14 +160,14 @@ class ResourceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class ShapeRoom(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How many pods of a shape such as `cpu=16,memory=64Gi` have room, each on one node."""
+    """How many pods of a shape such as `cpu=16,memory=64Gi` fit, each on one node."""
 
     shape: str
     room: int = 0
 
 
 class FragmentationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How the pods lay over the cluster's nodes when the policy last planned."""
+    """How the pods were spread when the policy last planned."""
 
     measured_at: str | None = None
     nodes: int = 0
@@ -177,13 +177,13 @@ class FragmentationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 
 
 class DeschedulerPolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of the policy's last run and when the next one is."""
+    """The policy's last run and the time of the next."""
 
     observed_generation: int | None = None
     last_run_time: str | None = None
     """When the last run began, whatever started it."""
     last_scheduled_time: str | None = None
-    """The time that the trigger last asked for a run; what was missed is counted from here."""
+    """The trigger's last time; missed runs count from here."""
     next_run_time: str | None = None
     last_verdict: str = ""
     last_outcome: str = ""
@@ -201,10 +201,10 @@ class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     status: DeschedulerPolicyStatus = DeschedulerPolicyStatus()
 
     def condition(self, type_: str) -> Condition | None:
-        """Return the condition of a type, None if nobody has said anything about it."""
+        """Return the condition of a type, None if it is not set."""
         return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "DeschedulerPolicy":
-        """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""
+        """Decode an API object; raises `msgspec.ValidationError` with the field."""
         return msgspec.convert(body, cls)

@@ -1,4 +1,4 @@
-"""The Reservation contract (`batch.volcano.sh/v1alpha1`): its fields, phases, reasons and conditions."""
+"""The Reservation contract (`batch.volcano.sh/v1alpha1`): fields, phases, reasons, conditions."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ HIGHEST_SLOT_INDEX: Final = 999
 
 
 class ReservationPhase(StrEnum):
-    """Where a Reservation is in its life; terminal phases never change again."""
+    """Phase of a Reservation; terminal phases never change."""
 
     PENDING = "Pending"
     """Fewer slots than `minAvailable` are held."""
@@ -86,17 +86,17 @@ class ConditionType(StrEnum):
     AVAILABLE = "Available"
     """True while at least `minAvailable` slots are held or taken."""
     HANDOVER_READY = "HandoverReady"
-    """True when a dry-run pod came back gated for this Reservation: of the path of a hand-over, not of the place."""
+    """True when a dry-run pod came back gated: the hand-over path works, whatever is held."""
     SUCCEEDED = "Succeeded"
     """True when every slot was taken by an owner."""
     FAILED = "Failed"
     """True when the Reservation ended without that."""
     BOUNDED = "Bounded"
-    """True where `ttl` or `expires` ends it; False where it holds its places until somebody deletes it."""
+    """True if `ttl` or `expires` ends it; False if it holds its places until it is deleted."""
 
 
 class SlotState(StrEnum):
-    """Where one slot is between its placeholder and its owner."""
+    """State of a slot between its placeholder and its owner."""
 
     PENDING = "Pending"
     """No placeholder runs for the slot, or its node lets in no owner."""
@@ -128,7 +128,7 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class ReservationOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Who may take a slot: a pod of the object or one that the selector chooses; of both given, either will do."""
+    """The pods that may take a slot: by object or by selector; either will do."""
 
     object: ObjectReference | None = None
     label_selector: LabelSelector | None = None
@@ -141,21 +141,21 @@ class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     template: PodTemplate
     replicas: int = 1
     requests_nothing: bool = False
-    """Whether the template requests nothing on purpose, so that only a pod's slot on the node is held."""
+    """Whether the template requests nothing on purpose, so that only a pod slot is held."""
     reservation_node_names: tuple[str, ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Return the only nodes that a slot may be on; empty where it may be on any."""
+        """Return the only nodes that a slot may be on; empty means any."""
         return self.reservation_node_names
 
     def allows(self, node: str) -> bool:
-        """Return whether a slot may be on the node of this name."""
+        """Return whether a slot may be on a node."""
         return not self.node_names or node in self.node_names
 
 
 class ReservationSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is to be held, for whom and for how long; `ttl` in Go's duration syntax, `expires` RFC 3339."""
+    """What to hold, for which pods and for how long; `ttl` as in Go, `expires` RFC 3339."""
 
     tasks: tuple[ReservationTask, ...]
     scheduler_name: str = ""
@@ -197,7 +197,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One replica of a task: the node that it is on, the placeholder that holds it, the pod that took it."""
+    """One replica of a task: its node, its placeholder and its owner."""
 
     task: str
     index: int
@@ -206,22 +206,22 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     placeholder: str = ""
     owner: ObjectReference | None = None
     reason: str = ""
-    """Why a slot is lost, or cannot be handed over though its placeholder runs: a `ReservationReason`."""
+    """Why a slot is lost, or held but not ready for a hand-over: a `ReservationReason`."""
     message: str = ""
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many slots of one task are in which state; `phase` maps a `SlotState` to a count."""
+    """How many slots of a task are in which state; `phase` maps a `SlotState` to a count."""
 
     phase: dict[str, int]
 
 
 class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is true of a Reservation; recomputed from what is observed, never counted up."""
+    """The observed state of a Reservation; recomputed each time, never incremented."""
 
     state: ReservationState | None = None
     node: str = ""
-    """For people: the node of the slots, "3 nodes" where there are several."""
+    """For people: the node of the slots, or "3 nodes"."""
     min_available: int | None = None
     task_status_count: dict[str, TaskStatus] = {}
     pending: int | None = None
@@ -232,7 +232,7 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     conditions: tuple[Condition, ...] = ()
     current_owner: ObjectReference | None = None
     allocatable: dict[str, str] = {}
-    """What all slots are for together, whatever became of them."""
+    """What all slots are for together, whatever their states."""
     held: dict[str, str] = {}
     """What is held for owners now."""
     allocated: dict[str, str] = {}
@@ -251,7 +251,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def phase(self) -> ReservationPhase:
-        """Return the phase; a Reservation that nobody has looked at yet is Pending."""
+        """Return the phase; a Reservation without a status is Pending."""
         return self.status.state.phase if self.status.state else ReservationPhase.PENDING
 
     @property
@@ -266,9 +266,10 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def plan(self) -> str:
-        """Return the name of the MigrationPlan that controls the Reservation, "" where none does.
+        """Return the MigrationPlan that controls the Reservation, "" without one.
 
-        Anybody may write that; what does not name a plan that there is, by its uid, is collected as garbage.
+        Any user may write that reference; the garbage collector deletes an object whose reference names no existing
+        uid.
         """
         owners = self.metadata.owner_references
         return next((one.name for one in owners if one.controller and _is_plan(one.api_version, one.kind)), "")
@@ -284,14 +285,14 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "Reservation":
-        """Decode an API object; raises `msgspec.ValidationError` naming the field that does not fit."""
+        """Decode an API object; raises `msgspec.ValidationError` with the field."""
         return msgspec.convert(body, cls)
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Reservation":
-        """Decode an API object; without tasks and with `metadata.unreadable` where its spec is odd.
+        """Decode an API object; an unreadable spec gives no tasks and `metadata.unreadable`.
 
-        The schema lets templates through whose fields have the wrong type: who reads many must not fail over one.
+        The schema admits templates with fields of the wrong type: one such object must not stop a reader of many.
         """
         why = body["metadata"].get("unreadable", "")
         try:
@@ -311,7 +312,7 @@ def _is_plan(api_version: str, kind: str) -> bool:
 
 
 def expires_at(spec: ReservationSpec, created: datetime) -> datetime | None:
-    """Return when a Reservation made at `created` expires, None for never: `expires` first, then `ttl` if it is not 0.
+    """Return when a Reservation expires, None for never: `expires`, else a `ttl` above 0.
 
     Raises `InputError` that names the field.
     """
@@ -327,9 +328,9 @@ def expires_at(spec: ReservationSpec, created: datetime) -> datetime | None:
 
 
 def is_expired(reservation: Reservation, now: datetime) -> bool:
-    """Return whether a Reservation is over by its time; one that Failed or Succeeded never is.
+    """Return whether a live Reservation is past its time.
 
-    One that the API server has not dated yet is judged by `expires` alone. Raises `InputError` that names the field.
+    Before the API server has dated it, `expires` alone counts. Raises `InputError` that names the field.
     """
     if reservation.phase.terminal:
         return False

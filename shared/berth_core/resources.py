@@ -1,4 +1,4 @@
-"""Amounts of resources: exact integers per resource name, and the only arithmetic on them."""
+"""Amounts of resources: exact integers by name, and the only arithmetic on them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from berth_core.errors import InputError
 from berth_core.objects import Quantities, RawQuantity
 
 # --- quantity --------------------------------------------------------------------------------------------------------
-# The reading of Kubernetes quantities (`500m`, `1.5Gi`, `1e3`) as exact numbers.
+# Kubernetes quantities (`500m`, `1.5Gi`, `1e3`) as exact numbers.
 
 _PATTERN: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
@@ -26,7 +26,7 @@ _LARGEST_EXPONENT: Final = 1_000
 
 
 class QuantityError(InputError):
-    """A text is no quantity, or not one that makes sense where it stands."""
+    """A text is not a quantity, or not a valid one in its place."""
 
     def __init__(
         self, value: object, *, field: str = "quantity", expected: str = "a quantity such as 500m, 2, 1.5Gi or 1e3"
@@ -36,7 +36,7 @@ class QuantityError(InputError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quantity:
-    """An exact number of billionths, the finest that Kubernetes keeps."""
+    """An exact number of billionths, Kubernetes' finest unit."""
 
     nanos: int
 
@@ -55,10 +55,10 @@ class Quantity:
 
 @lru_cache(maxsize=1 << 16)
 def parse_quantity(text: str) -> Quantity:
-    """Return what `resource.ParseQuantity` of Kubernetes makes of a text, without the overflows of its 64 bits.
+    """Parse a text as Kubernetes' `resource.ParseQuantity` does, without 64-bit overflows.
 
-    As there, what is finer than a billionth is rounded away from zero, and numbers with a binary suffix are capped at
-    2^63-1. Raises `QuantityError` for what it refuses, and for numbers that are longer than anybody writes.
+    As there, fractions of a billionth round away from zero, and numbers with a binary suffix are capped at 2^63-1.
+    Raises `QuantityError` for what Kubernetes refuses, and for absurdly long numbers.
     """
     match = _PATTERN.fullmatch(text) if 0 < len(text) <= _LONGEST_TEXT else None
     if match is None:
@@ -73,7 +73,7 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def _decimal_exponent(match: re.Match[str]) -> int:
-    """Return the power of ten that a decimal suffix or an exponent stands for."""
+    """Return the power of ten of a decimal suffix or an exponent."""
     if match["exponent"] is None:
         return _DECIMAL_EXPONENT[match["suffix"]]
     exponent = int(match["exponent"])
@@ -83,7 +83,7 @@ def _decimal_exponent(match: re.Match[str]) -> int:
 
 
 def _scaled(number: int, exponent: int) -> int:
-    """Return a number that is not negative times a power of ten, rounded up."""
+    """Return a non-negative number times a power of ten, rounded up."""
     return number * 10**exponent if exponent >= 0 else _divided(number, 10**-exponent)
 
 
@@ -93,9 +93,9 @@ def _divided(number: int, divisor: int) -> int:
 
 
 def read_whole_number(text: str, *, most: int) -> int | None:
-    """Return a number that a label, annotation or taint holds; None for one above a limit or any other text.
+    """Parse a whole number of a label, annotation or taint; None above `most` or otherwise.
 
-    Whoever may write such a text may write four hundred nines, which no float holds.
+    Any writer of such a text may write four hundred nines, which no float holds.
     """
     if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)):
         return None
@@ -110,9 +110,9 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 HUGE_PAGES_PREFIX: Final = "hugepages-"
 
 MOST_AMOUNT: Final = 1 << 49
-"""The most of one resource that a node may have and a pod may ask for to be planned with; of memory it is 512 TiB.
+"""The largest amount of a resource per node or pod that the planner accepts; 512 TiB of memory.
 
-The planner adds amounts up and weighs them in 64 bits: those of 8,000 nodes are to fit.
+The planner adds and weighs amounts in 64 bits: those of 8,000 nodes must fit.
 """
 
 _SHORTENED_FROM: Final = 10**24
@@ -121,17 +121,17 @@ _MILLI: Final = 1_000
 
 
 class ResourceAmounts:
-    """An immutable map from resource name to an integer: cpu in thousandths, everything else in its own unit.
+    """Immutable map from resource name to an integer: cpu in thousandths, others in their unit.
 
-    Amounts that are zero are left out, so that equal means equal. Exact integers, because sums of floating-point
-    cores differ with the order of their addition: a pod that fits by the books must fit whichever way they were added.
-    Amounts may be negative after `minus`: a node whose pods ask for more than it has is over-booked by that much.
+    Amounts that are zero are left out, so that equal means equal. Exact integers, because sums of floating-point cores
+    differ with the order of their addition: a pod must fit in whichever order they were added. Amounts may be negative
+    after `minus`: a node whose pods ask for more than it has is over-booked by that much.
     """
 
     __slots__ = ("_hash", "amounts")
 
     amounts: Mapping[str, int]
-    """What is not zero, in no particular order."""
+    """The amounts that are not zero, in no particular order."""
     _hash: int | None
 
     def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
@@ -140,17 +140,15 @@ class ResourceAmounts:
 
     @classmethod
     def empty(cls) -> "ResourceAmounts":
-        """Return no amounts."""
         return _EMPTY
 
     @classmethod
     def from_quantities(cls, quantities: Quantities) -> "ResourceAmounts":
-        """Return quantities as amounts, rounded up; raises `QuantityError`, also for a negative quantity."""
+        """Round quantities up to amounts; raises `QuantityError`, also for negative ones."""
         return cls({name: _amount(name, raw) for name, raw in quantities.items()})
 
     @classmethod
     def total(cls, several: Iterable["ResourceAmounts"]) -> "ResourceAmounts":
-        """Return the sum of several amounts."""
         sums: dict[str, int] = {}
         for one in several:
             for name, amount in one.amounts.items():
@@ -158,7 +156,7 @@ class ResourceAmounts:
         return cls(sums)
 
     def get(self, name: str) -> int:
-        """Return the amount of one resource, 0 if there is none."""
+        """Return the amount of one resource, 0 by default."""
         return self.amounts.get(name, 0)
 
     def keys(self) -> tuple[str, ...]:
@@ -170,7 +168,6 @@ class ResourceAmounts:
         return tuple(sorted(self.amounts.items()))
 
     def plus(self, other: "ResourceAmounts") -> "ResourceAmounts":
-        """Return the sum."""
         sums = dict(self.amounts)
         for name, amount in other.amounts.items():
             sums[name] = sums.get(name, 0) + amount
@@ -188,21 +185,21 @@ class ResourceAmounts:
         return ResourceAmounts({name: amount * count for name, amount in self.amounts.items()})
 
     def largest(self, other: "ResourceAmounts") -> "ResourceAmounts":
-        """Return the greater of the two for each resource; one that is missing counts as 0."""
+        """Return the maximum for each resource; a missing one counts as 0."""
         names = self.amounts.keys() | other.amounts.keys()
         return ResourceAmounts({name: max(self.get(name), other.get(name)) for name in names})
 
     def fits_within(self, free: "ResourceAmounts") -> bool:
-        """Return whether all that is asked for is there; what is not asked for may be over-booked."""
+        """Return whether all requests fit; resources that are not requested may be over-booked."""
         there = free.amounts
         return all(amount <= 0 or amount <= there.get(name, 0) for name, amount in self.amounts.items())
 
     def lacking(self, free: "ResourceAmounts") -> tuple[str, ...]:
-        """Return the names of the resources of which there is not enough, sorted."""
+        """Return the names of the resources that are short, sorted."""
         return tuple(sorted(name for name, amount in self.amounts.items() if amount > max(0, free.get(name))))
 
     def why_too_large(self) -> str:
-        """Return which amount is too large to be planned with, "" if none is."""
+        """Return which amount is too large for the planner, "" if none is."""
         name = next((name for name in self if abs(self.amounts[name]) > MOST_AMOUNT), "")
         if not name:
             return ""
@@ -211,7 +208,7 @@ class ResourceAmounts:
         return f"{name} is {shown}; expected at most {format_amount(name, MOST_AMOUNT)}"
 
     def to_quantities(self) -> dict[str, str]:
-        """Return the amounts as quantities, sorted by name; reading them gives the same amounts."""
+        """Return the amounts as quantities, sorted by name; parsing them restores the amounts."""
         return {name: format_amount(name, amount) for name, amount in self.items()}
 
     def __getitem__(self, name: str) -> int:
@@ -253,7 +250,7 @@ def format_amount(name: str, amount: int) -> str:
 
 
 def _amount(name: str, raw: RawQuantity) -> int:
-    """Return one quantity as an amount; raises `QuantityError` with the resource as its field."""
+    """Return one quantity as an amount; raises `QuantityError` with the resource as field."""
     try:
         amount = _cached_amount(raw, in_millis=name == CPU)
     except QuantityError as error:
@@ -265,6 +262,6 @@ def _amount(name: str, raw: RawQuantity) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _cached_amount(raw: RawQuantity, *, in_millis: bool) -> int:
-    """Return one quantity as thousandths or as whole units, rounded away from zero."""
+    """Return one quantity in thousandths or whole units, rounded away from zero."""
     quantity = parse_quantity(str(raw))
     return quantity.milli() if in_millis else quantity.value()

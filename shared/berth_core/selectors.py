@@ -1,6 +1,6 @@
-"""Whether labels, nodes and taints satisfy a selector, an affinity or a toleration, as kube-scheduler reads them.
+"""Selectors, affinities and tolerations, evaluated as kube-scheduler does.
 
-What cannot be understood (an unknown operator, a number that is none) does not match: a pod is rather left where it is.
+Unknown operators and invalid numbers do not match: a pod should rather stay.
 """
 
 import re
@@ -25,7 +25,7 @@ _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Return whether labels satisfy a selector: none selects nothing, an empty one everything."""
+    """Return whether labels satisfy a selector: None selects nothing, an empty one everything."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
@@ -49,7 +49,7 @@ def matches_any_term(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
 
 
 def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
-    """Return whether a node satisfies all of a term; an empty term matches no node."""
+    """Return whether a node satisfies a whole term; an empty term matches no node."""
     if not term.match_expressions and not term.match_fields:
         return False
     return all(_holds(requirement, node.metadata.labels) for requirement in term.match_expressions) and all(
@@ -58,12 +58,12 @@ def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Return whether one of the tolerations puts up with a taint."""
+    """Return whether one of the tolerations tolerates a taint."""
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
 def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> Taint | None:
-    """Return the first taint that keeps a pod with these tolerations off a node, None if there is none."""
+    """Return the first taint that keeps a pod with these tolerations off, None without one."""
     return next(
         (taint for taint in taints if taint.effect in _KEEPING_OFF and not tolerates(tolerations, taint)),
         None,
@@ -71,7 +71,7 @@ def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Tain
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether a toleration puts up with a taint; the numeric operators are off by default and count as no."""
+    """Return whether a toleration tolerates a taint; numeric operators count as no."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -86,7 +86,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Return whether labels satisfy one expression; a missing label satisfies NotIn and DoesNotExist."""
+    """Return whether labels satisfy an expression; a missing label satisfies NotIn and DoesNotExist."""
     found = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -102,7 +102,7 @@ def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
 
 
 def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
-    """Return whether a label is greater or less than the one value; both must be integers."""
+    """Return whether a label is greater or less than the value; both must be integers."""
     compare = _COMPARISONS.get(requirement.operator)
     numbers = (found or "", *requirement.values)
     if compare is None or len(numbers) != 2 or not all(map(_INTEGER.fullmatch, numbers)):  # noqa: PLR2004 - a pair
@@ -111,7 +111,7 @@ def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
 
 
 def _holds_for_field(requirement: LabelSelectorRequirement, node: Node) -> bool:
-    """Return whether a node satisfies an expression over its fields: only the name, In or NotIn, one value."""
+    """Return whether a node satisfies a field expression: the name, In or NotIn, one value."""
     if requirement.key != _NAME_FIELD or len(requirement.values) != 1:
         return False
     if requirement.operator not in {"In", "NotIn"}:
@@ -120,7 +120,7 @@ def _holds_for_field(requirement: LabelSelectorRequirement, node: Node) -> bool:
 
 
 # --- selector texts --------------------------------------------------------------------------------------------------
-# Label selectors as people write them in one line: `pool=batch,zone in (a,b),!spot`.
+# Label selectors in one line: `pool=batch,zone in (a,b),!spot`.
 
 _NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _KEY: Final = rf"(?:{_NAME}/)?{_NAME}"
@@ -137,7 +137,7 @@ _WITHOUT_VALUES: Final = frozenset({"Exists", "DoesNotExist"})
 
 
 def parse_selector(text: object) -> LabelSelector:
-    """Return the selector that a text means, an empty one for ""; raises `InputError` with the field `selector`."""
+    """Parse a selector, an empty one for ""; raises `InputError` with the field `selector`."""
     if not isinstance(text, str):
         raise InputError("selector", text, _EXPECTED)
     return LabelSelector(match_expressions=tuple(_requirements(text)))
@@ -146,7 +146,7 @@ def parse_selector(text: object) -> LabelSelector:
 def read_selector(raw: object) -> LabelSelector:
     """Return the selector of a mapping with `matchLabels` and `matchExpressions`.
 
-    Raises `InputError` whose field is the part that is wrong, "selector" where that is all of it.
+    Raises `InputError` with the wrong part as field, "selector" for the whole.
     """
     if not isinstance(raw, Mapping) or not set(raw) <= {"matchLabels", "matchExpressions"}:
         raise InputError("selector", raw, "a mapping with matchLabels, matchExpressions or both")

@@ -1,4 +1,4 @@
-"""The cluster at one moment: all objects that Berth plans on, immutable and in a fixed order."""
+"""The cluster at one moment: all objects that Berth plans on, immutable and sorted."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ from berth_core.storage import (
 from berth_core.unreadable import MAX_DEPTH, cut, is_cut, mark, refuse_unreadable, stand_in, why_unreadable
 
 # --- api lists -------------------------------------------------------------------------------------------------------
-# The reading and writing of a `v1` List in JSON, the file in which people hand a cluster around.
+# Reading and writing of a `v1` List in JSON, the file format of a snapshot.
 
 Listed: TypeAlias = (
     Node
@@ -58,7 +58,7 @@ Listed: TypeAlias = (
     | PodGroup
     | PodGroupWorkload
 )
-"""An object of a kind that Berth looks at."""
+"""An object of a kind that Berth reads."""
 
 _EXPECTED: Final = "a v1 List in JSON, as `berth snapshot` writes it"
 _TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
@@ -84,16 +84,16 @@ _TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
     (POD_GROUP_WORKLOAD_API_VERSION, POD_GROUP_WORKLOAD_KIND): PodGroupWorkload,
 }
 _SAYING_THEIR_KIND: Final = (Workload, PodGroup)
-"""Types of several kinds or groups, which say themselves what they are."""
+"""Types of several kinds or groups, which carry their kind themselves."""
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
 _DECODERS: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in _TYPES.items()}
 _AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _STAND_INS: Final = (Node, Pod, Reservation)
-"""Of these kinds one object that cannot be read does not keep the others from being planned on."""
+"""One unreadable object of these kinds does not keep Berth from planning on the others."""
 _LIST_LEVELS: Final = 2
-"""How much deeper than by itself an object is nested in a List."""
+"""How much deeper an object is nested in a List."""
 _WITHOUT_SCHEMA: Final = re.compile(r"`\$\.spec\.tasks\[\d+]\.template\b")
-"""A place in a Reservation for which the API server has no schema, so that anything may stand there."""
+"""A place in a Reservation without a schema in the API server: any value may be there."""
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 _WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
 
@@ -107,7 +107,7 @@ class _Name(ApiStruct, frozen=True, kw_only=True):
 
 
 class _Head(ApiStruct, frozen=True, kw_only=True):
-    """What an object is, read before the rest."""
+    """Identity of an object, decoded before the rest."""
 
     api_version: str = ""
     kind: str = ""
@@ -121,7 +121,7 @@ class _List(ApiStruct, frozen=True, kw_only=True):
     kind: str = ""
     items: list[msgspec.Raw] | None = None
     kinds: tuple[str, ...] = ()
-    """Of which kinds it was made, also of those of which it has no object; nothing where it does not say."""
+    """The kinds that the List was made of, even without objects; empty if it does not say."""
 
 
 _LIST_DECODER: Final = msgspec.json.Decoder(_List)
@@ -131,16 +131,16 @@ _ANY_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class DecodedList:
-    """The objects of a List in its order, and of which kinds it says that it was made."""
+    """The objects of a List in its order, and the kinds that it was made of."""
 
     objects: tuple[Listed, ...]
     kinds: tuple[str, ...]
 
 
 def decode_list(raw: bytes) -> DecodedList:
-    """Return the objects of a List without those of kinds that Berth does not look at.
+    """Return the objects of a List, without kinds that Berth does not read.
 
-    Raises `InputError` that says what is wrong with the file, or names the object and the field.
+    Raises `InputError` with the file's fault, or the object and the field.
     """
     listed = _decode_outside(raw)
     if listed.kind != "List" or listed.api_version != "v1":
@@ -153,7 +153,7 @@ def decode_list(raw: bytes) -> DecodedList:
 
 
 def encode_list(objects: Iterable[Listed], kinds: Iterable[str]) -> bytes:
-    """Return a List in JSON of objects in the order given; the same objects and kinds give the same bytes."""
+    """Return a List in JSON; equal objects and kinds give equal bytes."""
     items = [_with_kind(one) for one in objects]
     return msgspec.json.encode(
         {"apiVersion": "v1", "kind": "List", "kinds": list(kinds), "items": items}, order="deterministic"
@@ -201,7 +201,7 @@ def _decode_outside(raw: bytes) -> _List:
 
 
 def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
-    """Return one object, None if it is of a kind that Berth does not look at."""
+    """Return one object, None for a kind that Berth does not read."""
     place = f"items[{index}]"
     try:
         head = _HEAD_DECODER.decode(raw)
@@ -220,9 +220,9 @@ def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
 
 
 def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | None:
-    """Return an object of a known type, its stand-in where the API server may have one that cannot be read.
+    """Return an object of a known type, or its stand-in if it cannot be read.
 
-    None where the stand-in would be a group of pods.
+    None if the stand-in would be a group of pods.
     """
     why = head.metadata.unreadable
     if not why and (is_cut(raw) or _may_be_too_deep(raw)):
@@ -247,13 +247,13 @@ def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | N
 
 
 def _may_be_too_deep(raw: msgspec.Raw) -> bool:
-    """Return whether an object has enough brackets to be nested too deeply; nearly none has."""
+    """Return whether an object has enough brackets to be nested too deeply; few have."""
     text = bytes(raw)
     return text.count(b"{") + text.count(b"[") > MAX_DEPTH
 
 
 def _misfit(place: str, error: msgspec.ValidationError) -> InputError:
-    """Return a field of the wrong type as an error of the input."""
+    """Return a field of the wrong type as an InputError."""
     parts = _AT_PATH.fullmatch(str(error))
     what, path = (parts["what"], parts["path"]) if parts else (str(error), None)
     field = f"{place}: {path}" if path else place
@@ -288,10 +288,10 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All objects that Berth looks at; each tuple is sorted by kind, namespace and name, however it was given.
+    """All objects that Berth reads; each tuple is sorted by kind, namespace and name.
 
-    `nodes` and `pods` are the whole cluster's; whatever is missing from the others is taken not to exist. `missing`
-    names the kinds of which that is a guess.
+    `nodes` and `pods` are the whole cluster's; missing objects of other kinds count as absent. `missing` names the
+    kinds for which that is a guess.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -313,7 +313,7 @@ class Snapshot:
     """Kinds that plans for these pods depend on and that were not read."""
 
     def __post_init__(self) -> None:
-        """Put every tuple in order."""
+        """Sort every tuple."""
         for name in _FIELDS.values():
             object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=_identity)))
 
@@ -324,9 +324,10 @@ class Snapshot:
 
     @classmethod
     def from_api(cls, items: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> "Snapshot":
-        """Return the snapshot of API objects, each with its `apiVersion` and `kind`, or of a `v1` List of them.
+        """Return the snapshot of API objects, or of a `v1` List of them.
 
-        Objects that are no List are all that there are, of every kind. Raises `InputError` as `from_json` does.
+        Each object has its `apiVersion` and `kind`. Objects outside a List are complete for every kind. Raises
+        `InputError` as `from_json` does.
         """
         if isinstance(items, Mapping):
             return cls.from_json(msgspec.json.encode(items))
@@ -334,10 +335,10 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, raw: bytes, stated: Iterable[SnapshotKind] = ()) -> "Snapshot":
-        """Return the snapshot that a `v1` List in JSON holds; kinds that Berth does not look at are skipped.
+        """Decode a `v1` List in JSON; kinds that Berth does not read are skipped.
 
-        Of the kinds that are `stated`, by the caller or in the file, the cluster has no more objects than these. Raises
-        `InputError` that names the object, the field and what would be right.
+        Kinds that are `stated`, by the caller or in the file, are complete. Raises `InputError` with the object, the
+        field and what would be right.
         """
         sorted_out: dict[str, list[Listed]] = {}
         listed = decode_list(raw)
@@ -350,12 +351,12 @@ class Snapshot:
         return snapshot
 
     def to_json(self) -> bytes:
-        """Return the `v1` List in JSON from which `from_json` makes an equal snapshot; equal snapshots, equal bytes."""
+        """Return the `v1` List in JSON that `from_json` reads; equal snapshots, equal bytes."""
         held = (kind for kind in SnapshotKind if kind not in self.missing)
         return encode_list((one for name in _FIELDS.values() for one in getattr(self, name)), held)
 
     def check(self) -> None:
-        """Raise `InputError` for what no cluster has: an object twice, a pod on an unknown node, a bad amount."""
+        """Raise `InputError` for duplicates, pods on unknown nodes and bad amounts."""
         for name in _FIELDS.values():
             _check_unique(getattr(self, name))
         for pod in self.pods:
@@ -366,12 +367,12 @@ class Snapshot:
 
     @cached_property
     def requests(self) -> Mapping[str, ResourceAmounts]:
-        """Return what each pod takes of a node, by the pod's key; raises `InputError` that names pod and field."""
+        """Return what each pod takes of a node, by its key; raises `InputError`."""
         return {pod.key: _requests(pod) for pod in self.pods}
 
     @cached_property
     def allocatable(self) -> Mapping[str, ResourceAmounts]:
-        """Return what each node has for pods, by the node's name; raises `InputError` that names node and field."""
+        """Return what each node offers, by name; raises `InputError`."""
         return {node.metadata.name: _allocatable(node) for node in self.nodes}
 
     @cached_property
@@ -394,12 +395,12 @@ class Snapshot:
 
 
 def _identity(one: Listed) -> tuple[str, str, str]:
-    """Return what tells an object from the others of its tuple."""
+    """Return an object's key within its tuple."""
     return (_kind_within(one), one.metadata.namespace, one.metadata.name)
 
 
 def _kind_within(one: Listed) -> str:
-    """Return what sets an object apart from others of its type by the same name."""
+    """Return what distinguishes objects of the same type and name."""
     match one:
         case Workload():
             return one.kind
@@ -410,7 +411,7 @@ def _kind_within(one: Listed) -> str:
 
 
 def _check_unique(objects: tuple[Listed, ...]) -> None:
-    """Raise `InputError` if an object stands twice in a sorted tuple."""
+    """Raise `InputError` if a sorted tuple has an object twice."""
     for first, second in pairwise(objects):
         if _identity(first) == _identity(second):
             raise InputError(name_of(first), None, "each object once", said="listed twice")

@@ -1,8 +1,8 @@
-"""The kinds of objects that a snapshot of a cluster needs, by the names that kubectl has for them.
+"""The kinds of objects that a snapshot of a cluster needs, by their kubectl names.
 
-A file may say which kinds it was made of (`berth snapshot` does); else those count as held of which it has an object.
-What is needed depends on the pods: claims are of no interest where no pod mounts one. The other kinds are missing, and
-a plan says what it took for granted without them.
+A file may name the kinds it was made of (`berth snapshot` does); else the kinds of its objects count. The need depends
+on the pods: claims do not matter if no pod mounts one. All other kinds are missing, and a plan states its assumptions
+without them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -43,13 +43,13 @@ class SnapshotKind(StrEnum):
 
     @property
     def assumed(self) -> str:
-        """Return what a plan takes for granted without the kind."""
+        """Return what a plan assumes without the kind."""
         return _NEEDS[self].assumed
 
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """The objects of a kind by API group and `kind`, for which pods it is needed, and what is assumed without it."""
+    """The pods that need a kind, and the assumption without it."""
 
     group: str
     kind: str
@@ -144,7 +144,7 @@ _CLUSTERS_MAY_LACK: Final = frozenset(
 
 
 def parse_kinds(text: str) -> frozenset[SnapshotKind]:
-    """Return the kinds of a list with commas, or all; raises `InputError` with the field `kinds`."""
+    """Return the kinds of a list with commas, or all; raises `InputError`."""
     if text == EVERYTHING:
         return frozenset(SnapshotKind)
     names = [name.strip() for name in text.split(",")]
@@ -156,7 +156,7 @@ def parse_kinds(text: str) -> frozenset[SnapshotKind]:
 
 
 def known_kinds(names: Iterable[str]) -> frozenset[SnapshotKind]:
-    """Return the kinds of a file's own statement; names that a later version wrote are passed over."""
+    """Return the kinds that a file names; unknown names of later versions are skipped."""
     return frozenset(map(SnapshotKind, set(SnapshotKind).intersection(names)))
 
 
@@ -165,7 +165,7 @@ def missing_kinds(
 ) -> tuple[SnapshotKind, ...]:
     """Return the kinds that a plan for pods needs and that are neither `present` nor `stated`.
 
-    `present` are `apiVersion` and `kind` of the objects that there are.
+    `present` are `apiVersion` and `kind` of the existing objects.
     """
     held = {(api_group(api_version), kind) for api_version, kind in present}
     return tuple(
@@ -178,6 +178,6 @@ def missing_kinds(
 
 
 def kubectl_command(missing: Collection[SnapshotKind]) -> str:
-    """Return the command that gets everything that plans depend on, for people to copy."""
+    """Return the command that gets everything that plans need, for users to copy."""
     kinds = [kind for kind in SnapshotKind if kind in missing or kind not in _CLUSTERS_MAY_LACK]
     return f"kubectl get {','.join(kinds)} -A -o json | berth plan --snapshot - --snapshot-kinds {EVERYTHING}"

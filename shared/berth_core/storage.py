@@ -1,4 +1,4 @@
-"""The parts of the API's storage objects that Berth looks at: claims, volumes and where they are attached."""
+"""The used parts of the storage API: claims, volumes and attachments."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from berth_core.objects import ApiStruct, LabelSelector, NodeSelector, ObjectMet
 
 
 class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a claim asks for and the volume that it is bound to, "" while it is not."""
+    """Request of a claim and its bound volume, "" while unbound."""
 
     volume_name: str = ""
     storage_class_name: str = ""
@@ -14,7 +14,7 @@ class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Where a claim is in its life."""
+    """Phase of a claim."""
 
     phase: str = ""
 
@@ -41,7 +41,7 @@ class CSIVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Where a volume can be used; of the sources only those that are attached to nodes."""
+    """Where a volume can be used; only sources that are attached to nodes."""
 
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolumeSource | None = None
@@ -70,7 +70,7 @@ class StorageClass(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeNodeResources(ApiStruct, frozen=True, kw_only=True):
-    """How many volumes of a driver can be attached to a node; None where there is no limit."""
+    """How many volumes of a driver a node can attach; None without a limit."""
 
     count: int | None = None
 
@@ -89,7 +89,7 @@ class CSINodeSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class CSINode(ApiStruct, frozen=True, kw_only=True):
-    """What storage drivers say about the node of the same name."""
+    """The storage drivers on the node of the same name."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: CSINodeSpec = CSINodeSpec()
@@ -110,31 +110,31 @@ class VolumeAttachmentSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeAttachment(ApiStruct, frozen=True, kw_only=True):
-    """A volume that is, or is to be, attached to a node."""
+    """A volume that is attached to a node or about to be."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 
 # --- workloads -------------------------------------------------------------------------------------------------------
-# The parts that Berth looks at of the API's objects that make pods: ReplicaSets, StatefulSets, Jobs and others.
+# The used parts of controllers of pods: ReplicaSets, StatefulSets, Jobs and others.
 
 
 class PodFailurePolicyRule(ApiStruct, frozen=True, kw_only=True):
-    """What a Job does about pods that failed in some way; a rule without conditions is about exit codes."""
+    """Reaction of a Job to failed pods; a rule without conditions is about exit codes."""
 
     action: str = ""
     on_pod_conditions: tuple[PodCondition, ...] = ()
 
 
 class PodFailurePolicy(ApiStruct, frozen=True, kw_only=True):
-    """What a Job does about failed pods: the first rule that applies decides."""
+    """Reaction of a Job to failed pods: the first rule that applies decides."""
 
     rules: tuple[PodFailurePolicyRule, ...] = ()
 
 
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
-    """The fields that the kinds of workloads share, and those of a Job."""
+    """Fields that the kinds of workloads share, and those of a Job."""
 
     replicas: int | None = None
     selector: LabelSelector | None = None
@@ -147,7 +147,7 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
-    """How many pods of a workload there are."""
+    """Numbers of a workload's pods."""
 
     replicas: int | None = None
     ready_replicas: int | None = None

@@ -1,8 +1,8 @@
-"""Stand-ins for objects that cannot be decoded, so that one of them does not stop the others.
+"""Stand-ins for undecodable objects, so that one of them does not stop the others.
 
-Templates and plugin arguments have no schema: the API server stores whatever is nested up to 10,000 levels deep, and
-values of any type. Every recursive decoder ends in a `RecursionError` at such an object, wherever it is listed.
-A stand-in has the metadata and as much else as fits its type; `metadata.unreadable` says what is wrong.
+Templates and plugin arguments have no schema: the API server stores values nested up to 10,000 levels deep, and values
+of any type. Every recursive decoder raises `RecursionError` for such an object, in lists too. A stand-in has the
+metadata and as much else as fits its type; `metadata.unreadable` says what is wrong.
 """
 
 import re
@@ -15,12 +15,12 @@ from berth_core.errors import InputError
 from berth_core.objects import ObjectMeta
 
 MAX_DEPTH: Final = 100
-"""How deep an object may be nested; a pod's own fields are at most 20 levels deep."""
+"""Maximum nesting of an object; a pod's own fields are at most 20 levels deep."""
 
 _PLACE_LEVELS: Final = 6
-"""How many levels of a field's path are named."""
+"""How many levels of a field's path a message names."""
 _CUT: Final = "\0nested too deeply"
-"""What stands in the place of a value that was cut off; an API object has no such text."""
+"""Replacement of a value that was cut off; API objects have no such text."""
 _RAW_CUT: Final = b'"\\u0000nested too deeply"'
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
 _EMPTY: Final[tuple[Any, ...]] = ([], {}, "", 0)
@@ -34,7 +34,7 @@ def too_deep_for(place: str) -> str:
 
 
 def is_too_deep(value: object) -> bool:
-    """Return whether a decoded object is nested deeper than `MAX_DEPTH`; needs no stack."""
+    """Return whether a decoded object is deeper than `MAX_DEPTH`; does not recurse."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for one in level for inner in _inside(one) if isinstance(inner, dict | list | tuple | _Struct)]
@@ -47,7 +47,7 @@ _Struct = msgspec.Struct
 
 
 def _inside(value: object) -> Iterable[object]:
-    """Return what a container directly holds."""
+    """Yield the direct children of a container."""
     match value:
         case dict():
             return value.values()
@@ -60,7 +60,7 @@ def _inside(value: object) -> Iterable[object]:
 
 
 def cut(raw: bytes, *, outer_levels: int = 0) -> bytes:
-    """Return JSON without the values below `MAX_DEPTH` and some outer levels; a mark stands in their places.
+    """Cut values below `MAX_DEPTH` and some outer levels out of JSON; a mark replaces each.
 
     Runs in one pass without a stack; text that is no JSON comes out as no JSON.
     """
@@ -87,7 +87,7 @@ def is_cut(raw: bytes | msgspec.Raw) -> bool:
 
 
 def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
-    """Return what is wrong with a decoded object from which too deep values were cut, "" if nothing is known."""
+    """Return the fault of a decoded object with cut values, "" if none is known."""
     place = _place_of_cut({key: value for key, value in body.items() if key != "metadata"}) or _place_of_cut(body)
     if place is not None:
         return too_deep_for(place)
@@ -95,7 +95,7 @@ def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
 
 
 def _place_of_cut(body: object) -> str | None:
-    """Return the field under which a value was cut off, None where none was; names the first levels only."""
+    """Return the first levels of the field under which a value was cut off, None without one."""
     level: list[tuple[str, int, object]] = [("", 0, body)]
     while level:
         below: list[tuple[str, int, object]] = []
@@ -118,14 +118,14 @@ def _entries(value: object) -> Iterable[tuple[str, object]]:
 
 
 def _under(place: str, depth: int, key: str) -> str:
-    """Return the path of an entry, cut off where it gets long."""
+    """Return the path of an entry, shortened if it gets long."""
     if depth < _PLACE_LEVELS:
         return f"{place}{key}".removeprefix(".")
     return place if place.endswith("…") else f"{place}.…"
 
 
 def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
-    """Return an undecoded object with the reason in `metadata.unreadable`; raises `InputError` without a metadata."""
+    """Return an undecoded object with the reason in `metadata.unreadable`; raises `InputError` without metadata."""
     metadata = body.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise InputError("metadata.name", None, "that of an API object", said="missing")
@@ -133,13 +133,13 @@ def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
 
 
 def stand_in(body: dict[str, Any], type_: type[T], why: str) -> T:
-    """Return an object of a type with as much of an undecodable one as fits; raises `InputError` without a name."""
+    """Return the readable part of an undecodable object; raises `InputError` without a name."""
     found: T = _readable_part(mark(body, why), type_)
     return found
 
 
 def _readable_part(value: Any, type_: Any) -> Any:  # noqa: ANN401 - any JSON value, any type that msgspec decodes
-    """Return a value as its type, without the fields that do not fit; raises `msgspec.ValidationError` if none does."""
+    """Return a value as its type without misfits; raises `msgspec.ValidationError` if nothing fits."""
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError:
@@ -161,7 +161,7 @@ def _is_struct(type_: object) -> bool:
 
 
 def _emptiest(type_: Any) -> Any:  # noqa: ANN401 - any type that msgspec decodes
-    """Return the emptiest value of a type, for a field that must have one."""
+    """Return the emptiest value of a type, for a required field."""
     for value in _EMPTY:
         try:
             return _readable_part(value, type_)

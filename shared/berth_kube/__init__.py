@@ -1,4 +1,4 @@
-"""The only code that talks to the Kubernetes API server; no decisions of ours."""
+"""The only code that talks to the Kubernetes API server."""
 
 from berth_kube.client import ClientSettings, KubeClient, connect
 from berth_kube.errors import (

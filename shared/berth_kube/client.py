@@ -1,4 +1,4 @@
-"""The calls to the API server that the programs make, as methods of one thread-safe client."""
+"""A thread-safe client with the API calls that the programs make."""
 # ruff: noqa: A002 - `type` is what a caller passes: the type of what comes back
 
 import threading
@@ -28,14 +28,14 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a client does beyond a single request."""
+    """Settings of a client beyond a single request."""
 
     max_connections: int = 32
-    """Requests in flight at once, from all threads; watches have connections of their own."""
+    """Requests in flight at once, from all threads; watches have their own connections."""
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     watches: WatchSettings = field(default_factory=WatchSettings)
     silence_seconds: float | None = None
-    """Longest silence of the server within a request; None: as the connection was made for."""
+    """Longest silence of the server within a request; None: the connection's own."""
 
 
 def connect(
@@ -46,10 +46,10 @@ def connect(
     request_timeout: float = 30.0,
     settings: ClientSettings | None = None,
 ) -> "KubeClient":
-    """Return a client of the API server that the kubeconfig or the pod's service account names; sends nothing yet.
+    """Return a client for the kubeconfig or the pod's service account; sends no request.
 
-    `request_timeout` is the longest silence of the server within a request, in seconds. Raises InputError naming the
-    file or the context that is wrong.
+    `request_timeout` is the longest silence of the server within a request, in seconds. Raises InputError with the
+    wrong file or context.
     """
     settings = settings or ClientSettings()
     connection = ConnectionSettings(
@@ -70,7 +70,7 @@ class _Collection(Generic[T]):
 
     @property
     def call(self) -> Call:
-        """Return what to call a watch of it in messages."""
+        """Return the name of a watch in messages."""
         return Call("watch", self.resource.describe(namespace=self.namespace))
 
     def read_page(self, limit: int, continue_token: str, read: Callable[[bytes], R]) -> R:
@@ -83,7 +83,7 @@ class _Collection(Generic[T]):
 
     @property
     def list_call(self) -> Call:
-        """Return what to call reading it in messages."""
+        """Return the name of a list in messages."""
         return Call("list", self.call.target)
 
     def read_all(self) -> Listing[T]:
@@ -114,7 +114,7 @@ class _Collection(Generic[T]):
 
 
 class KubeClient:
-    """Talks to one API server; safe to use from many threads. `with` closes its connections.
+    """Client of one API server; thread-safe. `with` closes its connections.
 
     A `namespace` of None means all namespaces (list, watch) or a resource without them. Every method raises a
     `berth_kube.errors.KubeError`; what comes back is a dict unless a `type` for msgspec to decode is given.
@@ -143,18 +143,19 @@ class KubeClient:
         self.transport.close()
 
     def within(self, seconds: float) -> "KubeClient":
-        """Return a client of the same connections that gives a call up after so many seconds, tries and silence alike.
+        """Return a client with a deadline for each call, on the same connections.
 
-        A call that was begun in time may take as long again.
+        A call that began in time may take as long again.
         """
         retries = replace(self._settings.retries, deadline_seconds=seconds)
         hurried = replace(self._settings, retries=retries, silence_seconds=seconds)
         return KubeClient(self.transport, settings=hurried, clock=self._clock)
 
     def ask(self, request: Request, repeatable: Repeatable, read: Callable[[bytes], R]) -> R:
-        """Return what `read` makes of the answer's body; asks again as the settings say, also where it is no JSON.
+        """Send a request with retries; return what `read` makes of the body.
 
-        A right that is missing after it was there, or after the connection was lost, is asked for until the deadline.
+        Invalid JSON is retried, too. A right that was lost, or is missing after a lost connection, is retried until the
+        deadline.
         """
         grants, right = self.transport.grants, right_of(request.call.verb, request.path)
 
@@ -182,11 +183,11 @@ class KubeClient:
             raise
 
     def note_loss(self) -> None:
-        """Take note that the connection was lost just now."""
+        """Record that the connection was lost just now."""
         self.transport.grants.note_loss(self._clock)
 
     def send(self, request: Request, repeatable: Repeatable) -> bytes:
-        """Return the body of a request's answer, for calls that have no method of their own."""
+        """Return the body of a request's answer, for calls without a method here."""
         return self.ask(request, repeatable, bytes)
 
     def _object(self, request: Request, repeatable: Repeatable, type_: type[T]) -> T:
@@ -211,7 +212,7 @@ class KubeClient:
         type: type[T] = AS_DICT,
         page_size: int = PAGE_SIZE,
     ) -> Listing[T]:
-        """Return all objects that the selectors choose, read in pages."""
+        """Return all objects that the selectors match, read in pages."""
         collection = _Collection(self, resource, namespace, _selectors(label_selector, field_selector), type)
         return read_all(collection.list_call, collection.read_page, type, page_size=page_size)
 
@@ -241,10 +242,10 @@ class KubeClient:
         strict: bool = False,
         type: type[T] = AS_DICT,
     ) -> T:
-        """Return the object as the server made it, or with `dry_run` would have made it.
+        """Create an object; return it as the server stored it, or would with `dry_run`.
 
-        With `strict` the server refuses fields that it does not know (RefusedError) instead of leaving them out.
-        Not repeated after a failure that may have come too late: the caller may then meet AlreadyExistsError.
+        With `strict` the server refuses unknown fields (RefusedError) instead of dropping them. Not repeated after a
+        failure that may have come too late: the caller may then get AlreadyExistsError.
         """
         metadata = body.get("metadata", {})
         namespace = namespace or (metadata.get("namespace") if resource.namespaced else None)
@@ -264,7 +265,7 @@ class KubeClient:
         subresource: str = "",
         type: type[T] = AS_DICT,
     ) -> T:
-        """Return the object after a JSON merge patch; a `metadata.resourceVersion` in it is a precondition."""
+        """Return the object after a JSON merge patch; its `metadata.resourceVersion` is a precondition."""
         request = _patch_request(MERGE_PATCH, resource, name, body, namespace, subresource)
         return self._object(request, Repeatable.ALWAYS, type)
 
@@ -278,7 +279,7 @@ class KubeClient:
         subresource: str = "",
         type: type[T] = AS_DICT,
     ) -> T:
-        """Return the object after a JSON patch; a `test` that fails raises InvalidObjectError.
+        """Return the object after a JSON patch; a failed `test` raises InvalidObjectError.
 
         Not repeated after a failure that may have come too late: adding to a list twice is not adding once.
         """
@@ -296,9 +297,9 @@ class KubeClient:
         grace_seconds: int | None = None,
         propagation: Propagation | None = None,
     ) -> None:
-        """Delete one object; raises ConflictError where `uid` or `resource_version` is another's by now.
+        """Delete one object; raises ConflictError if `uid` or `resource_version` differs.
 
-        Raises NotFoundError where it is gone, also by an earlier try of this very call.
+        Raises NotFoundError if it is gone, also by an earlier try of this call.
         """
         options = {
             "apiVersion": "v1",
@@ -313,10 +314,10 @@ class KubeClient:
     def evict(
         self, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None, dry_run: bool = False
     ) -> None:
-        """Evict exactly this pod; raises EvictionBlockedError at once where a disruption budget forbids it now.
+        """Evict exactly this pod; raises EvictionBlockedError if a disruption budget forbids it.
 
-        Raises EvictionInterceptedError at once where an admission webhook answers in its stead, ConflictError where
-        another pod has the name by now, NotFoundError where none has.
+        Raises EvictionInterceptedError at once if an admission webhook answers instead, ConflictError if another pod
+        has the name by now, NotFoundError if none has.
         """
         options = _delete_options(uid, None, grace_seconds)
         body = {

@@ -35,7 +35,7 @@ from berth_core import BerthError, PermanentError, RetryableError
 _LONGEST_PLAIN_MESSAGE: Final = 500
 _BUDGET_CAUSE: Final = "DisruptionBudget"
 _WEBHOOK_DENIAL: Final = 'admission webhook "'
-"""With this the API server begins what it says for a webhook."""
+"""The prefix of the API server's message for a webhook's denial."""
 
 
 EVICT: Final = "evict"
@@ -44,7 +44,7 @@ EVICT: Final = "evict"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was asked, for messages: `verb` as RBAC names it, `target` as `Resource.describe` says it."""
+    """The request, for messages: `verb` as in RBAC, `target` from `Resource.describe`."""
 
     verb: str
     target: str
@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What came back: HTTP status (0: nothing came), its reason word, the server's message as it stands."""
+    """The failure: HTTP status (0 without an answer), reason word, and the server's message."""
 
     status_code: int = 0
     reason: str = ""
@@ -61,7 +61,7 @@ class Failure:
 
 
 class KubeError(BerthError):
-    """A call that failed; the text is one sentence that names the call, the status and the server's message."""
+    """A failed call; the text is a sentence with call, status and the server's message."""
 
     def __init__(self, call: Call, failure: Failure) -> None:
         super().__init__(self._sentence(call, failure))
@@ -78,7 +78,7 @@ class KubeError(BerthError):
 
 
 class TooManyRequestsError(KubeError, RetryableError):
-    """The server asks to come back later."""
+    """The server asks to retry later."""
 
 
 class EvictionBlockedError(TooManyRequestsError):
@@ -86,7 +86,7 @@ class EvictionBlockedError(TooManyRequestsError):
 
 
 class EvictionInterceptedError(TooManyRequestsError):
-    """An admission webhook answers the eviction: whoever is behind it moves the pod, or does not let it go now."""
+    """An admission webhook answered the eviction: its owner moves the pod or refuses for now."""
 
 
 class ServerError(KubeError, RetryableError):
@@ -94,7 +94,7 @@ class ServerError(KubeError, RetryableError):
 
 
 class MalformedAnswerError(KubeError, RetryableError):
-    """The answer is no JSON, as from a proxy in between."""
+    """The answer is not JSON, as from a proxy in between."""
 
     def _sentence(self, call: Call, failure: Failure) -> str:
         """Return the error's text."""
@@ -102,7 +102,7 @@ class MalformedAnswerError(KubeError, RetryableError):
 
 
 class UnreachableError(KubeError, RetryableError):
-    """No complete answer came; `acted` tells whether the server may have carried the call out."""
+    """No complete answer came; `acted` is set if the server may have executed the call."""
 
     exit_code = 2
     acted = True
@@ -121,11 +121,11 @@ class UnreachableError(KubeError, RetryableError):
 
 
 class UntrustedServerError(UnreachableError):
-    """The TLS handshake failed: another certificate authority, another host name, no TLS at all."""
+    """The TLS handshake failed: another authority, another host name, or no TLS."""
 
 
 class UnauthorizedError(KubeError, PermanentError):
-    """The server does not know who is asking."""
+    """The server does not know the caller."""
 
     exit_code = 2
 
@@ -157,7 +157,7 @@ class InvalidObjectError(KubeError, PermanentError):
 
 
 class UnexpectedObjectError(KubeError, PermanentError):
-    """An object came back that does not fit the type asked for."""
+    """An object came back that does not fit the requested type."""
 
     def _sentence(self, call: Call, failure: Failure) -> str:
         """Return the error's text."""
@@ -187,7 +187,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The body of an answer that is no success, as of `meta/v1`."""
+    """The body of a failure, as of `meta/v1`."""
 
     code: int = 0
     reason: str = ""
@@ -214,7 +214,7 @@ _BY_CODE: Final[Mapping[int, type[KubeError]]] = {
 
 
 def error_from_answer(call: Call, status_code: int, body: bytes, retry_after: str | None = None) -> KubeError:
-    """Return the error that an answer other than 2xx means; `retry_after` is the header's value."""
+    """Return the error for an answer other than 2xx; `retry_after` is the header's value."""
     status = decode_status(body)
     in_body = status.details.retry_after_seconds if status.details else None
     seconds = _seconds(retry_after)
@@ -224,13 +224,13 @@ def error_from_answer(call: Call, status_code: int, body: bytes, retry_after: st
 def error_from_status(
     call: Call, status: Status, status_code: int, retry_after_seconds: float | None = None
 ) -> KubeError:
-    """Return the error that a Status object means."""
+    """Return the error for a Status object."""
     failure = Failure(status_code, status.reason or _phrase(status_code), status.message, retry_after_seconds)
     return _error_class(call, status, status_code)(call, failure)
 
 
 def _error_class(call: Call, status: Status, status_code: int) -> type[KubeError]:
-    """Return the class of a status code, refined by what the Status says."""
+    """Return the class for a status code, refined by the Status."""
     if status_code == HTTPStatus.TOO_MANY_REQUESTS and status.blames_budget():
         return EvictionBlockedError
     if (
@@ -247,7 +247,7 @@ def _error_class(call: Call, status: Status, status_code: int) -> type[KubeError
 
 
 def decode_status(body: bytes) -> Status:
-    """Return the Status in a body; where there is none, one with the body's text as its message."""
+    """Return the Status in a body; without one, a Status with the body's text."""
     try:
         return _STATUS_DECODER.decode(body)
     except msgspec.DecodeError:
@@ -264,7 +264,7 @@ def _phrase(status_code: int) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; None for its date form, which the API server never sends."""
+    """Return the seconds of Retry-After; None for dates, which the API server never sends."""
     try:
         return max(0.0, float(retry_after)) if retry_after else None
     except ValueError:
@@ -275,7 +275,7 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 def error_from_transport(call: Call, url: str, error: Exception) -> UnreachableError:
-    """Return the error that a failed connection means."""
+    """Return the error for a failed connection."""
     cause = _root(error)
     failure = Failure(message=_reason(cause))
     if isinstance(error, transport_errors.SSLError):
@@ -292,7 +292,7 @@ _BEFORE_SENDING: Final = (
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return the innermost error that says something of its own."""
+    """Return the innermost error with a message of its own."""
     seen: set[int] = set()
     while id(error) not in seen:
         seen.add(id(error))
@@ -312,14 +312,14 @@ def _reason(error: BaseException) -> str:
         case OSError(strerror=str(text)):
             return text
         case HTTPException() | ValueError():
-            # What http.client says of a body that ends too early speaks of its own parsing.
+            # http.client's message on a body that ends too early is about its own parsing.
             return "the connection was cut in the middle of the answer"
         case _:
             return str(error) or type(error).__name__
 
 
 def error_from_decoding(call: Call, error: msgspec.DecodeError) -> KubeError:
-    """Return the error that an undecodable body means."""
+    """Return the error for an undecodable body."""
     failure = Failure(message=str(error))
     if isinstance(error, msgspec.ValidationError):
         return UnexpectedObjectError(call, failure)

@@ -1,4 +1,4 @@
-"""The writing of Event objects, so that `kubectl describe` tells what happened to an object."""
+"""Writing of Events, for `kubectl describe`, and of node taints."""
 
 import hashlib
 import logging
@@ -32,9 +32,9 @@ def record_event(
     reporting_component: str,
     clock: Clock | None = None,
 ) -> bool:
-    """Write an Event, or count up the one that says the same; return whether that worked.
+    """Write an Event or count up an equal one; return whether that worked.
 
-    It never raises a KubeError: what happened must not fail because nobody could be told.
+    It never raises a KubeError: a lost Event must not fail the work that it reports.
     """
     now = format_timestamp((clock or SystemClock()).now())
     event = build_event(regarding, reason, message, type, reporting_component) | {
@@ -56,7 +56,7 @@ def record_event(
 def build_event(
     regarding: ObjectReference, reason: str, message: str, type: EventType, reporting_component: str
 ) -> dict[str, Any]:
-    """Return the Event without its times; the same event about the same object always has the same name."""
+    """Return the Event without its times; equal events of an object share a name."""
     parts = (regarding.uid, reporting_component, type, reason, message)
     suffix = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return {
@@ -82,7 +82,7 @@ def build_event(
 
 
 def _count_up(client: KubeClient, metadata: dict[str, str], now: str) -> None:
-    """Count the event once more; a count lost to another writer is no harm."""
+    """Increment the event's count; a count lost to another writer does no harm."""
     name, namespace = metadata["name"], metadata["namespace"]
     known = client.get(EVENTS, name, namespace=namespace)
     body = {"count": (known.get("count") or 0) + 1, "lastTimestamp": now}
@@ -90,9 +90,9 @@ def _count_up(client: KubeClient, metadata: dict[str, str], now: str) -> None:
 
 
 # --- taints ----------------------------------------------------------------------------------------------------------
-# Putting one taint on a node and taking it off again, leaving those of others as they are.
+# Setting and removing one taint of a node, leaving others' taints as they are.
 #
-# The API server treats a node's taints as one atomic list (a strategic merge patch replaces it whole), so that each
+# The API server treats a node's taints as one atomic list (a strategic merge patch replaces it whole), so each
 # change reads the list and writes it back on the condition that the node is as it was read.
 
 # ruff: noqa: A002 - `type` is what a caller passes: the type of what comes back
@@ -106,9 +106,9 @@ RawTaints = list[dict[str, Any]]
 def put_taint(
     client: KubeClient, node: str, *, key: str, value: str, effect: str = "NoSchedule", type: type[T] = AS_DICT
 ) -> T:
-    """Put a taint on a node, or change the value of the one that is there; return the node.
+    """Set a taint on a node, or change its value; return the node.
 
-    Raises NotFoundError where the node is gone, ConflictError where others change it all the time.
+    Raises NotFoundError if the node is gone, ConflictError if other writers change it all the time.
     """
     wanted = {"key": key, "value": value, "effect": effect}
 
@@ -120,12 +120,12 @@ def put_taint(
 
 
 def remove_taint(client: KubeClient, node: str, *, key: str, type: type[T] = AS_DICT) -> T:
-    """Take all taints of a key off a node; return the node. Raises as `put_taint` does."""
+    """Remove all taints of a key from a node; return the node. Raises as `put_taint` does."""
     return _change_taints(client, node, lambda taints: [taint for taint in taints if taint["key"] != key], type)
 
 
 def _change_taints(client: KubeClient, node: str, change: Callable[[RawTaints], RawTaints], type_: type[T]) -> T:
-    """Read, change and write back a node's taints until nobody wrote in between; nothing is written for no change."""
+    """Read, change and write a node's taints, again after conflicts; no change is no write."""
     conflict: ConflictError | None = None
     for _ in range(_TRIES):
         body = client.get(NODES, node)

@@ -1,4 +1,4 @@
-"""Informers: threads that follow a kind of object by a watch, and stores of its objects as they were seen last."""
+"""Informers: threads that watch a kind of object, and stores of the latest versions."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from berth_core import BerthError, ObjectMeta
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 
 _JOIN_SECONDS: Final = 5.0
-"""How long the end of a thread is waited for; it ends sooner unless a call hangs."""
+"""Maximum wait for a thread's end; it ends sooner unless a call hangs."""
 
 
 class HasMetadata(Protocol):
@@ -25,8 +25,8 @@ Item = TypeVar("Item")
 class Store(Generic[T]):
     """The objects of one watch that `keep` accepts, by UID; thread-safe.
 
-    A change costs the same however many objects there are. An object that `keep` no longer accepts stays as it was
-    last, until it is removed or everything is listed again.
+    The cost of a change does not depend on the number of objects. An object that `keep` no longer accepts stays as it
+    was last, until it is removed or everything is listed again.
     """
 
     def __init__(self, keep: Callable[[T], bool] = lambda _: True) -> None:
@@ -34,10 +34,10 @@ class Store(Generic[T]):
         self._lock = threading.Lock()
         self._by_uid: dict[str, T] = {}
         self.listed = threading.Event()
-        """Set once everything was listed."""
+        """Set after the first list."""
 
     def apply(self, event: WatchItem[T]) -> bool:
-        """Apply an event of the watch; return whether it changed anything that is kept. A list always does."""
+        """Apply an event of the watch; return whether it changed the store. A list always does."""
         match event:
             case Listed(items):
                 self._replace({one.metadata.uid: one for one in items if self._keep(one)})
@@ -50,7 +50,7 @@ class Store(Generic[T]):
                 return False
 
     def objects(self) -> tuple[T, ...]:
-        """Return what is kept, in no particular order."""
+        """Return the stored objects, in no particular order."""
         with self._lock:
             return tuple(self._by_uid.values())
 
@@ -70,10 +70,10 @@ class Store(Generic[T]):
 
 
 class Informer(Generic[Item]):
-    """Passes the events of a watch to a handler, in a thread of its own; use as a context manager.
+    """Passes a watch's events to a handler in its own thread; a context manager.
 
-    `failed` hears the error that ends the watch, such as a missing right; the watch itself waits out what passes. With
-    `retry_seconds` the informer watches again after that time; without, it ends.
+    `failed` gets the error that ends the watch, such as a missing right; the watch itself retries transient errors.
+    With `retry_seconds` the informer watches again after that time; without, it ends.
     """
 
     def __init__(
@@ -101,11 +101,10 @@ class Informer(Generic[Item]):
         self.join()
 
     def start(self) -> None:
-        """Start to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Have the watch end soon; does not wait for it."""
+        """Ask the watch to end; does not wait for it."""
         self._stopped.set()
 
     @property
@@ -114,7 +113,7 @@ class Informer(Generic[Item]):
         return self._thread.is_alive()
 
     def join(self, seconds: float = _JOIN_SECONDS) -> None:
-        """Wait for the thread's end, no longer than some seconds."""
+        """Wait up to `seconds` for the thread's end."""
         self._thread.join(seconds)
 
     def _run(self) -> None:

@@ -1,8 +1,8 @@
-"""The election of one holder among several processes by a Lease object, after the rules of client-go.
+"""Leader election by a Lease object, after the rules of client-go.
 
-A lease counts as expired when it has not changed for its duration by our own clock: clocks of different machines are
-never compared. A holder stops believing in itself after two thirds of the duration without a renewal, before any other
-process may take the lease.
+A lease counts as expired if it has not changed for its duration by our own clock: clocks of different machines are
+never compared. A holder gives up after two thirds of the duration without a renewal, before any other process may take
+the lease.
 """
 
 import logging
@@ -46,7 +46,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Observation:
-    """What the lease said, and when by our clock it first said so."""
+    """A version of the lease, and when our clock first saw it."""
 
     spec: LeaseSpec
     since: float
@@ -54,15 +54,15 @@ class _Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """What came of one try to take the lease."""
+    """The result of one try to take the lease."""
 
     won: bool
     error: KubeError | None = None
-    """Why it is not known whose the lease is."""
+    """Set if the holder of the lease is unknown."""
 
 
 class LeaseHolder:
-    """Takes, keeps and gives back one lease; `identity` must differ between processes that live at the same time."""
+    """Acquires, renews and releases one lease; concurrent processes need distinct `identity`s."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class LeaseHolder:
         duration_seconds: int = 15,
         clock: Clock | None = None,
     ) -> None:
-        # A call that hangs longer than a third of the duration would stand in the way of the next try.
+        # A call that hangs longer than a third of the duration would delay the next try.
         self._client = client.within(duration_seconds / _RENEWALS_PER_DURATION)
         self._renewals = _RENEWALS_PER_DURATION
         self._notes: Callable[[], Mapping[str, str | None]] = dict
@@ -92,21 +92,21 @@ class LeaseHolder:
 
     @property
     def lost(self) -> threading.Event:
-        """Return the event that is set when a lease that was held is no longer; `acquire` clears it."""
+        """Return the event of a lost lease; `acquire` clears it."""
         return self._lost
 
     def held(self) -> bool:
-        """Return whether no other process can have the lease now."""
+        """Return whether no other process can hold the lease now."""
         renewed_at = self._renewed_at
         if renewed_at is None:
             return False
         return self._clock.monotonic() - renewed_at < self._duration_seconds * _BELIEF_SHARE
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Wait until the lease is ours and keep it renewed in a thread; return whether that came about in time.
+        """Acquire the lease and renew it in a thread; return whether that came in time.
 
-        A timeout of 0 tries once, None waits until `release`. Raises the KubeError that will not pass by itself, and
-        at the end of the time the one of the last try: a server that gives no answer says nothing of other holders.
+        A timeout of 0 tries once, None waits until `release`. Raises a permanent KubeError, and after the timeout the
+        last try's error: a silent server says nothing about other holders.
         """
         if self._thread is not None and self._thread.is_alive():
             if not self._lost.is_set():
@@ -128,16 +128,16 @@ class LeaseHolder:
         return True
 
     def publish(self, notes: Callable[[], Mapping[str, str | None]], *, renewals: int) -> None:
-        """Have the lease renewed so many times in its duration, each time with notes as annotations (None: none)."""
+        """Renew the lease so many times within its duration, with notes as annotations."""
         self._notes = notes
         self._renewals = renewals
 
     def renew_soon(self) -> None:
-        """Have a lease that is held renewed now, for the sake of its notes."""
+        """Renew a held lease now, for the sake of its notes."""
         self._hurry.set()
 
     def look(self) -> None:
-        """Read the lease without taking it, so that it counts from now for how long its holder says nothing."""
+        """Read the lease without taking it, so that the silence of its holder counts from now."""
         try:
             lease = self._read()
         except KubeError as error:
@@ -147,7 +147,7 @@ class LeaseHolder:
             self._may_take(lease.spec)
 
     def release(self) -> None:
-        """Stop renewing or waiting, and give the lease back so that another process need not wait for its end."""
+        """Stop renewing or waiting, and give the lease back so that the next holder need not wait."""
         self._stopped.set()
         self._hurry.set()
         if self._thread is not None:
@@ -162,7 +162,7 @@ class LeaseHolder:
             _LOG.info("the lease %s is left to expire: %s", self._name, error)
 
     def _try_to_claim(self) -> _Try:
-        """Return whether the lease is ours now; a server that does not answer is a no, with its error."""
+        """Return whether the lease is ours now, with the error if the server does not answer."""
         try:
             return _Try(won=self._claim())
         except KubeError as error:
@@ -188,13 +188,13 @@ class LeaseHolder:
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
 
     def _is_stopped_within(self, seconds: float) -> bool:
-        """Wait, less where there is a hurry; return whether no more is to be renewed."""
+        """Wait, or less if a renewal is urgent; return whether renewing must end."""
         self._hurry.wait(seconds)
         self._hurry.clear()
         return self._stopped.is_set()
 
     def _renew(self) -> bool:
-        """Return whether the lease was renewed; one that another process has by now is lost at once."""
+        """Return whether the lease was renewed; one that another process holds is lost at once."""
         try:
             renewed = self._claim()
         except KubeError as error:
@@ -205,7 +205,7 @@ class LeaseHolder:
         return renewed
 
     def _claim(self) -> bool:
-        """Take or renew the lease; return whether it is ours. Losing a race to write it is a no."""
+        """Take or renew the lease; return whether it is ours. Losing a write race is a no."""
         started = self._clock.monotonic()
         try:
             lease = self._read()
@@ -217,7 +217,7 @@ class LeaseHolder:
                 return False
         except (ConflictError, AlreadyExistsError):
             return False
-        # From before the request: the lease may have been written at any moment since.
+        # The time before the request: the lease may have been written at any moment since.
         self._renewed_at = started
         return True
 
@@ -234,14 +234,14 @@ class LeaseHolder:
     # --- the object -------------------------------------------------------------------------------------------------
 
     def _read(self) -> Lease | None:
-        """Return the lease; None if there is none yet."""
+        """Return the lease, None if there is none yet."""
         try:
             return self._client.get(LEASES, self._name, namespace=self._namespace, type=Lease)
         except NotFoundError:
             return None
 
     def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
-        """Write the spec; raises ConflictError if the lease has changed since it was read."""
+        """Write the spec; raises ConflictError if the lease has changed since the read."""
         metadata = {"resourceVersion": lease.metadata.resource_version, "annotations": dict(self._notes())}
         body = {"metadata": metadata, "spec": spec}
         self._client.merge_patch(LEASES, self._name, body, namespace=self._namespace)
@@ -257,7 +257,7 @@ class LeaseHolder:
         }
 
     def _claim_spec(self, current: LeaseSpec) -> dict[str, Any]:
-        """Return the spec that makes the lease ours from now."""
+        """Return the spec that makes the lease ours from now on."""
         now = format_precise_timestamp(self._clock.now())
         spec = {
             "holderIdentity": self._identity,
@@ -270,7 +270,7 @@ class LeaseHolder:
         return spec | {"acquireTime": now, "leaseTransitions": transitions}
 
     def _give_back(self) -> None:
-        """Take our name out of the lease."""
+        """Remove our name from the lease."""
         lease = self._read()
         if lease is not None and lease.spec.holder_identity == self._identity:
             self._write(lease, {"holderIdentity": None, "leaseDurationSeconds": 1})

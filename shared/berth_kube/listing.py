@@ -1,4 +1,4 @@
-"""Reading whole collections: pages of bounded size, and starting again when a continue token has expired."""
+"""Lists of whole collections: bounded pages, and a new start after an expired token."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from berth_core import (
 from berth_kube.errors import Call, GoneError, KubeError, Status, UnexpectedObjectError, error_from_decoding
 
 # --- decoding --------------------------------------------------------------------------------------------------------
-# The decoding of answers into the types that callers ask for, and the decoders' cache.
+# Decoding of answers into the callers' types, and the cache of decoders.
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # what is asked for without a type is a dict; Python says so from 3.13
@@ -33,25 +33,25 @@ else:
     T = TypeVar("T")
 
 AS_DICT: Any = dict
-"""The type that callers get who ask for none."""
+"""The type for callers that request none."""
 
 _PAGE_LEVELS: Final = 2
-"""How much deeper than by itself an object is nested in a page."""
+"""How much deeper an object is nested in a page."""
 _EVENT_LEVELS: Final = 1
-"""How much deeper than by itself an object is nested in an event."""
+"""How much deeper an object is nested in an event."""
 _WITH_ANY_VALUES: Final[tuple[Any, ...]] = (dict, MigrationPlan, DeschedulerPolicy)
-"""The types that keep values without a schema, which may be nested as deep as a tenant likes."""
+"""Types that keep values without a schema, which tenants may nest at will."""
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata of a page: the list's resourceVersion and the token of the next page ("" on the last)."""
+    """A page's metadata: resourceVersion and next token ("" on the last page)."""
 
     resource_version: str = ""
     continue_token: str = msgspec.field(name="continue", default="")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """One page of a list; Go writes an empty list as null now and then."""
+    """One page of a list; Go sometimes writes an empty list as null."""
 
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] | None = None
@@ -65,14 +65,14 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class _Versioned(msgspec.Struct, frozen=True):
-    """The part of any object that tells its resourceVersion."""
+    """The part of any object with its resourceVersion."""
 
     metadata: ListMeta = ListMeta()
 
 
 @lru_cache(maxsize=256)
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
-    """Return the decoder of a type; building one takes longer than using it."""
+    """Return the cached decoder of a type; building one takes longer than using it."""
     return msgspec.json.Decoder(dict[str, Any] if type_ is dict else type_)
 
 
@@ -85,7 +85,7 @@ def _page_decoder(item_type: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 
 def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
     """Return an object; raises MalformedAnswerError or UnexpectedObjectError.
 
-    One that is asked for without a type and cannot be read as a whole comes as its stand-in.
+    Without a type, an object that cannot be read as a whole comes as its stand-in.
     """
     cache_key: Any = type_
     try:
@@ -100,7 +100,7 @@ def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 
 
 def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
-    """Return the stand-in of an undecoded object that is nested too deeply; raises where a type was asked for."""
+    """Return the stand-in of a too deeply nested object; raises if a type was requested."""
     shallow = _readable(call, cut(bytes(body)))
     why = why_unreadable(shallow, None)
     cache_key: Any = type_
@@ -111,9 +111,9 @@ def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 
 
 def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
-    """Return one of many objects, its stand-in where it cannot be decoded.
+    """Return one of many objects, or its stand-in if it cannot be decoded.
 
-    Raises MalformedAnswerError or UnexpectedObjectError where not even its name can be read.
+    Raises MalformedAnswerError or UnexpectedObjectError if not even its name can be read.
     """
     cache_key: Any = type_
     failure: Exception | None = None
@@ -130,7 +130,7 @@ def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 
 
 def _stand_in(call: Call, shallow: dict[str, Any], type_: type[T], failure: Exception | None) -> T:
-    """Return what stands in for an object without its too deep values."""
+    """Return the stand-in of an object without its too deep values."""
     why = why_unreadable(shallow, failure)
     cache_key: Any = type_
     try:
@@ -141,12 +141,12 @@ def _stand_in(call: Call, shallow: dict[str, Any], type_: type[T], failure: Exce
 
 
 def _as_misfit(error: Exception) -> msgspec.DecodeError:
-    """Return an error as one of decoding."""
+    """Return an error as a decoding error."""
     return error if isinstance(error, msgspec.DecodeError) else msgspec.ValidationError(str(error))
 
 
 def _readable(call: Call, shallow: bytes) -> dict[str, Any]:
-    """Return an object from which too deep values were cut."""
+    """Return an object after too deep values were cut."""
     cache_key: Any = dict
     try:
         found: dict[str, Any] = _decoder(cache_key).decode(shallow)
@@ -158,7 +158,7 @@ def _readable(call: Call, shallow: bytes) -> dict[str, Any]:
 def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:
     """Return a page of objects; raises MalformedAnswerError or UnexpectedObjectError.
 
-    Only where the page as a whole cannot be decoded its objects are decoded one by one, with a stand-in for each that
+    Only if the page as a whole cannot be decoded are its objects decoded one by one, with a stand-in for each that
     cannot be: that takes several times as long.
     """
     cache_key: Any = item_type
@@ -174,7 +174,7 @@ def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:
 
 
 def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exception | None) -> Page[T]:
-    """Return a page whose objects are decoded each by itself; raises the page's error where that is no help."""
+    """Return a page whose objects are decoded one by one; raises the page's error otherwise."""
     raw_type: Any = msgspec.Raw
     try:
         page: Page[msgspec.Raw] = _page_decoder(raw_type).decode(cut(body, outer_levels=_PAGE_LEVELS))
@@ -185,7 +185,7 @@ def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exc
 
 
 def decode_event(call: Call, line: bytes) -> WatchEvent:
-    """Return one line of a watch with its object undecoded, and without the values that are nested too deeply."""
+    """Return one line of a watch with its object undecoded and too deep values cut."""
     try:
         return decode(call, line, WatchEvent)
     except UnexpectedObjectError:
@@ -209,10 +209,10 @@ R = TypeVar("R")
 
 
 class PageReader(Protocol):
-    """Reads one page: at most `limit` objects (0: all), by its token ("" for the first), passing its body to `read`."""
+    """Reads one page of at most `limit` objects (0: all) by its token ("": the first)."""
 
     def __call__(self, limit: int, continue_token: str, read: Callable[[bytes], R]) -> R:
-        """Return what `read` makes of the page; raises a KubeError."""
+        """Return what `read` makes of the page's body; raises a KubeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +224,9 @@ class Listing(Generic[T]):
 
 
 def read_all(call: Call, read_page: PageReader, item_type: type[T], *, page_size: int = PAGE_SIZE) -> Listing[T]:
-    """Return the whole collection; a token that expired starts it again, at last in one piece.
+    """Return the whole collection; an expired token starts it again, at last in one piece.
 
-    The server keeps old versions for some minutes only: a slow reader of a large list may never get through in pages.
+    The server keeps old versions for minutes only: a slow reader of a large list may never finish in pages.
     """
     for _ in range(_PAGED_ATTEMPTS):
         try:

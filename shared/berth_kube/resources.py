@@ -1,4 +1,4 @@
-"""The addresses of the API resources that Berth uses: group, version, plural, kind and scope."""
+"""Addresses of the API resources in use: group, version, plural, kind and scope."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,11 +11,11 @@ _SEGMENT: Final = "one segment of a path: not empty, not . or .., without / \\ %
 
 
 class UnaddressableError(InputError, PermanentError):
-    """A name or namespace cannot stand in a URL's path; `field` says which of the two, and of what kind."""
+    """A name or namespace is invalid in a URL's path; `field` names it."""
 
 
 def is_path_segment(text: str) -> bool:
-    """Return whether a text names one object wherever it stands in a path.
+    """Return whether a text names one object anywhere in a path.
 
     The API server refuses names with `/` or `%` itself, but routes a path before it looks at names.
     """
@@ -34,15 +34,14 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """Return what stands in `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, name: str | None = None, *, namespace: str | None = None, subresource: str = "") -> str:
-        """Return the path below the server's address of one object, or of all of them where `name` is None.
+        """Return the path of one object, or of all if `name` is None.
 
-        Raises ValueError where a namespace is given for a cluster's resource, or is missing for one object, and
-        `UnaddressableError` for a name or namespace with which the path would lead elsewhere. An empty name does: it
-        would address all objects.
+        Raises ValueError if a namespace is given for a cluster-scoped resource or missing for one object, and
+        `UnaddressableError` for a name or namespace that would lead elsewhere. An empty name does: it would address all
+        objects.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.plural} have no namespace, got {namespace!r}")
@@ -56,13 +55,13 @@ class Resource:
         return "/".join([root, self.version, *parts])
 
     def _segment(self, field: str, text: str) -> str:
-        """Return a segment of a path, escaped; raises `UnaddressableError`."""
+        """Return an escaped segment of a path; raises `UnaddressableError`."""
         if not is_path_segment(text):
             raise UnaddressableError(f"{self.kind} {field}", text, _SEGMENT)
         return quote(text, safe="")
 
     def describe(self, name: str = "", *, namespace: str | None = None) -> str:
-        """Return for people what is addressed: `pods default/web-0`, `pods in default`, `nodes`."""
+        """Return the target for messages: `pods default/web-0`, `pods in default`, `nodes`."""
         if name:
             return f"{self.plural} {namespace}/{name}" if namespace else f"{self.plural} {name}"
         return f"{self.plural} in {namespace}" if namespace else self.plural
@@ -97,7 +96,7 @@ VOLCANO_POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgro
 POD_GROUPS: Final = tuple(
     Resource("scheduling.k8s.io", version, "podgroups", "PodGroup") for version in ("v1beta1", "v1alpha3", "v1alpha2")
 )
-"""The same kind by its versions, newest first; which of them an API server has depends on its release."""
+"""One kind by its versions, newest first; the API server's release decides which exist."""
 POD_GROUP_WORKLOADS: Final = Resource("scheduling.k8s.io", "v1alpha1", "workloads", "Workload")
 MUTATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",

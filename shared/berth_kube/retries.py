@@ -1,4 +1,4 @@
-"""When a failed call is made again and how long to wait before it."""
+"""When a failed call is repeated, and after which wait."""
 
 import random
 import re
@@ -26,9 +26,9 @@ from berth_kube.errors import (
 )
 
 # --- jitter ----------------------------------------------------------------------------------------------------------
-# The chance by which waits are spread, so that clients do not all come at once.
+# Randomness that spreads waits, so that clients do not all retry at once.
 #
-# It is apart from the chance of the `random` module, which belongs to whoever seeds it: threads draw from this one.
+# It is separate from the `random` module's generator, which callers may seed: threads draw from this one.
 
 CHANCE: Final = random.Random()  # noqa: S311 - spreads load, guards nothing
 
@@ -37,26 +37,26 @@ T = TypeVar("T")
 
 
 class Repeatable(Enum):
-    """When a call may be made again."""
+    """When a call may be repeated."""
 
     ALWAYS = "always"
-    """Carrying it out twice is the same as once."""
+    """Executing it twice equals once."""
     UNLESS_ACTED = "unless acted"
-    """Only where the server has surely not carried it out."""
+    """Only if the server has surely not executed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Growing waits with jitter: `first_seconds`, each `factor` times longer, none above `longest_seconds`."""
+    """Growing waits with jitter, each `factor` times longer up to `longest_seconds`."""
 
     first_seconds: float = 0.1
     factor: float = 2.0
     longest_seconds: float = 5.0
     jitter: float = 0.5
-    """Share of a wait that is random: 0.5 means between half of it and all of it."""
+    """Random share of a wait: 0.5 means between half of it and all of it."""
 
     def wait_seconds(self, failures: int, *, draw: Callable[[], float] = CHANCE.random) -> float:
-        """Return how long to wait after the given number of failures in a row, counted from 1."""
+        """Return the wait after the given number of failures in a row, counted from 1."""
         # The exponent is bounded, so that a long outage does not overflow.
         full = min(self.longest_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
         return full * (1 - self.jitter * draw())
@@ -64,16 +64,16 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and for how long a call is made again."""
+    """How often and for how long a call is repeated."""
 
     attempts: int = 6
-    """Calls in all; 1 means never again."""
+    """Calls in all; 1 means no retry."""
     deadline_seconds: float = 30.0
     """No call begins later than this after the first one."""
     backoff: Backoff = Backoff()
 
     def __post_init__(self) -> None:
-        """Refuse a policy under which nothing would be called."""
+        """Reject a policy without any call."""
         if self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, got {self.attempts}")
 
@@ -85,10 +85,10 @@ class RetryPolicy:
         clock: Clock,
         is_doubtful: Callable[[KubeError], bool] = lambda _: False,
     ) -> T:
-        """Return what `action` returns, calling it again after failures that allow it; raises its last error.
+        """Return what `action` returns, with retries; raises its last error.
 
-        What `is_doubtful` is no failure yet: it is asked again until the deadline, however often that is, unless the
-        policy knows one attempt only.
+        An error that `is_doubtful` is no failure yet: the call is repeated until the deadline, however often, unless
+        the policy allows one attempt only.
         """
         started = clock.monotonic()
         failures = doubts = 0
@@ -108,7 +108,7 @@ class RetryPolicy:
                 clock.sleep(wait_seconds)
 
     def _wait_before_next(self, attempt: int, error: KubeError) -> float:
-        """Return the wait after an attempt: what the server asks for, if that is longer than the back-off."""
+        """Return the wait after an attempt: the server's, if it is longer than the back-off."""
         return max(self.backoff.wait_seconds(attempt), error.retry_after_seconds or 0.0)
 
 
@@ -116,7 +116,7 @@ NO_RETRIES = RetryPolicy(attempts=1)
 
 
 def may_repeat(error: KubeError, repeatable: Repeatable) -> bool:
-    """Return whether a call that failed with this error may be made again."""
+    """Return whether a call that failed with this error may be repeated."""
     match error:
         case EvictionBlockedError() | EvictionInterceptedError() | UntrustedServerError():
             return False
@@ -125,7 +125,7 @@ def may_repeat(error: KubeError, repeatable: Repeatable) -> bool:
         case _ if repeatable is Repeatable.ALWAYS:
             return isinstance(error, RetryableError)
         case ServerError():
-            # A server that names a time has turned the call away before acting on it.
+            # A server that names a time has rejected the call before acting on it.
             return error.retry_after_seconds is not None
         case UnreachableError():
             return not error.acted
@@ -134,10 +134,10 @@ def may_repeat(error: KubeError, repeatable: Repeatable) -> bool:
 
 
 # --- grants ----------------------------------------------------------------------------------------------------------
-# Memory of what the API server allowed, to distinguish a missing right from one that it has not read yet.
+# Record of what the API server allowed, to distinguish a missing right from one that it has not loaded yet.
 #
-# Just after its start an API server answers 403 for a moment, as it has not read the roles. So a 403 is doubted where
-# the same was allowed before, or where the connection was lost a moment ago; a right that never was is no reason to
+# Just after its start an API server answers 403 for a moment, before it has loaded the roles. So a 403 is doubted if
+# the same was allowed before, or if the connection was lost a moment ago; a right that never existed is no reason to
 # wait.
 
 AFTER_A_LOSS_SECONDS: Final = 30.0
@@ -146,21 +146,21 @@ AFTER_A_LOSS_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.5
 
 _BY_AUTHORIZATION: Final = re.compile(r'User ".*" cannot ')
-"""What the API server says where rights are missing; admission (quotas, webhooks) says something else."""
+"""The API server's message for missing rights; admission words it differently."""
 
 _ALLOWED: Final = (NotFoundError, ConflictError, AlreadyExistsError, GoneError, InvalidObjectError)
-"""Answers that come only after the rights were looked at."""
+"""Answers that follow a successful authorization."""
 
 
 class Right(NamedTuple):
-    """What is asked for, as far as rights tell it apart; `place` is the path without the name of an object."""
+    """A request as far as rights distinguish it; `place` is the path without the name."""
 
     verb: str
     place: str
 
 
 class Grants:
-    """Remembers the rights that one identity has made use of; thread-safe."""
+    """The rights that one identity has used; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -168,23 +168,23 @@ class Grants:
         self._lost_at: float | None = None
 
     def note_allowed(self, right: Right) -> None:
-        """Take note that the API server has allowed something."""
+        """Record that the API server allowed a request."""
         if right not in self._used:
             with self._lock:
                 self._used.add(right)
 
     def note_error(self, right: Right, error: KubeError) -> None:
-        """Take note of what an answer that is no success says about a right."""
+        """Record what a failed answer says about a right."""
         if isinstance(error, _ALLOWED):
             self.note_allowed(right)
 
     def note_loss(self, clock: Clock) -> None:
-        """Take note that the connection was lost just now."""
+        """Record that the connection was lost just now."""
         with self._lock:
             self._lost_at = clock.monotonic()
 
     def doubts(self, right: Right, error: KubeError, clock: Clock) -> bool:
-        """Return whether an error is a missing right that may come back within moments."""
+        """Return whether an error is a missing right that may return within moments."""
         if not _is_missing_right(error):
             return False
         with self._lock:
@@ -192,16 +192,16 @@ class Grants:
             return lost or right in self._used
 
     def give_up(self, right: Right) -> None:
-        """Take note that a right has not come back."""
+        """Record that a right has not come back."""
         with self._lock:
             self._used.discard(right)
 
 
 def await_rights(clock: Clock, *reads: Callable[[], object], seconds: float = AFTER_A_LOSS_SECONDS) -> None:
-    """Wait while the API server does not allow some reads, for the start of a service; raises no KubeError.
+    """Wait until the API server allows these reads, at a service's start; raises no KubeError.
 
-    One that needs a Role and one that needs a ClusterRole show that it has read both. Whatever else is amiss, and a
-    right that does not come, is for the calls that follow to find out.
+    A read that needs a Role and one that needs a ClusterRole show that both are loaded. Other faults, and a right that
+    never comes, show in the calls that follow.
     """
     deadline = clock.monotonic() + seconds
     for read in reads:
@@ -222,7 +222,7 @@ def _is_missing_right(error: KubeError) -> bool:
 
 
 def right_of(verb: str, path: str) -> Right:
-    """Return the right that a request makes use of."""
+    """Return the right that a request uses."""
     root, _, rest = path.partition("/namespaces/")
     if not rest:
         parts = path.split("/")

@@ -1,4 +1,4 @@
-"""Asking the API server who a token belongs to, and whether somebody may do something."""
+"""Token reviews and subject access reviews."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from berth_kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Somebody whom the API server knows; `extra` is what its authenticators add."""
+    """A user that the API server knows; `extra` comes from its authenticators."""
 
     user: str
     uid: str = ""
@@ -22,7 +22,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Something that can be done: `verb` as RBAC names it, to one object, or to all where `name` is ""."""
+    """A possible request: `verb` as in RBAC, on one object, or on all if `name` is ""."""
 
     verb: str
     resource: Resource
@@ -42,7 +42,7 @@ class _User(msgspec.Struct, frozen=True):
 
 
 class _TokenStatus(msgspec.Struct, frozen=True):
-    """What a TokenReview found."""
+    """The result of a TokenReview."""
 
     authenticated: bool = False
     user: _User = _User()
@@ -56,7 +56,7 @@ class _TokenReview(msgspec.Struct, frozen=True):
 
 
 class _AccessStatus(msgspec.Struct, frozen=True):
-    """What a SubjectAccessReview found."""
+    """The result of a SubjectAccessReview."""
 
     allowed: bool = False
     denied: bool = False
@@ -69,9 +69,9 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) -> Subject | None:
-    """Return whose token it is, None if nobody's; raises a KubeError, in whose text the token does not stand.
+    """Return a token's user, None for an invalid token; a KubeError never contains the token.
 
-    With audiences, the token must be for one of them, and the API server must have said so; without, for the server.
+    With audiences, the API server must confirm that the token is for one of them; without, it is for the server.
     """
     spec: dict[str, Any] = {"token": token} | ({"audiences": list(audiences)} if audiences else {})
     body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": spec}
@@ -86,7 +86,7 @@ def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) 
 
 
 def review_access(client: KubeClient, subject: Subject, access: Access) -> bool:
-    """Return whether somebody may do something, as the API server's authorizers say; raises a KubeError."""
+    """Return whether the API server's authorizers allow a request; raises a KubeError."""
     body = {
         "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
         "kind": SUBJECT_ACCESS_REVIEWS.kind,

@@ -1,4 +1,4 @@
-"""The connections: requests through the official client's pool, credentials, time limits, renewal after a 401."""
+"""Connections: the official client's pool, credentials, timeouts, renewal after a 401."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ from berth_kube.retries import Grants
 from berth_kube.yaml_documents import load_documents, read_bounded
 
 # --- configuration ---------------------------------------------------------------------------------------------------
-# Which API server to talk to and as whom: kubeconfig files, contexts, the service account inside a cluster.
+# The API server and the credentials: kubeconfig files, contexts, the service account in a cluster.
 
 HOME_KUBECONFIG: Final = "~/.kube/config"
 
@@ -48,7 +48,7 @@ class KubeconfigSource:
     context: str | None = None
 
     def load(self) -> Configuration:
-        """Return the official client's configuration; raises InputError naming the file and the context."""
+        """Return the official client's configuration; raises InputError with file and context."""
         documents = self._documents()
         context = self._chosen_context(documents)
         configuration = Configuration()
@@ -57,12 +57,12 @@ class KubeconfigSource:
         except (ConfigException, LookupError, TypeError, ValueError, AttributeError, OSError) as error:
             raise InputError("kubeconfig", self.files, f"a usable kubeconfig ({error})") from error
         if not configuration.api_key and not configuration.cert_file and _has_plugin(documents, context):
-            # The official client only logs that a plugin failed, and goes on as nobody.
+            # The official client only logs that a plugin failed, and goes on without credentials.
             raise InputError("kubeconfig", self.files, f"a credentials plugin that works for the context {context}")
         return _checked(configuration, self.files)
 
     def _documents(self) -> list[Mapping[str, Any]]:
-        """Return the files' contents, without the files that do not exist; raises InputError where none does."""
+        """Return the contents of the existing files; raises InputError without any."""
         paths = [Path(name).expanduser() for name in self.files.split(os.pathsep) if name]
         present = [path for path in paths if path.exists()]
         if not present:
@@ -70,9 +70,9 @@ class KubeconfigSource:
         return [_read_yaml(path) for path in present]
 
     def _chosen_context(self, documents: Sequence[Mapping[str, Any]]) -> str:
-        """Return the context's name; raises InputError where the files do not have it.
+        """Return the context's name; raises InputError if the files lack it.
 
-        Of several files the first that names a current context counts, as for kubectl.
+        Of several files the first with a current context counts, as for kubectl.
         """
         contexts = [name for document in documents for name in _named(document, "contexts")]
         current = next((d["current-context"] for d in documents if d.get("current-context")), None)
@@ -86,10 +86,10 @@ class KubeconfigSource:
 
 @dataclass(frozen=True, slots=True)
 class InClusterSource:
-    """The service account of the pod that this program runs in; its token is read anew every minute."""
+    """The service account of this program's pod; its token is read again every minute."""
 
     def load(self) -> Configuration:
-        """Return the official client's configuration; raises InputError where the service account is incomplete."""
+        """Return the official client's configuration; raises InputError if it is incomplete."""
         configuration = Configuration()
         try:
             load_incluster_config(client_configuration=configuration)
@@ -102,9 +102,9 @@ ConfigurationSource = KubeconfigSource | InClusterSource
 
 
 def find_source(kubeconfig: str | None = None, context: str | None = None) -> ConfigurationSource:
-    """Return where the configuration is: the given file, KUBECONFIG, the pod's service account, ~/.kube/config.
+    """Return the source: the given file, KUBECONFIG, the service account, or ~/.kube/config.
 
-    Raises InputError where there is none of them.
+    Raises InputError without any of them.
     """
     files = kubeconfig or os.environ.get("KUBECONFIG")
     if files:
@@ -119,7 +119,7 @@ def find_source(kubeconfig: str | None = None, context: str | None = None) -> Co
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return a kubeconfig file's content; raises InputError where it is no YAML mapping."""
+    """Return a kubeconfig file's content; raises InputError if it is not a YAML mapping."""
     try:
         documents = load_documents(read_bounded(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -139,14 +139,14 @@ def _named(document: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def _has_plugin(documents: Sequence[Mapping[str, Any]], context: str) -> bool:
-    """Return whether the context's user gets credentials from a program."""
+    """Return whether the context's user gets credentials from a plugin."""
     contexts = {name: entry for document in reversed(documents) for name, entry in _named(document, "contexts").items()}
     users = {name: entry for document in reversed(documents) for name, entry in _named(document, "users").items()}
     user = users.get(contexts[context]["context"].get("user"), {}).get("user")
     return isinstance(user, dict) and "exec" in user
 
 
-# --- what is set on top of what the official client reads -----------------------------------------------------------
+# --- settings on top of the official client's configuration ---------------------------------------------------------
 
 
 def _checked(configuration: Configuration, origin: str) -> Configuration:
@@ -160,9 +160,9 @@ def _checked(configuration: Configuration, origin: str) -> Configuration:
 
 
 def _proxy_for(scheme: str, host: str) -> str | None:
-    """Return the environment's proxy for a host; none for the machine itself, whatever the environment says.
+    """Return the environment's proxy for a host; none for the machine itself.
 
-    The official client takes HTTP_PROXY for https too and asks loopback addresses through it.
+    The official client uses HTTP_PROXY for https too, and for loopback addresses.
     """
     return None if is_loopback(host) else getproxies().get(scheme)
 
@@ -176,7 +176,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _keep_alive_options() -> list[tuple[int, int, int]]:
-    """Return socket options that notice within a minute that the other side is gone without a word."""
+    """Return socket options that detect a dead peer within a minute."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -215,13 +215,13 @@ class ConnectionSettings:
     """How connections are made and kept."""
 
     user_agent: str = "berth"
-    """What the API server's audit log shows; up to the first slash it is the field manager in `managedFields`."""
+    """Shown in the API server's audit log; up to the first slash it is the field manager."""
     request_seconds: float = 30.0
     """Longest silence of the server within a request."""
     connect_seconds: float = 5.0
     """Longest time for a connection to be set up."""
     max_connections: int = 32
-    """Requests in flight at once, from all threads; watches have connections of their own."""
+    """Requests in flight at once, from all threads; watches have their own connections."""
 
 
 class Transport:
@@ -230,13 +230,13 @@ class Transport:
     def __init__(self, source: ConfigurationSource, settings: ConnectionSettings) -> None:
         self._source = source
         self._settings = settings
-        # Never more requests than the pool keeps connections: urllib3 would log about each that it throws away.
+        # Never more requests than the pool keeps connections: urllib3 would log each one that it discards.
         self._slots = threading.BoundedSemaphore(settings.max_connections)
         self._credentials_lock = threading.Lock()
         self._renewed_at = -_RENEWAL_PAUSE_SECONDS
         self._client = self._make_client()
         self.grants = Grants()
-        """What the API server has allowed to whoever this is."""
+        """What the API server has allowed to this client's user."""
 
     @property
     def server_url(self) -> str:
@@ -244,14 +244,14 @@ class Transport:
         return str(self._client.configuration.host)
 
     def send(self, request: Request, *, silence_seconds: float | None = None) -> bytes:
-        """Return the body of a 2xx answer; raises a KubeError for everything else, or for too long a silence."""
+        """Return the body of a 2xx answer; raises a KubeError otherwise or after a long silence."""
         with self._slots:
             return self._renewing(
                 lambda client: self._send_with(client, request, silence_seconds or self._settings.request_seconds)
             )
 
     def open_stream(self, request: Request, *, silence_seconds: float) -> BaseHTTPResponse:
-        """Return a 2xx answer with its body unread, which the caller closes; raises a KubeError otherwise."""
+        """Return a 2xx answer with its body unread, for the caller to close; raises a KubeError."""
         return self._renewing(lambda client: self._open_with(client, request, silence_seconds))
 
     def broken(self, call: Call, error: Exception) -> UnreachableError:
@@ -276,7 +276,7 @@ class Transport:
             raise self._refusal(request, answer)
 
     def _exchange(self, client: ApiClient, request: Request, silence_seconds: float) -> BaseHTTPResponse:
-        """Return whatever the server answers; neither urllib3's own retries nor redirects are wanted."""
+        """Return the server's answer, without urllib3's own retries and redirects."""
         url = f"{client.configuration.host}{request.path}"
         if request.query:
             url = f"{url}?{urlencode(request.query)}"
@@ -298,7 +298,7 @@ class Transport:
         return answer
 
     def _headers(self, client: ApiClient, request: Request) -> dict[str, str]:
-        """Return the request's headers; the official client re-reads a token that is about to expire."""
+        """Return the request's headers; the official client renews a token that is about to expire."""
         headers = {"Accept": JSON, "User-Agent": self._settings.user_agent}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -319,25 +319,26 @@ class Transport:
             raise self.broken(request.call, error) from error
 
     def _refusal(self, request: Request, answer: BaseHTTPResponse) -> KubeError:
-        """Return the error of an answer that is no success."""
+        """Return the error of a failed answer."""
         body = self._read(request, answer)
         return error_from_answer(request.call, answer.status, body, answer.headers.get("Retry-After"))
 
     # --- credentials ----------------------------------------------------------------------------------------------
 
     def _make_client(self) -> Any:  # noqa: ANN401 - the official client has no types
-        """Return an official client with its configuration read anew."""
+        """Return an official client with a freshly read configuration."""
         configuration = self._source.load()
         configuration.connection_pool_maxsize = self._settings.max_connections
         if not configuration.verify_ssl:
-            # The kubeconfig asks for it in so many words; a warning at each request would say nothing new.
+            # The kubeconfig asks for it explicitly; a warning at each request would say nothing new.
             urllib3.disable_warnings(InsecureRequestWarning)
         return ApiClient(configuration)
 
     def _renewing(self, action: Callable[[ApiClient], T]) -> T:
-        """Return what `action` returns, reading the configuration anew if the server no longer knows us.
+        """Run an action; if the server rejects the credentials, read them again and repeat.
 
-        The official client renews only what carries an expiry; token files and client certificates change without one.
+        The official client renews only credentials with an expiry; token files and client certificates change without
+        one.
         """
         client = self._client
         try:
@@ -349,7 +350,7 @@ class Transport:
             return action(renewed)
 
     def _renewed_client(self, refused: ApiClient) -> ApiClient | None:
-        """Return another client than the refused one; None if it was made a moment ago or cannot be made."""
+        """Return a new client in place of the refused one; None if it is too recent or impossible."""
         with self._credentials_lock:
             if self._client is not refused:
                 return self._client

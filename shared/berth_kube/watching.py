@@ -1,7 +1,7 @@
-"""Following a collection: list it, watch it, resume after a cut, list again when the server forgot our place.
+"""Watches of a collection: list, watch, resume after a cut, list again after 410.
 
-The blocking reads are done by a thread of each watch's own, so that the caller's `stop` ends the iteration at once,
-whatever state the connection is in.
+Each watch has its own thread for blocking reads, so that the caller's `stop` ends the iteration at once, whatever state
+the connection is in.
 """
 
 import logging
@@ -32,7 +32,7 @@ _BACKOFF: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
-    """Everything that exists now; what was known before and is not here is gone."""
+    """All objects that exist now; others that were known are gone."""
 
     items: tuple[T, ...]
     resource_version: str
@@ -40,7 +40,7 @@ class Listed(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Changed(Generic[T]):
-    """An object that was made or changed."""
+    """An object that was created or changed."""
 
     item: T
     added: bool
@@ -48,14 +48,14 @@ class Changed(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Removed(Generic[T]):
-    """An object that is gone, as it last was."""
+    """An object that is gone, in its last version."""
 
     item: T
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Nothing happened up to this resourceVersion."""
+    """Nothing changed up to this resourceVersion."""
 
     resource_version: str
 
@@ -65,22 +65,22 @@ WatchItem: TypeAlias = Listed[T] | Changed[T] | Removed[T] | Bookmark
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """How a watch is kept up."""
+    """Settings of a watch."""
 
     server_seconds: float = 300.0
-    """How long the server keeps one connection; a tenth of it is random, so that many watches do not return at once."""
+    """How long the server keeps one connection, less a random tenth against simultaneous returns."""
     silence_seconds: float = 120.0
-    """Longest silence before the connection is made anew; the API server sends a bookmark about once a minute."""
+    """Longest silence before a reconnect; the API server sends a bookmark about once a minute."""
     backoff: Backoff = _BACKOFF
     """Waits after failures in a row."""
 
 
 class WatchSource(Protocol[T]):
-    """What a watch reads from: one collection of one type."""
+    """A collection of one type that a watch reads from."""
 
     @property
     def call(self) -> Call:
-        """Return what to call it in messages."""
+        """Return the name of the watch in messages."""
 
     @property
     def item_type(self) -> type[T]:
@@ -97,10 +97,9 @@ class WatchSource(Protocol[T]):
 
 
 def follow(source: WatchSource[T], *, stop: threading.Event, settings: WatchSettings) -> Iterator[WatchItem[T]]:
-    """Yield `Listed`, then every change, until `stop` is set; ends within a quarter of a second of it.
+    """Yield `Listed`, then every change, until a quarter of a second after `stop` is set.
 
-    Raises the KubeError of the first list if it will not pass by itself (no such kind, no right to it); later errors
-    are waited out.
+    Raises the KubeError of the first list if it is permanent (no such kind, no right); later errors are retried.
     """
     feed = _Feed(source, settings)
     threading.Thread(target=feed.run, name=f"watch {source.call.target}", daemon=True).start()
@@ -118,7 +117,7 @@ def follow(source: WatchSource[T], *, stop: threading.Event, settings: WatchSett
 
 
 class _Feed(Generic[T]):
-    """Reads a collection in a thread and puts what it sees, or the error that ends it, into `items`."""
+    """Reads a collection in a thread; puts items, or the error that ends it, into `items`."""
 
     def __init__(self, source: WatchSource[T], settings: WatchSettings) -> None:
         self.items: queue.Queue[WatchItem[T] | BaseException] = queue.Queue(_QUEUED_ITEMS)
@@ -140,7 +139,7 @@ class _Feed(Generic[T]):
             self._emit(error)
 
     def abandon(self) -> None:
-        """End the reading; a read that blocks is cut off."""
+        """End the reading; a blocked read is cut off."""
         self._abandoned.set()
         with self._stream_lock:
             if self._stream is not None:
@@ -148,7 +147,7 @@ class _Feed(Generic[T]):
                     self._stream.shutdown()
 
     def _read_once(self) -> None:
-        """List if need be and follow one connection to its end; waits after a failure."""
+        """List if needed, then follow one connection to its end; wait after a failure."""
         try:
             if not self._resource_version:
                 self._list()
@@ -163,7 +162,7 @@ class _Feed(Generic[T]):
             self._wait_after(error)
 
     def _wait_after(self, error: KubeError) -> None:
-        """Wait before the next try: longer with each failure in a row, and as long as the server asks."""
+        """Wait before the next try: longer after each failure, and as long as the server asks."""
         self._failures += 1
         wait_seconds = max(self._settings.backoff.wait_seconds(self._failures), error.retry_after_seconds or 0.0)
         level = logging.WARNING if self._failures >= _WORTH_A_WARNING else logging.DEBUG
@@ -171,14 +170,14 @@ class _Feed(Generic[T]):
         self._abandoned.wait(wait_seconds)
 
     def _list(self) -> None:
-        """Read everything and say so."""
+        """List all objects and emit them."""
         listing = self._source.read_all()
         self._emit(Listed(listing.items, listing.resource_version))
         self._resource_version = listing.resource_version
         self._listed = True
 
     def _follow_stream(self) -> None:
-        """Follow one connection until the server ends it; raises a KubeError where it ends otherwise."""
+        """Follow one connection until the server ends it; raises a KubeError after another end."""
         started, seen = time.monotonic(), 0
         for line in self._lines():
             self._handle(line)
@@ -188,7 +187,7 @@ class _Feed(Generic[T]):
             raise self._source.broken(HTTPError("the server ended the watch at once"))
 
     def _handle(self, line: bytes) -> None:
-        """Pass one event on and remember its place."""
+        """Pass on one event and record its resourceVersion."""
         call = self._source.call
         event = decode_event(call, line)
         if event.type == "ERROR":
@@ -204,7 +203,7 @@ class _Feed(Generic[T]):
         self._resource_version = resource_version or self._resource_version
 
     def _emit(self, item: WatchItem[T] | BaseException) -> None:
-        """Hand an item over, waiting while the caller is behind; drops it once abandoned."""
+        """Hand over an item, waiting while the caller is behind; drop it once abandoned."""
         while not self._abandoned.is_set():
             try:
                 self.items.put(item, timeout=_STOP_POLL_SECONDS)
@@ -215,7 +214,7 @@ class _Feed(Generic[T]):
     # --- the connection ---------------------------------------------------------------------------------------------
 
     def _lines(self) -> Iterator[bytes]:
-        """Yield the lines of one connection; a line that was cut off is dropped, its event comes again."""
+        """Yield the lines of one connection; a truncated line is dropped, its event comes again."""
         stream = self._source.open_stream(self._resource_version, self._settings)
         try:
             with self._stream_lock:

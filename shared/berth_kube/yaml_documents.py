@@ -1,7 +1,7 @@
-"""YAML that people hand in, read within bounds: no file takes more memory than its length lets expect.
+"""YAML of users, read within bounds: memory stays proportional to the file's length.
 
-Aliases let a few lines stand for millions of values, or for a value within itself; both are found out on the nodes,
-before anything is made of them.
+Aliases let a few lines stand for millions of values, or for a value within itself; both are detected on the nodes,
+before objects are built from them.
 """
 
 from collections.abc import Iterable
@@ -15,15 +15,15 @@ from berth_core import MAX_DEPTH
 LARGEST_BYTES: Final = 4 * 1024 * 1024
 """Of a file; the API server takes objects of some 1.5 MiB."""
 MOST_VALUES: Final = 200_000
-"""Of a document, those that aliases stand for included."""
+"""Of a document, including the values of aliases."""
 
 
 class UnreadableYamlError(yaml.YAMLError):
-    """A text is YAML, but not within the bounds."""
+    """A text is YAML, but exceeds the bounds."""
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """A loader that stops at the first value that is nested too deeply."""
+    """A loader that stops at the first too deeply nested value."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -59,7 +59,7 @@ def load_documents(text: str) -> tuple[object, ...]:
 
 
 def read_bounded(source: Path | IO[bytes]) -> str:
-    """Return the text of a file; raises `OSError`, `UnicodeDecodeError`, and `yaml.YAMLError` where it is too long."""
+    """Return a file's text; raises `OSError`, `UnicodeDecodeError` or `yaml.YAMLError`."""
     if isinstance(source, Path):
         with source.open("rb") as opened:
             return read_bounded(opened)
@@ -70,7 +70,7 @@ def read_bounded(source: Path | IO[bytes]) -> str:
 
 
 def _check(root: yaml.Node) -> None:
-    """Raise where a document is nested too deeply or in itself, or stands for too many values."""
+    """Raise if a document is nested too deeply or in itself, or has too many values."""
     measured: dict[int, tuple[int, int]] = {}  # node to values and levels
     open_nodes: set[int] = set()
     stack = [root]

@@ -1,4 +1,4 @@
-"""What stands in a new sandbox: Berth's namespace, its CRDs, its two service accounts, their rules and policies."""
+"""Contents of a new sandbox: namespace, CRDs, service accounts, rules and policies."""
 
 import importlib.resources
 import json
@@ -48,11 +48,11 @@ _POLICY_VALUES: Final[dict[str, str | list[str]]] = {
     "WEBHOOK_ADDRESSES": [f"https://{LOOPBACK}:"],
     "NODE_ANNOTATIONS": ["cluster-autoscaler.kubernetes.io/scale-down-disabled"],
 }
-"""What the chart fills in from its values; the operator of a sandbox listens on a port of its own choice."""
+"""Values that the chart fills in; a sandbox's operator listens on a port of its own choice."""
 
 
 class _Token(msgspec.Struct, frozen=True):
-    """The part of a TokenRequest's status that is wanted."""
+    """The used part of a TokenRequest's status."""
 
     token: str
 
@@ -64,7 +64,7 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 
 
 def install_berth(client: KubeClient) -> None:
-    """Make Berth's namespace, CRDs, service accounts, rules and admission policies."""
+    """Create Berth's namespace, CRDs, service accounts, rules and admission policies."""
     namespace = _build(NAMESPACES, DEFAULT_NAMESPACE)
     namespace["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
     client.create(NAMESPACES, namespace)
@@ -82,9 +82,9 @@ def install_berth(client: KubeClient) -> None:
 
 
 def is_installed(client: KubeClient) -> bool:
-    """Return whether the CRDs are served and pods can be made in the namespaces that a new cluster has.
+    """Return whether the CRDs are served and pods can be created in the default namespaces.
 
-    The client must not retry: a CRD's storage answers 429 with a whole second's pause while it begins.
+    The client must not retry: a CRD's storage answers 429 with a pause of a whole second while it starts.
     """
     try:
         client.list(RESERVATIONS)
@@ -98,7 +98,7 @@ def is_installed(client: KubeClient) -> bool:
 
 
 def request_token(client: KubeClient, account: str) -> str:
-    """Return a token of one of Berth's service accounts that outlives the sandbox."""
+    """Return a service account's token that outlives the sandbox."""
     request = Request(
         Call("create", f"token of {SERVICE_ACCOUNTS.describe(account, namespace=DEFAULT_NAMESPACE)}"),
         "POST",
@@ -114,7 +114,7 @@ def read_custom_resource_definitions() -> tuple[dict[str, Any], ...]:
 
 
 def read_rules(account: str) -> dict[str, Any]:
-    """Return the rules of one service account: `clusterRules`, `namespaceRules` and, of the operator, `dryRunRules`."""
+    """Return a service account's rules: `clusterRules`, `namespaceRules`, `dryRunRules`."""
     name = account.removeprefix("berth-")
     rules: dict[str, Any] = yaml.safe_load(
         _installed_folder("rules").joinpath(f"{name}-rules.yaml").read_text(encoding="utf-8")
@@ -123,7 +123,7 @@ def read_rules(account: str) -> dict[str, Any]:
 
 
 def build_admission_policies() -> tuple[tuple[dict[str, Any], dict[str, Any]], ...]:
-    """Return the policies that hold both accounts to what they need, each with its binding, as the chart makes them."""
+    """Return the accounts' admission policies, each with its binding, as the chart has them."""
     text = _installed_folder("rules").joinpath("admission-policies.yaml").read_text(encoding="utf-8")
     for name, value in _POLICY_VALUES.items():
         text = text.replace(f"${{{name}}}", json.dumps(value))
@@ -150,7 +150,7 @@ def _build_policy_binding(policy: str) -> dict[str, Any]:
 def _grant(
     client: KubeClient, account: str, rules: Sequence[Any], namespace: str, resources: tuple[Resource, Resource]
 ) -> None:
-    """Give a service account rules, in one namespace or ("") in the whole cluster."""
+    """Grant rules to a service account, in one namespace or ("") in the whole cluster."""
     roles, bindings = resources
     subject = {"kind": "ServiceAccount", "name": account, "namespace": DEFAULT_NAMESPACE}
     reference = {"apiGroup": _RBAC_GROUP, "kind": roles.kind, "name": account}
@@ -159,13 +159,13 @@ def _grant(
 
 
 def _build(resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
-    """Return the head of a manifest."""
+    """Return a manifest's apiVersion, kind and metadata."""
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
 def _installed_folder(name: str) -> Traversable:
-    """Return the folder of the CRDs or the rules: the wheel's copy, else the repository's original."""
+    """Return the folder of CRDs or rules: the wheel's copy, else the repository's original."""
     installed = importlib.resources.files("berth_sandbox").joinpath("installed", name)
     if installed.is_dir():
         return installed
@@ -177,14 +177,14 @@ def _installed_folder(name: str) -> Traversable:
 
 
 def _read_documents(folder: Traversable) -> Iterable[dict[str, Any]]:
-    """Return every YAML document of a folder, in the order of the files' names."""
+    """Return every YAML document of a folder, ordered by file name."""
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".yaml"):
             yield from (document for document in yaml.safe_load_all(file.read_text(encoding="utf-8")) if document)
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
-# How the sandbox's nodes look when they join.
+# Manifests of the sandbox's nodes.
 
 _WIDTH: Final = 3
 _LEASE_NAMESPACE: Final = "kube-node-lease"
@@ -192,7 +192,7 @@ _LEASE_NAMESPACE: Final = "kube-node-lease"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """What a new node offers and carries."""
+    """Capacity and labels of a new node."""
 
     cpu: str = "16"
     memory: str = "64Gi"
@@ -204,7 +204,7 @@ class NodeShape:
 
 
 def node_names(prefix: str, first: int, count: int) -> tuple[str, ...]:
-    """Return the names of nodes numbered from `first`, of one width so that they sort."""
+    """Return the names of nodes numbered from `first`, padded so that they sort."""
     return tuple(f"{prefix}{number:0{_WIDTH}d}" for number in range(first, first + count))
 
 
@@ -243,10 +243,10 @@ def build_node(name: str, shape: NodeShape) -> dict[str, Any]:
 
 
 def remove_leases(client: KubeClient) -> None:
-    """Remove every node's lease, which kwok makes anew.
+    """Remove every node's lease, which kwok recreates.
 
-    A kubelet that starts again takes up its own lease; kwok calls itself something else at each start and would wait
-    until the leases run out.
+    A restarted kubelet resumes its own lease; kwok uses another identity at each start and would wait until the leases
+    expire.
     """
     for lease in client.list(LEASES, namespace=_LEASE_NAMESPACE).items:
         client.delete(LEASES, lease["metadata"]["name"], namespace=_LEASE_NAMESPACE)

@@ -1,4 +1,4 @@
-"""Building programs of a Go module into the user's cache, once per version, with progress."""
+"""Builds of Go programs into the user's cache, once per version, with progress."""
 
 import os
 import queue
@@ -34,7 +34,7 @@ _DOWNLOADING: Final = "go: downloading "
 
 
 def cached_folder(module: GoModule) -> Path:
-    """Return the folder that holds, or will hold, the programs of a module for this machine."""
+    """Return the cache folder of a module's programs for this machine."""
     machine = os.uname()
     return cache_folder() / module.cache_key(f"{machine.sysname.lower()}-{machine.machine}")
 
@@ -78,7 +78,7 @@ def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress
 
 @contextmanager
 def _scratch_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder beside the programs' place; what a killed build left there is removed first."""
+    """Yield an empty folder beside the programs; a killed build's leftovers are removed first."""
     scratch = folder / ".building"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
@@ -89,7 +89,7 @@ def _scratch_folder(folder: Path) -> Iterator[Path]:
 
 
 class GoStep:
-    """Runs Go commands for one build and tells every few seconds how far they are."""
+    """Runs Go commands for one build and reports progress every few seconds."""
 
     def __init__(self, what: str, folder: Path, progress: Callable[[str], None]) -> None:
         self._what = what
@@ -128,12 +128,11 @@ class GoStep:
         return seen
 
     def _say(self, line: str) -> None:
-        """Tell people how far the build is."""
         self._said = time.monotonic()
         self._progress(line)
 
     def _describe(self, seen: int, packages: int) -> str:
-        """Return how far the build is."""
+        """Return the progress of the build."""
         compiled = f"{seen} of at most {packages} packages compiled"
         done = compiled if packages else f"{self._modules} modules downloaded"
         return f"building {self._what}: {done}, {self.elapsed_seconds:.0f} s"
@@ -141,7 +140,7 @@ class GoStep:
 
 @contextmanager
 def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Yield a running Go command; it and its compilers end when the block is left early, as by Ctrl-C."""
+    """Yield a running Go command; an early exit from the block ends it and its compilers."""
     with subprocess.Popen(  # noqa: S603 - the command is `go_modules`' and Go is the user's
         command,
         cwd=folder,
@@ -162,7 +161,7 @@ def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
 
 
 def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    """Yield each line as it comes, and an empty one every second in which none comes."""
+    """Yield each line as it comes, and an empty one after each second without any."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def pump(stream: IO[str]) -> None:
@@ -184,7 +183,7 @@ def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) -> str:
-    """Return what failed, Go's last words, and what else can be done."""
+    """Return what failed, the end of Go's output, and alternatives."""
     said = "\n".join(f"  {line}" for line in tail) or "  (it said nothing)"
     return (
         f"building {what} failed: `{' '.join(command[:3])} ...` said\n{said}\n"
@@ -193,13 +192,13 @@ def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) ->
 
 
 # --- binaries --------------------------------------------------------------------------------------------------------
-# Where programs come from: KUBEBUILDER_ASSETS, else our own cached build.
+# Location of programs: KUBEBUILDER_ASSETS, else our own cached build.
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
 
 def find_binaries(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Return the path of every program of the control plane, building what is neither given nor cached.
+    """Return the path of each control-plane program, building the ones that are missing.
 
     Raises `SandboxUnavailableError` when something is missing and cannot be built.
     """

@@ -1,4 +1,4 @@
-"""The keys and certificates of a sandbox: one authority, one server certificate, one certificate per client."""
+"""Keys and certificates of a sandbox: one authority, one server, one per client."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SERVER_NAMES: Final = ("localhost", "kubernetes", "kubernetes.default", "kubern
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """Who a client certificate speaks for: the file's name, the user and its groups."""
+    """Identity in a client certificate: file name, user and groups."""
 
     name: str
     user: str
@@ -32,13 +32,13 @@ ADMIN: Final = ClientIdentity("admin", "berth-sandbox-admin", ("system:masters",
 CONTROLLER_MANAGER: Final = ClientIdentity("kube-controller-manager", "system:kube-controller-manager")
 SCHEDULER: Final = ClientIdentity("kube-scheduler", "system:kube-scheduler")
 KWOK: Final = ClientIdentity("kwok", "berth-sandbox-kwok", ("system:masters",))
-"""Kwok stands for every kubelet at once, which no node's role allows."""
+"""Kwok plays every kubelet at once, which no node's role allows."""
 
 CLIENTS: Final = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 
 
 def write_certificates(folder: SandboxFolder, *, now: dt.datetime) -> None:
-    """Write everything that the control plane's components need to know one another."""
+    """Write all keys and certificates of the control plane's components."""
     authority = make_authority("berth-sandbox", now=now, life=_LIFETIME)
     _write(folder, AUTHORITY, authority)
     _write(folder, SERVER, sign_server(authority, SERVER, _SERVER_NAMES, now=now, life=_LIFETIME))
@@ -52,7 +52,6 @@ def write_certificates(folder: SandboxFolder, *, now: dt.datetime) -> None:
 
 
 def _write(folder: SandboxFolder, name: str, pair: KeyPair) -> None:
-    """Write a key and its certificate under one name."""
     _write_key(folder, name, pair.key)
     folder.certificate(name).write_bytes(to_pem(pair.certificate))
 

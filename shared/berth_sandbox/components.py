@@ -1,4 +1,4 @@
-"""The command line of each component of the control plane; every function here is pure."""
+"""Command lines and configuration files of the control plane's components."""
 
 import importlib.resources
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from berth_sandbox.settings import SandboxSettings, ScoringStrategy
 
 
 class Component(StrEnum):
-    """A process of the control plane; the value is also the name of its log."""
+    """A process of the control plane; the value is also its log's name."""
 
     ETCD = "etcd"
     API_SERVER = "kube-apiserver"
@@ -46,7 +46,7 @@ _AUDIT_LOG_MEGABYTES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ComponentPlace:
-    """What every command line is made of."""
+    """The inputs of every command line."""
 
     binaries: Binaries
     folder: SandboxFolder
@@ -59,7 +59,7 @@ def build_command(component: Component, place: ComponentPlace) -> tuple[str, ...
 
 
 def health_url(component: Component, ports: Ports) -> str:
-    """Return the address that answers 200 once the component is ready."""
+    """Return the URL that answers 200 once the component is ready."""
     match component:
         case Component.ETCD:
             return f"http://{LOOPBACK}:{ports.etcd}/health"
@@ -76,7 +76,7 @@ def health_url(component: Component, ports: Ports) -> str:
 
 
 def _etcd_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return etcd's arguments; nothing is synced to disk, for a sandbox does not outlive its machine."""
+    """Return etcd's arguments; nothing is synced to disk: a sandbox ends with its machine."""
     client = f"http://{LOOPBACK}:{place.ports.etcd}"
     peer = f"http://{LOOPBACK}:{place.ports.etcd_peer}"
     return (
@@ -93,7 +93,7 @@ def _etcd_arguments(place: ComponentPlace) -> tuple[str, ...]:
 
 
 def _api_server_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return the API server's arguments: RBAC on, admission and features as they come."""
+    """Return the API server's arguments: RBAC on, default admission and features."""
     folder = place.folder
     return (
         f"--etcd-servers=http://{LOOPBACK}:{place.ports.etcd}",
@@ -126,7 +126,7 @@ def _serving_certificate(folder: SandboxFolder) -> tuple[str, ...]:
 
 
 def _controller_manager_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return the controller manager's arguments: every standard controller, only allowed to work faster."""
+    """Return the controller manager's arguments: all standard controllers, only faster."""
     folder = place.folder
     kubeconfig = folder.user_kubeconfig(certificates.CONTROLLER_MANAGER.name)
     syncs = ("deployment", "replicaset", "statefulset", "job", "gc", "service-endpoint")
@@ -160,7 +160,7 @@ def _second_scheduler_arguments(place: ComponentPlace) -> tuple[str, ...]:
 
 
 def _any_scheduler_arguments(place: ComponentPlace, scheduler: Component, port: int) -> tuple[str, ...]:
-    """Return a scheduler's arguments; its health and metrics may be read without a token."""
+    """Return a scheduler's arguments; its health and metrics need no token."""
     kubeconfig = place.folder.user_kubeconfig(certificates.SCHEDULER.name)
     return (
         f"--config={place.folder.scheduler_config(scheduler)}",
@@ -202,7 +202,7 @@ _ARGUMENTS: Final[Mapping[Component, Callable[[ComponentPlace], tuple[str, ...]]
 # The configuration files that the components read: kubeconfigs, scheduler configurations, kwok's stages.
 
 CONTEXT_PREFIX: Final = "berth-sandbox"
-"""How the name of every sandbox context begins; tests and the demo refuse any other."""
+"""Prefix of every sandbox context; tests and the demo refuse other contexts."""
 
 SECOND_SCHEDULER_NAME: Final = "second-scheduler"
 
@@ -211,7 +211,7 @@ _DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 
 def write_configuration(folder: SandboxFolder, ports: Ports, settings: SandboxSettings) -> None:
-    """Write every file that the components read at their start, and the administrator's kubeconfig."""
+    """Write all configuration files of the components and the administrator's kubeconfig."""
     context = context_name(settings.name)
     for client in certificates.CLIENTS:
         _write_yaml(folder.user_kubeconfig(client.name), build_client_kubeconfig(folder, ports, client, context))
@@ -235,7 +235,7 @@ def context_name(name: str | None) -> str:
 def build_client_kubeconfig(
     folder: SandboxFolder, ports: Ports, client: ClientIdentity, context: str
 ) -> dict[str, Any]:
-    """Return the kubeconfig of a client that shows a certificate."""
+    """Return the kubeconfig of a client with a certificate."""
     user = {
         "client-certificate": str(folder.certificate(client.name)),
         "client-key": str(folder.key(client.name)),
@@ -255,8 +255,8 @@ def _build_kubeconfig(
 ) -> dict[str, Any]:
     """Return a kubeconfig with one cluster, one user and one context.
 
-    Certificates and keys stand in it as paths: clients that get them in the file itself write them out to temporary
-    files, which stay behind when such a client is killed.
+    Certificates and keys are paths: clients that get them inline write them to temporary files, which remain when such
+    a client is killed.
     """
     cluster = {
         "server": f"https://{LOOPBACK}:{ports.api_server}",
@@ -273,7 +273,7 @@ def _build_kubeconfig(
 
 
 def build_scheduler_config(scheduler_name: str, kubeconfig: Path, scoring: ScoringStrategy) -> dict[str, Any]:
-    """Return a KubeSchedulerConfiguration: the stock plugins, one scoring strategy, no client-side limit in the way."""
+    """Return a KubeSchedulerConfiguration: stock plugins, one scoring strategy, no client limit."""
     fit = {
         "type": scoring.value,
         "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
@@ -293,7 +293,7 @@ def build_scheduler_config(scheduler_name: str, kubeconfig: Path, scoring: Scori
 
 
 def build_audit_policy() -> dict[str, Any]:
-    """Return the audit policy: who of Berth's accounts called what with which answer; no bodies, and nobody else."""
+    """Return the audit policy: the calls and answers of Berth's accounts only, without bodies."""
     users = [f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}" for account in BERTH_ACCOUNTS]
     return {
         "apiVersion": "audit.k8s.io/v1",

@@ -24,7 +24,7 @@ class ComponentError(SandboxError):
 
 
 class ServiceError(SandboxError):
-    """A service of Berth ended when it should not have, or was not ready in time; the text carries its log's end."""
+    """A service of Berth failed or was not ready in time; the text has the end of its log."""
 
 
 class SandboxNameError(SandboxError):

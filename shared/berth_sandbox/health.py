@@ -1,4 +1,4 @@
-"""What can be said of a running sandbox at a glance."""
+"""Health and readiness of a sandbox's components and nodes."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import Ports
 
 CONTROLLERS_TAINT = "node.kubernetes.io/"
-"""How the taints begin that the node controllers set and take off by themselves."""
+"""Prefix of the taints that node controllers set and remove."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class SandboxHealth:
 
 
 def count_nodes(client: KubeClient) -> tuple[int, int]:
-    """Return how many nodes there are and how many of them pods can go to; no answer counts as none."""
+    """Return the numbers of nodes and of usable ones; an unreachable server counts as none."""
     try:
         nodes = client.list(NODES, type=Node).items
     except KubeError:
@@ -49,13 +49,13 @@ def usable_nodes(client: KubeClient) -> set[str]:
 
 
 def is_usable(node: Node) -> bool:
-    """Return whether a node is ready and no longer carries a taint of the node controllers."""
+    """Return whether a node is ready and free of the node controllers' taints."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     return ready and not any(taint.key.startswith(CONTROLLERS_TAINT) for taint in node.spec.taints)
 
 
 # --- readiness -------------------------------------------------------------------------------------------------------
-# The waiting until components answer that they are ready, each wait with a bound.
+# Bounded waits until components are ready.
 
 _POLL_SECONDS: Final = 0.03
 _REQUEST_TIMEOUT: Final = urllib3.Timeout(connect=1.0, read=5.0)
@@ -63,7 +63,7 @@ _OK: Final = 200
 
 
 def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, ports: Ports, *, deadline: float) -> None:
-    """Wait until every component is ready; raise `ComponentError` when one has ended or the deadline passes."""
+    """Wait until all components are ready; raise `ComponentError` after an exit or timeout."""
     authority = str(folder.certificate(certificates.AUTHORITY))
     with urllib3.PoolManager(ca_certs=authority, retries=False, timeout=_REQUEST_TIMEOUT) as pool:
         for component in components:
@@ -77,7 +77,7 @@ def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, por
 
 
 def wait_for(condition: Callable[[], bool], *, component: Component, folder: SandboxFolder, deadline: float) -> None:
-    """Wait until the condition holds, which the component is to bring about; raise `ComponentError` when it cannot."""
+    """Wait for a condition that a component brings about; raise `ComponentError` if it cannot."""
     while not condition():
         if not processes.is_present(component, folder):
             raise ComponentError(_describe("ended at its start", component, folder))

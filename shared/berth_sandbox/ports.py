@@ -1,4 +1,4 @@
-"""The loopback ports of a sandbox, chosen so that sandboxes started at the same time never get the same one."""
+"""Loopback ports of a sandbox; sandboxes that start together never share one."""
 
 import random
 import socket
@@ -13,9 +13,9 @@ LOOPBACK: Final = "127.0.0.1"
 _RANGE: Final = range(20_000, 30_000)
 _ATTEMPTS: Final = 1_000
 _CHANCE: Final = random.SystemRandom()
-"""Nobody's seed makes two processes choose the same ports in the same order."""
+"""Not seedable, so that two processes never choose the same ports in the same order."""
 _handed_out: Final[set[int]] = set()
-"""What this process has chosen and may come back to though nobody listens there now; forgotten when half are gone."""
+"""Ports that this process has chosen, listening or not; forgotten when half are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class Ports:
 class PortReservation:
     """Holds free ports until the components listen on them.
 
-    A port is first bound exclusively, so that of two who choose it one fails, and then marked as shareable, so that a
-    listener that names it and sets SO_REUSEADDR, as Go's do, still gets it. Elsewhere than on Linux that second bind
-    is refused, so there the ports are let go at once and a small window stays.
+    A port is first bound exclusively, so that of two processes one fails, and then marked as shareable, so that a
+    listener that names it and sets SO_REUSEADDR, as Go's do, still gets it. Elsewhere than on Linux that second bind is
+    refused, so there the ports are released at once and a small window remains.
     """
 
     def __init__(self, sockets: tuple[socket.socket, ...], ports: Ports) -> None:
@@ -55,13 +55,13 @@ class PortReservation:
         return reservation
 
     def release(self) -> None:
-        """Let go of the ports; whoever listens by now keeps them."""
+        """Release the ports; a component that listens by now keeps its port."""
         for bound in self._sockets:
             bound.close()
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on now and that this process has not been given before."""
+    """Return a free loopback port that this process has not been given before."""
     with _bind_free_port() as bound:
         return int(bound.getsockname()[1])
 
@@ -69,8 +69,8 @@ def free_port() -> int:
 def _bind_free_port() -> socket.socket:
     """Return a socket bound to a free loopback port, not listening and not inherited by children.
 
-    The port lies below those that the kernel gives to outgoing connections: while a component is down, one of these
-    could take its port for good, even by connecting to itself.
+    The port lies below those that the kernel gives to outgoing connections: while a component is down, such a
+    connection could take its port for good, even by connecting to itself.
     """
     if len(_handed_out) > len(_RANGE) // 2:
         _handed_out.clear()

@@ -1,4 +1,4 @@
-"""The processes of one sandbox: starts them, tells whether they are alive and are ours, and ends them."""
+"""The processes of one sandbox: start, look-up, signals and end."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ _TAIL_LINES: Final = 15
 
 
 def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder) -> None:
-    """Start a component in a session of its own, so that Ctrl-C at the terminal reaches only us, and note its pid."""
+    """Start a component in its own session, so that Ctrl-C does not reach it; record its pid."""
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
         command[0],
@@ -40,14 +40,14 @@ def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder)
 
 
 def _wait_until_named(component: Component, folder: SandboxFolder) -> None:
-    """Wait until a new process shows its command line: for an instant of its start it has none, as if it were gone."""
+    """Wait until a new process has a command line, which it lacks for an instant."""
     deadline = time.monotonic() + _NAMED_WITHIN_SECONDS
     while find_pid(component, folder) is None and is_present(component, folder) and time.monotonic() < deadline:
         time.sleep(_NAME_POLL_SECONDS)
 
 
 def _component_environment() -> dict[str, str]:
-    """Return the environment without what would change a component: proxies, Go's and Kubernetes' own variables."""
+    """Return the environment without proxies and variables of Go and Kubernetes."""
     unwanted = ("KUBE", "ETCD_", "KWOK_", "GODEBUG", "GOMAXPROCS", "GOGC", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     return {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}
 
@@ -55,8 +55,7 @@ def _component_environment() -> dict[str, str]:
 def find_pid(component: Component, folder: SandboxFolder) -> int | None:
     """Return the pid of a live component of this sandbox, else None.
 
-    A pid may have been given to another process since it was noted; ours carries the sandbox's folder in its command
-    line.
+    A recorded pid may belong to another process by now; ours has the sandbox's folder in its command line.
     """
     pid = _read_pid(component, folder)
     if pid is None:
@@ -66,7 +65,7 @@ def find_pid(component: Component, folder: SandboxFolder) -> int | None:
 
 
 def _read_pid(component: Component, folder: SandboxFolder) -> int | None:
-    """Return the pid that was noted for a component, None when there is none."""
+    """Return a component's recorded pid, None without one."""
     try:
         return int(folder.pid_file(component).read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):
@@ -105,13 +104,13 @@ def send_signal(component: Component, folder: SandboxFolder, number: signal.Sign
 
 
 def end(components: Iterable[Component], folder: SandboxFolder) -> None:
-    """End components at once and wait until they are gone; they hold nothing that is worth an orderly end."""
+    """Kill components and wait until they are gone; they hold nothing worth an orderly end."""
     wanted = tuple(components)
     deadline = time.monotonic() + _GONE_WITHIN_SECONDS
     while left := [component for component in wanted if is_present(component, folder)]:
         if time.monotonic() > deadline:
             return
-        for component in left:  # again and again: one that is just starting shows only later that it is ours
+        for component in left:  # repeatedly: a starting process shows only later that it is ours
             send_signal(component, folder, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
     for component in wanted:
@@ -119,7 +118,7 @@ def end(components: Iterable[Component], folder: SandboxFolder) -> None:
 
 
 def is_present(component: Component, folder: SandboxFolder) -> bool:
-    """Return whether a component is alive, is just starting, or is dying and still keeps its port.
+    """Return whether a component is alive, starting, or dying with its port still open.
 
     A process that starts has no command line for an instant; one that is ending loses it first and closes its sockets
     later.
@@ -132,7 +131,7 @@ def is_present(component: Component, folder: SandboxFolder) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether a process and all its threads have ended; a zombie that nobody reaps has."""
+    """Return whether a process and all its threads have ended; an unreaped zombie has."""
     if _reap(pid):
         return True
     if sys.platform != "linux":
@@ -146,7 +145,6 @@ def _has_ended(pid: int) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Return whether there is a process of that id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -164,7 +162,7 @@ def read_log_tail(component: Component, folder: SandboxFolder) -> str:
 
 
 def _reap(pid: int) -> bool:
-    """Take the exit status of a child of ours that has ended, and return whether one was."""
+    """Reap an ended child of ours; return whether there was one."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

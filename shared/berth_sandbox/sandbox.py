@@ -39,7 +39,7 @@ from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.watchdog import Watchdog
 
 # --- record ----------------------------------------------------------------------------------------------------------
-# What one process writes down about a sandbox so that another can find, use and stop it.
+# The record of a sandbox, by which another process can find, use and stop it.
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,18 +51,17 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     started: str
 
     def place(self, folder: SandboxFolder) -> ComponentPlace:
-        """Return what the components' command lines are made of."""
+        """Return the inputs of the components' command lines."""
         binaries = {name: Path(path) for name, path in self.binaries.items()}
         return ComponentPlace(binaries, folder, self.ports)
 
 
 def write_record(folder: SandboxFolder, record: SandboxRecord) -> None:
-    """Write the record."""
     folder.record.write_bytes(msgspec.json.encode(record))
 
 
 def read_record(folder: SandboxFolder) -> SandboxRecord:
-    """Return the record; raise `SandboxNameError` when the folder holds none that can be read."""
+    """Return the record; raise `SandboxNameError` if it is missing or unreadable."""
     try:
         return msgspec.json.decode(folder.record.read_bytes(), type=SandboxRecord)
     except (OSError, msgspec.MsgspecError) as error:
@@ -71,14 +70,14 @@ def read_record(folder: SandboxFolder) -> SandboxRecord:
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
-# The taking of a sandbox's folder: two starts under one name never share it.
+# Claim of a sandbox's folder: two starts under one name never share it.
 
 
 @contextmanager
 def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
-    """Yield an empty folder for a new sandbox; raise `SandboxNameError` when one of that name is up or starting.
+    """Yield an empty folder for a new sandbox; raise `SandboxNameError` if the name is taken.
 
-    The folder itself is locked while it is being filled, and what a dead sandbox left in it is removed.
+    The folder is locked while it is filled, and a dead sandbox's files in it are removed.
     """
     if name is None:
         folder = SandboxFolder(temporary_folder())
@@ -101,7 +100,7 @@ def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
 
 
 def _lock_folder(root: Path, name: str) -> int:
-    """Return a locked descriptor of the folder, making it first; whoever stops a sandbox may remove it meanwhile."""
+    """Create and lock the folder; a process that stops the sandbox may remove it meanwhile."""
     while True:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -121,7 +120,7 @@ def _lock_folder(root: Path, name: str) -> int:
 
 
 def _empty(root: Path) -> None:
-    """Remove what is in a folder, not the folder."""
+    """Remove a folder's contents, not the folder."""
     for entry in root.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -133,13 +132,13 @@ def _empty(root: Path) -> None:
 # The order in which a sandbox comes up, from empty folder to ready control plane.
 
 Progress = Callable[[str], None]
-"""Takes one line of text for people."""
+"""Takes one line of progress for the user."""
 
 _FIRST = (Component.ETCD, Component.API_SERVER)
 
 
 def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSettings, progress: Progress) -> SandboxRecord:
-    """Start every component in the folder and return the record once all are ready and Berth is installed."""
+    """Start all components; return the record once they are ready and Berth is installed."""
     deadline = time.monotonic() + settings.timeout_seconds
     now = dt.datetime.now(dt.UTC)
     reservation = PortReservation.make()
@@ -160,7 +159,7 @@ def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSetting
 
 
 def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadline: float, progress: Progress) -> None:
-    """Start the API server first, then everything that needs it, and install Berth meanwhile."""
+    """Start the API server first, then the rest, and install Berth meanwhile."""
     progress("starting etcd and kube-apiserver")
     start_components(_FIRST, place)
     health.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
@@ -187,7 +186,7 @@ def expected_components(settings: SandboxSettings) -> tuple[Component, ...]:
 
 
 def connect_as_admin(folder: SandboxFolder, settings: ClientSettings | None = None) -> KubeClient:
-    """Return a client that may do everything."""
+    """Return a client with all rights."""
     return connect(kubeconfig=str(folder.kubeconfig), user_agent="berth-sandbox", settings=settings)
 
 
@@ -202,15 +201,14 @@ DEFAULT_NAME: Final = "default"
 _NODES_AT_ONCE: Final = 8
 
 
-def _say_nothing(_line: str) -> None:
-    """Drop a line of progress."""
+def _say_nothing(_line: str) -> None: ...
 
 
 class Sandbox:
     """A real control plane with nodes that kwok plays.
 
     As a context manager it stops at the end of the block, on Ctrl-C, and also when its process is killed. After
-    `detach` it stays up until `stop` is called, by whoever finds it.
+    `detach` it stays up until any process calls `stop`.
     """
 
     def __init__(self, folder: SandboxFolder, record: SandboxRecord, watchdog: Watchdog | None) -> None:
@@ -249,13 +247,13 @@ class Sandbox:
 
     @classmethod
     def find(cls, name: str = DEFAULT_NAME) -> Self:
-        """Return the sandbox that is up under a name; raise `SandboxNameError` when none is."""
+        """Return the sandbox of a name; raise `SandboxNameError` if none is up."""
         folder = SandboxFolder(named_folder(name))
         return cls(folder, read_record(folder), None)
 
     @classmethod
     def stop_named(cls, name: str = DEFAULT_NAME) -> bool:
-        """Stop what is up under a name, or what a failed start left there; return whether there was anything."""
+        """Stop the sandbox of a name, or a failed start's leftovers; return whether there was any."""
         folder = SandboxFolder(named_folder(name))
         if not folder.root.exists():
             return False
@@ -264,7 +262,7 @@ class Sandbox:
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Return the names under which sandboxes are up, or were when their machine stopped."""
+        """Return the names of sandboxes that are up, or were when their machine stopped."""
         folder = state_folder()
         entries = folder.iterdir() if folder.is_dir() else ()
         return tuple(sorted(entry.name for entry in entries if SandboxFolder(entry).record.exists()))
@@ -276,7 +274,7 @@ class Sandbox:
             self._watchdog = None
 
     def stop(self) -> None:
-        """End every component of this sandbox and remove its folder; stopping twice is the same as once."""
+        """Stop all components and remove the folder; a second call does nothing."""
         _clean_up(self._folder, self._watchdog)
         self._watchdog = None
 
@@ -318,7 +316,7 @@ class Sandbox:
 
     @property
     def audit_log(self) -> Path:
-        """Return the file in which the API server notes the calls of Berth's own accounts, one JSON object a line."""
+        """Return the API server's log of calls by Berth's accounts, one JSON object a line."""
         return self._folder.audit_log
 
     @property
@@ -327,7 +325,7 @@ class Sandbox:
         return self._folder.kubeconfig
 
     def connect(self) -> KubeClient:
-        """Return a client that may do everything, for the caller to close."""
+        """Return a client with all rights, for the caller to close."""
         return connect_as_admin(self._folder)
 
     def service_account_kubeconfig(self, name: str) -> Path:
@@ -344,7 +342,7 @@ class Sandbox:
         return path
 
     def add_nodes(self, count: int, shape: NodeShape | None = None, *, prefix: str = "node-") -> tuple[str, ...]:
-        """Add nodes, numbered on from those of the prefix, wait until all are ready and return their names.
+        """Add nodes to those of the prefix, wait until all are ready and return their names.
 
         Without a shape they are as the settings say.
         """
@@ -385,15 +383,14 @@ class Sandbox:
             raise SandboxError(f"{component} is not running")
 
     def suspend(self, component: str) -> None:
-        """Stop a component where it stands; it keeps its connections and says nothing."""
+        """Stop a component with SIGSTOP; it keeps its connections and is silent."""
         self.kill(component, signal.SIGSTOP)
 
     def resume(self, component: str) -> None:
-        """Let a suspended component go on."""
         self.kill(component, signal.SIGCONT)
 
     def restart(self, component: str) -> None:
-        """End a component with SIGKILL if it is alive, start it anew and wait until it is ready."""
+        """Kill a component if it is alive, start it again and wait until it is ready."""
         wanted = Component(component)
         processes.end((wanted,), self._folder)
         if wanted is Component.KWOK:
@@ -405,7 +402,7 @@ class Sandbox:
 
 
 def _clean_up(folder: SandboxFolder, watchdog: Watchdog | None) -> None:
-    """End every component and remove the folder; Ctrl-C meanwhile leaves the rest to the watchdog."""
+    """End all components and remove the folder; Ctrl-C leaves the rest to the watchdog."""
     processes.end(Component, folder)
     remove_folder(folder.root)
     if watchdog is not None:

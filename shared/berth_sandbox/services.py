@@ -1,4 +1,4 @@
-"""Berth's services as processes beside a sandbox: started, killed, started again, ended by their id."""
+"""Berth's services as processes beside a sandbox."""
 
 import os
 import signal
@@ -22,11 +22,11 @@ _ANSWER_SECONDS: Final = 5.0
 _TAIL_LINES: Final = 15
 
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Asks the machine itself, whatever proxy the environment names for others."""
+"""Ignores the environment's proxies for requests to this machine."""
 
 
 class ServiceProcess:
-    """One service, whose log goes to one file; as a context manager it is started and stopped."""
+    """A service with its log file; as a context manager it starts and stops."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self._command = tuple(command)
@@ -41,11 +41,10 @@ class ServiceProcess:
             )
 
     def stop(self) -> None:
-        """Ask the process to end, and kill it if it does not in time."""
+        """Terminate the process, and kill it after a timeout."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process where it stands."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> None:
@@ -86,7 +85,7 @@ class ServiceProcess:
             raise ServiceError(f"{self._name} ended with exit code {self.exit_code}; its log ends so:\n{self.tail()}")
 
     def wait_until_leading(self, health_port: int) -> None:
-        """Wait until the operator says on its health port that it acts; raises `ServiceError`."""
+        """Wait until the operator's health port reports that it leads; raises `ServiceError`."""
         deadline = time.monotonic() + _READY_SECONDS
         while not (readiness := _read_readiness(health_port)).is_leading:
             self.require_running()
@@ -112,7 +111,7 @@ class ServiceProcess:
 
 @dataclass(frozen=True, slots=True)
 class _Readiness:
-    """What a service says of itself on its health port."""
+    """The report of a service's health port."""
 
     is_leading: bool
     told: str
@@ -130,6 +129,6 @@ def _read_readiness(health_port: int) -> _Readiness:
 
 
 def _service_environment() -> dict[str, str]:
-    """Return the environment without what would lead a service elsewhere: other clusters, proxies, options."""
+    """Return the environment without variables for other clusters, proxies and options."""
     unwanted = ("KUBECONFIG", "BERTH_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     return {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}

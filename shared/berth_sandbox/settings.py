@@ -1,4 +1,4 @@
-"""What a sandbox can be told: its size, its scheduler and its name."""
+"""Settings of a sandbox: its size, its scheduler and its name."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that cannot stand in a context name, or that would leave its folder; raises InputError."""
+    """Reject a name that is invalid in a context or a path; raises InputError."""
     if not _NAME.fullmatch(name):
         raise InputError("name", name, "lower-case letters, digits and dashes, 40 at most")
 
@@ -27,7 +27,7 @@ class ScoringStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
-    """What to start; every field has a default that gives an empty cluster with the stock scheduler."""
+    """What to start; by default an empty cluster with the stock scheduler."""
 
     nodes: int = 0
     """How many nodes to make at the start."""
@@ -47,7 +47,7 @@ class SandboxSettings:
     """How long the start of the control plane may take, without building and without filling."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be started; raises InputError naming the field."""
+        """Reject values that cannot be started; raises InputError with the field."""
         if self.name is not None:
             check_name(self.name)
         if self.nodes < 0:

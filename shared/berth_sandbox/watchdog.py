@@ -1,7 +1,7 @@
-"""The clean-up after a process that started a sandbox and died without stopping it.
+"""Clean-up after a process that started a sandbox and died without stopping it.
 
-Run as `python -m berth_sandbox.watchdog FOLDER` with a pipe as standard input, whose other end only the starter
-holds: the pipe ends when the starter does, whatever ended it.
+Run as `python -m berth_sandbox.watchdog FOLDER` with a pipe as standard input, whose other end only the starter holds:
+the pipe ends when the starter does, whatever ended it.
 """
 
 import subprocess
@@ -30,7 +30,7 @@ class Watchdog:
         )
 
     def dismiss(self, *, keep: bool) -> None:
-        """End the watchdog; with `keep` it leaves the sandbox alone, which from now on outlives the starter."""
+        """End the watchdog; with `keep` the sandbox outlives its starter."""
         try:
             self._process.communicate(_LET_GO if keep else b"", timeout=_EXIT_WITHIN_SECONDS)
         except subprocess.TimeoutExpired:
@@ -39,7 +39,7 @@ class Watchdog:
 
 
 def watch(folder: SandboxFolder) -> None:
-    """Wait until the starter lets go or dies; if it died, end what it left and remove the folder."""
+    """Wait until the starter dismisses it or dies; then clean up what a dead one left."""
     if sys.stdin.buffer.read() != _LET_GO:
         processes.end(Component, folder)
         remove_folder(folder.root)

@@ -1,4 +1,4 @@
-"""A workload that fragments a cluster as real ones do: Deployments of mixed sizes, a third later scaled down."""
+"""A workload that fragments a cluster: mixed Deployments, a third later scaled down."""
 
 import random
 import time
@@ -22,14 +22,14 @@ _LEAST_MEBIBYTES: Final = 512
 _MOST_MEBIBYTES: Final = 8192
 _REPLICAS: Final = (2, 24)
 _SHRUNK_SHARE: Final = 3
-"""One in so many Deployments is scaled down."""
+"""One in this many Deployments is scaled down."""
 _SHRINK_DIVISOR: Final = 5
 _BUDGET_EVERY: Final = 6
-"""One in so many Deployments has a disruption budget."""
+"""One in this many Deployments has a disruption budget."""
 _AT_ONCE: Final = 8
 _POLL_SECONDS: Final = 0.25
 _PAUSE_BY_LOOK: Final = 5
-"""A pause is so many times as long as the look before it, so that looking at many pods does not keep them waiting."""
+"""A pause lasts this many times as long as the look before it, to spare busy clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class DeploymentPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledCluster:
-    """What a cluster was filled with; pods before and after the scaling down."""
+    """The pods of a filled cluster, before and after the scaling down."""
 
     deployments: tuple[DeploymentPlan, ...]
     pods_before: int
@@ -67,10 +67,10 @@ def fill_cluster(
     progress: Progress = lambda _line: None,
     timeout_seconds: float = 120.0,
 ) -> FilledCluster:
-    """Fill the cluster's nodes to the share of their cpu, wait until all runs, scale a third down, wait again.
+    """Fill nodes to a share of their cpu, wait, scale a third down, and wait again.
 
-    The seed decides what is made and scaled; where it goes is the scheduler's choice. Raises `SandboxError` when a
-    step does not settle within the timeout.
+    The seed decides what is made and scaled; where it goes is the scheduler's choice. Raises `SandboxError` when a step
+    does not settle within the timeout.
     """
     nodes = client.list(NODES, type=Node).items
     room = ResourceAmounts.total(ResourceAmounts.from_quantities(node.status.allocatable) for node in nodes)
@@ -87,7 +87,7 @@ def fill_cluster(
 
 
 def plan_deployments(room: ResourceAmounts, *, seed: int, requested_share: float) -> tuple[DeploymentPlan, ...]:
-    """Return Deployments that together request the share of the cpu, and no more than that of the memory."""
+    """Return Deployments that request this share of the cpu, and no more of the memory."""
     draw = random.Random(seed)  # noqa: S311 - chooses sizes, guards nothing
     limit = ResourceAmounts({name: int(room.get(name) * requested_share) for name in ("cpu", "memory")})
     plans: list[DeploymentPlan] = []
@@ -119,7 +119,7 @@ def _draw_deployment(draw: random.Random, index: int) -> DeploymentPlan:
 
 
 def _choose_shrunk(draw: random.Random, plans: Sequence[DeploymentPlan]) -> tuple[DeploymentPlan, ...]:
-    """Return the Deployments with a third of them, chosen at random, to be scaled to a fifth of their replicas."""
+    """Return the Deployments with a random third scaled to a fifth of their replicas."""
     chosen = set(draw.sample(range(len(plans)), len(plans) // _SHRUNK_SHARE))
     return tuple(
         replace(plan, replicas_after=max(1, plan.replicas // _SHRINK_DIVISOR)) if index in chosen else plan
@@ -128,7 +128,7 @@ def _choose_shrunk(draw: random.Random, plans: Sequence[DeploymentPlan]) -> tupl
 
 
 def build_deployment(plan: DeploymentPlan) -> dict[str, Any]:
-    """Return a Deployment; its pods end at once when told to."""
+    """Return a Deployment whose pods end at once."""
     labels = {"app": plan.name}
     requests = ResourceAmounts({"cpu": plan.cpu_millis, "memory": plan.memory_bytes}).to_quantities()
     return {
@@ -150,7 +150,7 @@ def build_deployment(plan: DeploymentPlan) -> dict[str, Any]:
 
 
 def build_budget(plan: DeploymentPlan) -> dict[str, Any]:
-    """Return a disruption budget that lets go of one pod at a time."""
+    """Return a disruption budget that allows one pod at a time."""
     return {
         "apiVersion": PDBS.api_version,
         "kind": PDBS.kind,
@@ -177,19 +177,18 @@ def _create(client: KubeClient, resource: Resource, body: dict[str, Any]) -> Non
 
 
 def _scale(client: KubeClient, plan: DeploymentPlan) -> None:
-    """Scale a Deployment to what it has afterwards."""
     body = {"spec": {"replicas": plan.replicas_after}}
     client.merge_patch(DEPLOYMENTS, plan.name, body, namespace=plan.namespace)
 
 
 def _each(action: Callable[[DeploymentPlan], None], plans: Sequence[DeploymentPlan]) -> None:
-    """Do something to every Deployment, several at a time."""
+    """Apply an action to every Deployment, several at a time."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(action, plans))
 
 
 def _wait_until_settled(client: KubeClient, wanted: int, timeout_seconds: float, progress: Progress) -> None:
-    """Wait until exactly the wanted number of the workload's pods exist and all are ready."""
+    """Wait until exactly the wanted number of pods exist and all are ready."""
     deadline = time.monotonic() + timeout_seconds
     while True:
         looked_at = time.monotonic()

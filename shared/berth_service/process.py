@@ -1,4 +1,4 @@
-"""What both programs share as processes: addresses, names, logs and signals."""
+"""Addresses, identity, logs and signals of both programs."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ _LARGEST_PORT: Final = 65535
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
-    """Return the host and the port of `HOST:PORT`; raises InputError that names the option."""
+    """Return the host and the port of `HOST:PORT`; raises InputError with the option."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise InputError(option, text, "HOST:PORT, for example 0.0.0.0:8080")
@@ -38,7 +38,7 @@ def unique_identity() -> str:
 
 
 # --- logs ------------------------------------------------------------------------------------------------------------
-# How logs are written: JSON lines for a service, a few plain lines for people; always to standard error.
+# Format of logs: JSON lines for a service, a few plain lines for people; always to standard error.
 
 _NOISY: Final = ("aiohttp", "asyncio", "kopf", "kubernetes", "urllib3")
 
@@ -79,19 +79,19 @@ def _as_text() -> list[Any]:
 
 
 def _printable(_logger: Any, _method: str, line: str) -> str:  # noqa: ANN401 - what structlog passes
-    """Return a line without control characters, which names and messages of others may have."""
+    """Return a line without control characters, which others' names and messages may have."""
     return printable_text(line)
 
 
 # --- signals ---------------------------------------------------------------------------------------------------------
-# How a signal asks a program to stop: a run once politely, then as ever; whoever has things to clear up, at once.
+# Stop by signal: a run stops gracefully at the first and ends at the second; a command with clean-up stops at once.
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set; a second signal ends the process as ever."""
+    """Yield an event that SIGINT and SIGTERM set; a second signal ends the process."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -111,9 +111,9 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """Let SIGTERM and a terminal that is closed interrupt the block as Ctrl-C does, so that it clears up after itself.
+    """Interrupt the block on SIGTERM and SIGHUP as on Ctrl-C, so that it cleans up.
 
-    The clearing up is not interrupted by another of them; one that is ignored from the start stays so, as under nohup.
+    The clean-up is not interrupted by another signal; one that is ignored from the start stays so, as under nohup.
     """
     before = {number: signal.getsignal(number) for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
 

@@ -133,7 +133,7 @@ def test_the_operator_is_ready_only_once_kopf_hears_reservations_also_where_ther
         assert ask(operator, "/healthz")[0] == 200
         code, told = ask(operator, "/readyz")
         assert code == 503
-        assert told["waitsFor"] == ["the picture of the cluster is not complete: Reservations"]
+        assert told["waitsFor"] == ["the cache is not complete: Reservations"]
         proxy.plan = NoFaults()
         eventually("it is ready", lambda: ask(operator, "/readyz")[0] == 200, seconds=LONG_SECONDS)
     finally:

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from conventions.tracked import ROOT, python_files, shown, tracked_files
+from conventions.tracked import ROOT, python_files, shown, text_files, tracked_files
 
 LONGEST_FUNCTION: Final = 60
 LONGEST_MODULE: Final = 600
@@ -76,12 +76,18 @@ def _reads_allowed_nodes(path: Path) -> bool:
 
 
 INVENTED_NAMES: Final = (
-    r"\b(?:AttendedTime|Bells|Book|CapacityDesk|CertificateKeeper|Clerk|Crew|Desk|Engine|Graves|GuardKeeper|Kinship|"
+    r"\b_?(?:AttendedTime|Bells|Book|CapacityDesk|CertificateKeeper|Clerk|Crew|Desk|Engine|Graves|GuardKeeper|Kinship|"
     r"LastWord|MoveKeeper|NobodyEndedItError|NodeBook|Office|OperatorPulse|OrphanKeeper|OwnStatuses|Passage|"
     r"PatientProtocol|Performer|PlanReview|PodShelf|ProofBook|RoomKeeper|Seeker|SeenObjects|Setbacks|ShortMemory|"
-    r"ReplicaTally|RoomTerms|Siblings|Surroundings|Unobserved|Vigil|WaveGate|Workshop|homeless|astray)\b"
+    r"ReplicaTally|RoomTerms|Siblings|Surroundings|Unobserved|Vigil|WaveGate|Workshop|homeless|astray|barred_nodes|"
+    r"frees_first|hear_let_go|hear_reservation|hear_signal|is_barred|keep_what_was_computed|let_be|lose_patience|"
+    r"patience_left|read_anew|things_left_behind|why_nobody_holds|wind_down)\b"
 )
 RITUAL_WORDS: Final = re.compile(r'"""Owns |\b[Ii]t does not own\b|\b[Tt]ell whether\b')
+
+PLAINLY_WORDED: Final = ("crds/", "helm/", "operator/", "shared/", "README.md")
+TRANSLATED_WORDS: Final = re.compile(r"\b(?:somebody|nobody|anybody|(?:is|are) to be)\b", re.IGNORECASE)
+PUBLIC_NAMES: Final = ("status was changed by somebody else, corrected",)  # a log event, which dashboards know
 
 
 def test_names_are_those_of_the_field() -> None:
@@ -101,3 +107,19 @@ def test_docstrings_say_what_a_thing_is_for() -> None:
         if path.resolve() != this
         for found in RITUAL_WORDS.findall(path.read_text(encoding="utf-8"))
     ]
+
+
+def test_texts_are_worded_as_the_field_writes_them() -> None:
+    assert not [
+        f"{shown(path)}: {found}"
+        for path, text in text_files()
+        if shown(path).startswith(PLAINLY_WORDED)
+        for found in TRANSLATED_WORDS.findall(_in_one_line(text))
+    ]
+
+
+def _in_one_line(text: str) -> str:
+    line = " ".join(text.replace("#", " ").split())
+    for name in PUBLIC_NAMES:
+        line = line.replace(name, "")
+    return line

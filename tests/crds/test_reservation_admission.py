@@ -156,7 +156,7 @@ BAD: Final[dict[str, tuple[list[Change], str]]] = {
         [(("ttl",), ABSENT), (("expires",), "2030-01-01T12:00:00")],
         "spec.expires in body must be of type date-time",
     ),
-    "no owners": ([(("owners",), ABSENT)], "a Reservation needs owners: without one nobody could ever take its place"),
+    "no owners": ([(("owners",), ABSENT)], "a Reservation needs owners: without one no pod could take its place"),
     "an empty list of owners": ([(("owners",), [])], "a Reservation needs owners"),
     "a Deployment by its uid alone": (
         [(OWNER, {"object": {"kind": "Deployment", "uid": "6c5a"}})],

@@ -126,7 +126,7 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
         engine.start()
     soon(
         "every watch has ended",
-        lambda: "what is to go on has ended: placeholders, owners, nodes" in engine.why_not_serving(),
+        lambda: "a thread has ended: placeholders, owners, nodes" in engine.why_not_serving(),
     )
     assert not engine.healthy
     assert "no right to watch" in engine.why_not_serving()
@@ -230,7 +230,7 @@ def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_
 def test_what_was_not_listed_yet_is_named() -> None:
     engine, _, _ = build_engine(FakeApi())
     names = "Reservations, placeholders, owners, nodes, priority-classes, quotas, limit-ranges"
-    assert engine.why_not_serving() == f"the picture of the cluster is not complete: {names}"
+    assert engine.why_not_serving() == f"the cache is not complete: {names}"
 
 
 @pytest.mark.parametrize(("late", "first"), [(0.0, ["patch", "reservations"]), (1.0, ["delete", "pods"])])

@@ -19,8 +19,7 @@ from health_port import PATIENCE_SECONDS, ask, ask_state
 
 CERTIFICATE_IS_REFUSED = {"get secrets berth-webhook-tls": error(ServerError, "so far")}
 INCOMPLETE = (
-    "the picture of the cluster is not complete: "
-    "Reservations, placeholders, owners, nodes, priority-classes, quotas, limit-ranges"
+    "the cache is not complete: Reservations, placeholders, owners, nodes, priority-classes, quotas, limit-ranges"
 )
 NO_WEBHOOK = "the webhook does not listen"
 
@@ -88,7 +87,7 @@ def test_an_operator_whose_threads_have_ended_is_not_healthy(
     monkeypatch.setattr(operator.program._engine, "_ended_threads", lambda: ("leader",))
     status, state = ask_state(operator.address, "/healthz")
     assert (status, state["healthy"]) == (503, False)
-    assert "what is to go on has ended: leader" in state["waitsFor"]
+    assert "a thread has ended: leader" in state["waitsFor"]
 
 
 def test_an_operator_whose_event_loop_is_stuck_is_neither_healthy_nor_ready_and_can_be_scraped(

@@ -285,7 +285,7 @@ SENTENCES = {
     ),
     "nobody is its owner": Told(
         seen=observe(place(owners=[])),
-        want=(P.FAILED, R.INVALID, "spec.owners is empty: without an owner nobody could ever take its place"),
+        want=(P.FAILED, R.INVALID, "spec.owners is empty: without an owner no pod could take its place"),
     ),
     "one of its owners is elsewhere": Told(
         seen=observe(place(owners=[object_owner(namespace="default"), object_owner(namespace="kube-system")])),

@@ -374,7 +374,7 @@ REFUSED: dict[str, tuple[ApiCall, str]] = {
     ),
     "a PriorityClass for everybody": (
         create(OPERATOR, PRIORITY_CLASSES, build_class(globalDefault=True)),
-        "nobody's default",
+        "not the default",
     ),
     "another PriorityClass deleted": (
         lambda targets: targets[OPERATOR].delete(PRIORITY_CLASSES, "somebodys-class"),
@@ -402,7 +402,7 @@ REFUSED: dict[str, tuple[ApiCall, str]] = {
     ),
     "a webhook that stops all pods": (
         create(OPERATOR, MUTATING_WEBHOOKS, registration(failurePolicy="Fail")),
-        "keep nobody waiting",
+        "keep no pod waiting",
     ),
     "a webhook elsewhere": (
         create(OPERATOR, MUTATING_WEBHOOKS, registration(clientConfig={"url": "https://evil.example/x"})),

@@ -1,6 +1,6 @@
-"""What the operator knows of the cluster: Reservations, placeholders, owner pods and guarded nodes.
+"""The operator's cache: Reservations, placeholders, owner pods and guarded nodes.
 
-It can be filled again from the API at any time, so it is never the only place of a fact.
+It can be rebuilt from the API at any time, so it is never the only record of a fact.
 """
 
 import threading
@@ -37,10 +37,10 @@ _SETTLED = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 
 class Cache:
-    """The thread-safe face of the stores; every change queues the keys that it concerns.
+    """Thread-safe facade of the stores; every change queues the keys that it concerns.
 
-    A complete list comes with the version that it was made at: an object heard of since then is not gone though the
-    list does not have it.
+    A complete list carries its resourceVersion: an object that a later event brought is not gone because the list lacks
+    it.
     """
 
     def __init__(self, enqueue: Callable[[Key], None]) -> None:
@@ -54,15 +54,15 @@ class Cache:
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
 
     def count_time_by(self, seconds: Callable[[], float]) -> None:
-        """Age what takes part in hand-overs by the time that was attended to them."""
+        """Measure the age of hand-overs in attended seconds."""
         self._pods.seconds = self._nodes.seconds = seconds
 
     def on_reservation(self, version: Callable[[Reservation], None], end: Callable[[str], None]) -> None:
-        """Call back with each version of a Reservation, in order, and with the uid of each that is gone."""
+        """Register callbacks for each version, in order, and for the uid of each deletion."""
         self._reservations.on_version, self._reservations.on_end = version, end
 
     def on_new_owner(self, listener: Callable[[Pod], None]) -> None:
-        """Call a listener with every pod that first appears with the label of a Reservation."""
+        """Register a callback for each pod that first appears with our label."""
         self._new_owner_listeners.append(listener)
 
     def _enqueue(self, *keys: Key) -> None:
@@ -72,18 +72,18 @@ class Cache:
     # --- Reservations
 
     def put_reservation(self, reservation: Reservation) -> None:
-        """Take a Reservation as the API server holds it; older versions are ignored."""
+        """Store a Reservation as the API server returned it; ignore older versions."""
         with self._lock:
             keys = self._reservations.put(reservation)
         self._enqueue(*keys)
 
     @property
     def epoch(self) -> int:
-        """Return what to give to `put_written` with a status that is written from now on."""
+        """Return the epoch that `put_written` needs for a status written from now on."""
         return self._reservations.statuses.epoch
 
     def put_written(self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None = None) -> None:
-        """Take a status of ours, and the Reservation as it was stored with it if it had to be written."""
+        """Store a status that we wrote, with the Reservation as stored if it was."""
         with self._lock:
             keys = self._reservations.put_written(uid, status, epoch, stored)
         self._enqueue(*keys)
@@ -100,72 +100,67 @@ class Cache:
                 self._reservations.statuses.end_write(uid)
 
     def published_status(self, reservation: Reservation) -> ReservationStatus:
-        """Return the status that others may know by now: it may be stored before its writer learns so."""
+        """Return the status that others may have read: storage precedes the writer's knowledge."""
         with self._lock:
             return self._reservations.statuses.published(reservation)
 
     def is_own(self, uid: str) -> bool:
-        """Return whether this replica wrote the status, or found it true, since it began to lead."""
+        """Return whether this replica wrote or confirmed the status since it leads."""
         with self._lock:
             return self._reservations.statuses.has_written(uid)
 
     def is_forged(self, uid: str) -> bool:
-        """Return whether another writer has changed the status that this replica wrote."""
         with self._lock:
             return self._reservations.statuses.is_forged(uid)
 
     def start_epoch(self) -> None:
-        """Trust what the API server holds again, for another replica may have written it."""
+        """Trust the API server's statuses again: another replica may have written them."""
         with self._lock:
             self._reservations.start_epoch()
 
     def remove_reservation(self, uid: str) -> None:
-        """Forget a deleted Reservation."""
         with self._lock:
             keys = self._reservations.remove(uid)
         self._enqueue(*keys)
 
     def replace_reservations(self, listed: Iterable[Reservation], version: str) -> None:
-        """Take a complete list of Reservations."""
         present = {reservation.metadata.uid: reservation for reservation in listed}
         for reservation in present.values():
             self.put_reservation(reservation)
         self.keep_reservations(present.keys(), version)
 
     def keep_reservations(self, present: AbstractSet[str], version: str) -> None:
-        """Forget the Reservations that are not in a complete list of uids."""
+        """Remove the Reservations whose uids a complete list lacks."""
         for reservation in self.reservations():
             if reservation.metadata.uid not in present and was_due(reservation.metadata, version):
                 self.remove_reservation(reservation.metadata.uid)
 
     def knows_reservation(self, uid: str, version: str) -> bool:
-        """Return whether this version of a Reservation, or a newer one, is known."""
+        """Return whether the cache has this version of a Reservation or a newer one."""
         known = self.reservation(uid)
         return known is not None and version_of(known.metadata) >= version_number(version)
 
     def reservation(self, uid: str) -> Reservation | None:
-        """Return a Reservation by uid."""
         with self._lock:
             return self._reservations.get(uid)
 
     def reservations(self) -> tuple[Reservation, ...]:
-        """Return all known Reservations."""
         with self._lock:
             return tuple(self._reservations)
 
     def candidates(self, pod: Pod) -> list[Reservation]:
-        """Return the live Reservations that a pod may belong to, the oldest first; costs as much as the pod has."""
+        """Return the live Reservations that a pod may belong to, oldest first."""
         with self._lock:
             found = self._reservations.live.candidates(pod)
         return sorted(found, key=age_order)
 
     def live_namespaces(self) -> frozenset[str]:
-        """Return the namespaces that have an unfinished Reservation."""
+        """Return the namespaces with an unfinished Reservation."""
         with self._lock:
             return self._reservations.live.namespaces()
 
     def count_slots(self) -> dict[SlotState, int]:
-        """Return how many slots of all known Reservations are in which state."""
+        """Count the slots of all Reservations by state."""
         counts = dict.fromkeys(SlotState, 0)
         for reservation in self.reservations():
             for slot in reservation.status.slots:
@@ -175,41 +170,36 @@ class Cache:
     # --- placeholders
 
     def put_placeholder(self, pod: Pod) -> None:
-        """Take a placeholder."""
         with self._lock:
             keys = self._pods.put_placeholder(pod)
         self._enqueue(*keys)
 
     def remove_placeholder(self, pod: Pod) -> None:
-        """Forget a placeholder that is gone."""
         with self._lock:
             keys = self._pods.remove_placeholder(pod)
         self._enqueue(*keys)
 
     def replace_placeholders(self, listed: Iterable[Pod], version: str) -> None:
-        """Take a complete list of placeholders."""
         for pod in _put_all(listed, self.put_placeholder, self.placeholders, version):
             self.remove_placeholder(pod)
 
     def placeholders(self) -> tuple[Pod, ...]:
-        """Return all placeholders."""
         with self._lock:
             return tuple(self._pods.placeholders)
 
     # --- owner pods
 
     def put_pod(self, pod: Pod) -> None:
-        """Take a pod in a hand-over, an owner's or a placeholder's successor."""
+        """Store a pod in a hand-over: an owner's or a placeholder's successor."""
         put = self.put_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.put_owner
         put(pod)
 
     def remove_pod(self, pod: Pod) -> None:
-        """Forget a pod in a hand-over that is gone."""
         remove = self.remove_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.remove_owner
         remove(pod)
 
     def put_owner(self, pod: Pod) -> None:
-        """Take a pod that carries the label of a Reservation; forget one without it."""
+        """Store a pod with our label; remove one without it."""
         if RESERVATION_LABEL not in pod.metadata.labels:
             self.remove_owner(pod, for_good=False)
             return
@@ -223,25 +213,27 @@ class Cache:
         self._enqueue(*keys)
 
     def remove_owner(self, pod: Pod, *, for_good: bool = True) -> None:
-        """Forget an owner pod that is gone, or that only lost its label."""
+        """Remove an owner pod that is gone, or that only lost its label."""
         with self._lock:
             keys = self._pods.remove_owner(pod, for_good=for_good)
         self._enqueue(*keys)
 
     def replace_owners(self, listed: Iterable[Pod], version: str) -> None:
-        """Take a complete list of owner pods; known ones that are not in it lost their label."""
+        """Replace all owner pods; a known pod that the list lacks has lost its label."""
         for pod in _put_all(listed, self.put_owner, self.owners, version):
             self.remove_owner(pod, for_good=False)
 
     def owners(self) -> tuple[Pod, ...]:
-        """Return all pods that carry the label of a Reservation."""
         with self._lock:
             return tuple(self._pods.owners)
 
     # --- nodes
 
     def put_node(self, node: GuardableNode) -> None:
-        """Take a node; queue what is on the way there, and what is held there if it lets other pods in than before."""
+        """Store a node and queue the hand-overs on it.
+
+        Slots held there are queued too if the node admits other pods than before.
+        """
         name = node.metadata.name
         with self._lock:
             known = self._nodes.get(name)
@@ -254,7 +246,6 @@ class Cache:
             self._enqueue_held(name)
 
     def remove_node(self, node: GuardableNode) -> None:
-        """Forget a node that is gone."""
         name = node.metadata.name
         with self._lock:
             self._tombstones.add(node.metadata.uid)
@@ -266,7 +257,6 @@ class Cache:
         self._enqueue_handovers(name)
 
     def replace_nodes(self, listed: Iterable[GuardableNode], version: str) -> None:
-        """Take a complete list of nodes."""
         present = {node.metadata.uid: node for node in listed}
         for node in present.values():
             self.put_node(node)
@@ -276,7 +266,7 @@ class Cache:
             self.remove_node(node)
 
     def _enqueue_held(self, node: str) -> None:
-        """Queue every Reservation that has a placeholder on a node."""
+        """Queue every Reservation with a placeholder on a node."""
         with self._lock:
             pods = self._pods.placeholders.on(node)
         self._enqueue(*map(reservation_key, pods))
@@ -288,17 +278,17 @@ class Cache:
         self._enqueue(Key(KeyKind.NODE, node), *map(reservation_key, pods))
 
     def control_plane_nodes(self) -> frozenset[str]:
-        """Return the names of the control plane's nodes, by label or taint."""
+        """Return the names of control-plane nodes, by label or taint."""
         with self._lock:
             return self._nodes.of_control_plane()
 
     def unlabelled_control_plane_nodes(self) -> frozenset[str]:
-        """Return the names of the control plane's nodes that no label shows to be so."""
+        """Return the names of control-plane nodes that only a taint marks."""
         with self._lock:
             return self._nodes.unlabelled_control_plane()
 
     def guard_users(self, node: str) -> tuple[Assignment, ...]:
-        """Return the slots on a node that living pods were given and have not taken yet."""
+        """Return the slots on a node that living pods were given and have not taken."""
         with self._lock:
             pods = self._pods.targets.on(node)
             known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
@@ -315,18 +305,18 @@ class Cache:
         return tuple(found)
 
     def handovers(self) -> Counter[str]:
-        """Return how many pods of each namespace have a slot and have not taken it yet; costs as much as there are."""
+        """Count the pods in a hand-over by namespace; the cost is their number."""
         with self._lock:
             return self._pods.targets.count_waiting()
 
     def guard_deadline(self, node: str) -> str | None:
-        """Return the value of a node's guard, None where it has none or is unknown."""
+        """Return the value of a node's guard, None without one."""
         with self._lock:
             known = self._nodes.get(node)
         return known.guard_deadline if known else None
 
     def pod_slots(self, node: str) -> int:
-        """Return how many pods a node takes, 0 where it is unknown."""
+        """Return a node's allocatable pods, 0 for an unknown node."""
         with self._lock:
             return self._nodes.pod_slots(node)
 
@@ -335,7 +325,7 @@ class Cache:
         with self._lock:
             return {*self._nodes.guarded(), *self._pods.targets.nodes()}
 
-    # --- what this process found out
+    # --- results of this process
 
     def put_probe(self, uid: str, result: ProbeResult) -> None:
         """Record the result of a Reservation's own probe."""
@@ -345,12 +335,12 @@ class Cache:
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
     def put_shared_probe(self, probed: Reservation, registered: AbstractSet[str]) -> None:
-        """Record a gated probe, made while the webhook was registered for these namespaces."""
+        """Record a gated probe, made while the webhook covered these namespaces."""
         with self._lock:
             self._reservations.probes.put_shared(probed, registered)
 
     def put_path(self, result: ProbeResult | None) -> None:
-        """Record whether the path that all Reservations share works, None where that is unknown."""
+        """Record whether the shared path works, None for unknown."""
         with self._lock:
             changed = self._reservations.probes.put_path(result)
             concerned = [one.metadata.uid for one in self._reservations if one.is_live and one.status.slots]
@@ -358,24 +348,23 @@ class Cache:
             self._enqueue(*(Key(KeyKind.RESERVATION, uid) for uid in concerned))
 
     def path(self) -> ProbeResult | None:
-        """Return whether the path that all Reservations share works, None where that is unknown."""
         with self._lock:
             return self._reservations.probes.path
 
     def unproven(self) -> tuple[Reservation, ...]:
-        """Return the live Reservations for which no result of a probe is known."""
+        """Return the live Reservations without a probe result."""
         with self._lock:
             live = (one for one in self._reservations if one.is_live)
             return tuple(one for one in live if self._reservations.probes.result_for(one) is None)
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
-        """Record that a Reservation's templates were validated, and the refusal."""
+        """Record that a Reservation's templates were validated, and the refusal if any."""
         with self._lock:
             self._reservations.put_verdict(uid, verdict)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
     def put_waiting(self, uid: str, pods: Sequence[Pod]) -> None:
-        """Record which pods were found waiting for a slot of a Reservation."""
+        """Record the pods that wait for a slot of a Reservation."""
         with self._lock:
             if uid in self._reservations:
                 self._reservations.waiting.put(uid, pods)
@@ -383,7 +372,7 @@ class Cache:
             self._enqueue(Key(KeyKind.RESERVATION, uid))
 
     def put_pods_of_node(self, name: str, pods: Iterable[Pod], *, asked_by: str) -> None:
-        """Record which pods are on a node, and queue the Reservation that asked."""
+        """Record the pods on a node, and queue the Reservation that asked."""
         with self._lock:
             node = self._nodes.get(name)
             if node is not None:
@@ -393,7 +382,7 @@ class Cache:
     # --- views
 
     def observe(self, uid: str) -> Observation | None:
-        """Return what is seen of one Reservation, None where it is unknown; costs as much as it has pods."""
+        """Return the observation of one Reservation, None if it is unknown."""
         now = self._pods.seconds()
         with self._lock:
             reservation = self._reservations.get(uid)
@@ -426,7 +415,7 @@ class Cache:
             )
 
     def pods_of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
-        """Return the placeholders and the owner pods that name a Reservation, known or not."""
+        """Return the placeholders and owner pods that name a Reservation, known or not."""
         with self._lock:
             return self._pods.of(uid)
 
@@ -436,7 +425,7 @@ class Cache:
             return {*self._reservations.uids(), *self._pods.named()}
 
     def has_all_its_pods(self, uid: str) -> bool:
-        """Return whether a live Reservation has a placeholder for each slot that its status calls held."""
+        """Return whether a live Reservation has a placeholder for each held slot."""
         with self._lock:
             reservation = self._reservations.get(uid)
             if reservation is None:
@@ -448,7 +437,7 @@ class Cache:
 def _put_all(
     listed: Iterable[Pod], put: Callable[[Pod], None], known: Callable[[], tuple[Pod, ...]], version: str
 ) -> list[Pod]:
-    """Take a complete list of pods; return the known ones that are not in it."""
+    """Store a complete list of pods; return the known ones that it lacks."""
     present = {pod.metadata.uid: pod for pod in listed}
     for pod in present.values():
         put(pod)

@@ -1,4 +1,4 @@
-"""The rules of the cluster: priority classes, quotas, limit ranges, and what nodes offer."""
+"""The rules of the cluster: priority classes, quotas, limit ranges and node capacity."""
 
 import threading
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class NodeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CapacityNode(Protocol):
-    """A node with what it offers."""
+    """A node with its capacity."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -38,14 +38,13 @@ N = TypeVar("N", bound=_Named)
 
 
 class Store(Generic[N]):
-    """A watched collection by namespace and name; thread-safe."""
+    """Watched objects by namespace and name; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_namespace: dict[str, dict[str, N]] = {}
 
     def take(self, item: WatchItem[N]) -> None:
-        """Apply an item of the watch."""
         match item:
             case Listed(items):
                 self._replace(items)
@@ -64,12 +63,11 @@ class Store(Generic[N]):
             self._by_namespace = fresh
 
     def put(self, item: N) -> None:
-        """Store one object as the API server returned it."""
+        """Store an object as the API server returned it."""
         with self._lock:
             self._by_namespace.setdefault(item.metadata.namespace, {})[item.metadata.name] = item
 
     def forget(self, name: str, namespace: str = "") -> None:
-        """Forget one object."""
         with self._lock:
             group = self._by_namespace.get(namespace, {})
             group.pop(name, None)
@@ -77,7 +75,6 @@ class Store(Generic[N]):
                 self._by_namespace.pop(namespace, None)
 
     def get(self, name: str, namespace: str = "") -> N | None:
-        """Return one object, None where it is not known."""
         with self._lock:
             return self._by_namespace.get(namespace, {}).get(name)
 
@@ -88,7 +85,7 @@ class Store(Generic[N]):
 
 
 class NodeTotals:
-    """What all nodes offer together; a change costs as much as one node."""
+    """Sum of what all nodes offer; a change costs as much as one node."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -96,24 +93,20 @@ class NodeTotals:
         self._total = ResourceAmounts.empty()
 
     def put(self, node: CapacityNode) -> None:
-        """Add or update a node."""
         with self._lock:
             self._set(node.metadata.name, node.status.allocatable)
 
     def forget(self, name: str) -> None:
-        """Forget a node."""
         with self._lock:
             self._set(name, {})
 
     def replace(self, nodes: Iterable[CapacityNode]) -> None:
-        """Replace all nodes by a complete list."""
         with self._lock:
             self._raw, self._total = {}, ResourceAmounts.empty()
             for node in nodes:
                 self._set(node.metadata.name, node.status.allocatable)
 
     def total(self) -> ResourceAmounts:
-        """Return what all nodes offer."""
         with self._lock:
             return self._total
 

@@ -1,7 +1,7 @@
-"""How the cache is filled: one informer for each kind of pods, nodes and rules, and what kopf hears of Reservations.
+"""Informers that fill the cache, one for each kind; Reservations come through kopf.
 
-Only Reservations come through kopf: it takes a task and a deep look for each version of each object, and there are
-many more versions of pods and nodes.
+Only Reservations come through kopf: it spends a task and a deep comparison on each version of each object, and pods and
+nodes have many more versions.
 """
 
 import threading
@@ -42,7 +42,7 @@ Handle = Callable[[WatchItem[Any]], object]
 
 
 def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
-    """Take in what kopf hears of a Reservation, unless it is known already: what we write ourselves comes back."""
+    """Apply kopf's event to the cache, unless the cache has that version already."""
     metadata = body["metadata"]
     if event_type == "DELETED":
         cache.remove_reservation(metadata["uid"])
@@ -51,7 +51,7 @@ def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -
 
 
 class Informers:
-    """Fill the cache and the rules, and keep them up until they are stopped."""
+    """Fills the cache and the cluster rules until stopped."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Informers:
         own_namespace: str,
         failed: Callable[[BerthError], object],
     ) -> None:
-        """`failed` hears each error that ends an informer, after which nothing waits for the lists any more."""
+        """`failed` gets each error that ends an informer; nothing waits for the lists then."""
         self._cache = cache
         self._rules = rules
         self._failed = failed
@@ -105,13 +105,12 @@ class Informers:
             event.set()
 
     def start(self) -> None:
-        """Start every informer."""
         for name, informer in self._informers.items():
             informer.start()
             self._started.append(name)
 
     def stop(self, seconds: float) -> None:
-        """Stop every informer and wait for their ends, each no longer than some seconds."""
+        """Stop all informers; wait up to `seconds` for each."""
         for informer in self._informers.values():
             informer.stop()
         for name in self._started:
@@ -122,7 +121,7 @@ class Informers:
         return tuple(name for name in self._started if not self._informers[name].is_alive)
 
     def wait_for_lists(self, seconds: float) -> None:
-        """Wait until every collection was listed once, but no longer than some seconds."""
+        """Wait up to `seconds` until every collection was listed once."""
         deadline = time.monotonic() + seconds
         for event in self._listed.values():
             event.wait(max(0.0, deadline - time.monotonic()))

@@ -1,6 +1,6 @@
-"""What is known of the nodes: our guards on them, whom they let in, what they offer, and who was on them lately.
+"""The cached nodes: our guards, taints and readiness, capacity, and recent surveys.
 
-The stores here are not thread-safe: `cache.cache` guards them.
+These stores are not thread-safe: `cache.cache` locks them.
 """
 
 import time
@@ -37,34 +37,31 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def guard_deadline(self) -> str | None:
-        """Return the value of our guard, None where the node has none."""
+        """Return the value of our guard, None without one."""
         return next((taint.value for taint in self.spec.taints if taint.key == HANDOVER_TAINT), None)
 
     @property
     def is_tainted_control_plane(self) -> bool:
-        """Return whether a taint shows it to be of the control plane."""
         return has_control_plane_taint(self.spec)
 
     @property
     def is_labelled_control_plane(self) -> bool:
-        """Return whether a label shows it to be of the control plane."""
         return has_control_plane_label(self.metadata)
 
     @property
     def access(self) -> NodeAccess:
-        """Return whom the node lets in."""
         return NodeAccess.of(self.spec, self.status.conditions)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """What a node's latest version changes."""
+    """What the latest version of a node changed."""
 
     of_guard: bool
-    """Our guard came or went, or has another deadline."""
+    """Our guard was set or removed, or its deadline changed."""
 
     of_access: bool
-    """It lets other pods in than before."""
+    """The node admits other pods than before."""
 
 
 @dataclass(slots=True)
@@ -72,11 +69,11 @@ class NodeIndex:
     """Nodes by name."""
 
     seconds: Callable[[], float] = time.monotonic
-    """The attended time, by which guards age."""
+    """Attended time, by which guards age."""
     _nodes: dict[str, GuardableNode] = field(default_factory=dict)
     _guarded_since: dict[str, float] = field(default_factory=dict)
     _of_control_plane: dict[str, bool] = field(default_factory=dict)
-    """Names of the control plane's nodes to whether a label says so."""
+    """Names of control-plane nodes, and whether a label marks each."""
 
     def __iter__(self) -> Iterator[GuardableNode]:
         return iter(tuple(self._nodes.values()))
@@ -85,7 +82,7 @@ class NodeIndex:
         return self._nodes.get(name)
 
     def pod_slots(self, name: str) -> int:
-        """Return how many pods a node takes, 0 where it is unknown."""
+        """Return a node's allocatable pods, 0 for an unknown node."""
         offered = self._nodes[name].status.allocatable.get(PODS, "0") if name in self._nodes else "0"
         try:
             return ResourceAmounts.from_quantities({PODS: offered}).get(PODS)
@@ -93,7 +90,7 @@ class NodeIndex:
             return 0
 
     def put(self, node: GuardableNode) -> NodeChange:
-        """Put a version of a node in place of the known one; return what changed."""
+        """Store a version of a node; return what changed."""
         name = node.metadata.name
         known = self._nodes.get(name)
         self._nodes[name] = node
@@ -111,7 +108,6 @@ class NodeIndex:
         return NodeChange(of_guard=deadline != known.guard_deadline, of_access=node.access != known.access)
 
     def remove(self, name: str) -> None:
-        """Forget a node."""
         self._nodes.pop(name, None)
         self._of_control_plane.pop(name, None)
         self._guarded_since.pop(name, None)
@@ -121,24 +117,24 @@ class NodeIndex:
         return frozenset(names - self._nodes.keys())
 
     def of_control_plane(self) -> frozenset[str]:
-        """Return the names of the control plane's nodes."""
+        """Return the names of control-plane nodes."""
         return frozenset(self._of_control_plane)
 
     def unlabelled_control_plane(self) -> frozenset[str]:
-        """Return the control plane's nodes that only a taint shows to be so."""
+        """Return the names of control-plane nodes that only a taint marks."""
         return frozenset(name for name, labelled in self._of_control_plane.items() if not labelled)
 
     def guarded(self) -> AbstractSet[str]:
-        """Return the names of the nodes that carry our guard."""
+        """Return the names of the nodes with our guard."""
         return self._guarded_since.keys()
 
     def guards(self, names: AbstractSet[str]) -> dict[str, Guard]:
-        """Return our guards on some nodes, by name."""
+        """Return our guards on these nodes, by name."""
         now = self.seconds()
         return {name: self._guard(name, now) for name in names & self._guarded_since.keys()}
 
     def accesses(self, names: AbstractSet[str]) -> dict[str, NodeAccess]:
-        """Return by name whom each node lets in, for those that do not let in every pod."""
+        """Return the access rules of these nodes by name, without nodes open to every pod."""
         accesses = {name: self._nodes[name].access for name in names & self._nodes.keys()}
         return {name: access for name, access in accesses.items() if access != NodeAccess()}
 
@@ -155,19 +151,19 @@ _SURVEY_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class NodeSurveys:
-    """Surveys by node, with the monotonic seconds when each was made."""
+    """Surveys by node, each with its monotonic time."""
 
     _surveys: dict[str, tuple[float, Survey]] = field(default_factory=dict)
 
     def put(self, node: str, survey: Survey) -> None:
-        """Keep a survey, and forget those that are too old."""
+        """Store a survey, and drop the expired ones."""
         now = time.monotonic()
         self._surveys[node] = (now, survey)
         for name in [name for name, (at, _) in self._surveys.items() if at < now - _SURVEY_SECONDS]:
             del self._surveys[name]
 
     def of(self, nodes: Iterable[str]) -> dict[str, Survey]:
-        """Return the known surveys of some nodes, by name."""
+        """Return the known surveys of these nodes, by name."""
         now = time.monotonic()
         known = ((name, self._surveys[name]) for name in nodes if name in self._surveys)
         return {name: replace(survey, age_seconds=now - at) for name, (at, survey) in known}

@@ -1,6 +1,6 @@
-"""Placeholders and owner pods, by Reservation, by node, and by the node of the slot that they are on the way to.
+"""Cached placeholders and owner pods, indexed by Reservation, node and hand-over target.
 
-The stores here are not thread-safe: `cache.cache` guards them.
+These stores are not thread-safe: `cache.cache` locks them.
 """
 
 import math
@@ -24,12 +24,11 @@ from berth_operator.workqueue import Key, KeyKind
 
 
 def reservation_uid(pod: Pod) -> str:
-    """Return the uid of the Reservation that a pod names, "" where it names none."""
+    """Return the uid of the Reservation that a pod names, "" for none."""
     return pod.metadata.labels.get(RESERVATION_LABEL, "")
 
 
 def reservation_key(pod: Pod) -> Key:
-    """Return the key of the Reservation that a pod names."""
     return Key(KeyKind.RESERVATION, reservation_uid(pod))
 
 
@@ -46,18 +45,15 @@ class PodIndex:
         return iter(tuple(self._pods.values()))
 
     def get(self, key: str) -> Pod | None:
-        """Return the pod of a key."""
         return self._pods.get(key)
 
     def put(self, pod: Pod) -> None:
-        """Put a pod in place of the one of the same key."""
         self.remove(self._key(pod))
         self._pods[self._key(pod)] = pod
         for groups, name in self._groups_of(pod):
             groups.setdefault(name, {})[self._key(pod)] = pod
 
     def remove(self, key: str) -> None:
-        """Remove the pod of a key."""
         pod = self._pods.pop(key, None)
         if pod is not None:
             for groups, name in self._groups_of(pod):
@@ -73,7 +69,6 @@ class PodIndex:
         return tuple(self._by_reservation.get(uid, {}).values())
 
     def on(self, node: str) -> tuple[Pod, ...]:
-        """Return the pods on a node."""
         return tuple(self._by_node.get(node, {}).values())
 
     def named(self) -> set[str]:
@@ -83,17 +78,17 @@ class PodIndex:
 
 @dataclass(slots=True)
 class HandoverTargets:
-    """Pods with a note, owners' and successors of placeholders, by the node that the note names.
+    """Pods with a note, by the node that the note names.
 
-    Whether a note can be trusted is not checked here.
+    These are owner pods and successors of placeholders. Whether a note can be trusted is not checked here.
     """
 
     _by_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
     _stages: dict[str, tuple[HandoverStage, float]] = field(default_factory=dict)
-    """Uid of a pod to its stage and when it was first seen there, in attended seconds."""
+    """Pod uid to its stage and the attended second when the stage began."""
 
     def replace(self, known: Pod | None, pod: Pod | None) -> None:
-        """Put a version of a pod in place of the known one; None for no pod."""
+        """Replace the known version of a pod; None stands for no pod."""
         if known is not None:
             self._remove(known)
         given = Assignment.from_pod(pod) if pod is not None else None
@@ -103,7 +98,7 @@ class HandoverTargets:
             self._stages.pop(known.metadata.uid, None)
 
     def stage_age(self, pod: Pod, placeholder: Pod | None, now: float) -> float:
-        """Return for how many attended seconds a pod has been at its stage."""
+        """Return the attended seconds since a pod entered its stage."""
         stage = stage_of(pod, placeholder)
         known = self._stages.get(pod.metadata.uid)
         if known is None or known[0] is not stage:
@@ -125,7 +120,7 @@ class HandoverTargets:
         return set(self._by_node)
 
     def count_waiting(self) -> Counter[str]:
-        """Return how many of each namespace's pods have not started; costs as much as there are."""
+        """Count the pods that have not started by namespace; the cost is their number."""
         pods = (pod for group in self._by_node.values() for pod in group.values())
         return Counter(pod.metadata.namespace for pod in pods if not has_started(pod))
 
@@ -139,11 +134,11 @@ class PodStore:
         self.owners = PodIndex(lambda pod: pod.metadata.uid)
         self.targets = HandoverTargets()
         self.seconds: Callable[[], float] = time.monotonic
-        """The attended time, by which pods in a hand-over age."""
+        """Attended time, by which pods in a hand-over age."""
         self._started_since: dict[str, float] = {}
 
     def put_placeholder(self, pod: Pod) -> tuple[Key, ...]:
-        """Take a placeholder, unless it is gone or known in a newer version."""
+        """Store a placeholder, unless it is gone or known in a newer version."""
         known = self.placeholders.get(pod.metadata.name)
         if not self._is_newer(pod, known):
             return ()
@@ -154,7 +149,7 @@ class PodStore:
         return _concerned(pod, known)
 
     def remove_placeholder(self, pod: Pod) -> tuple[Key, ...]:
-        """Forget a placeholder that is gone, but not another one of its name."""
+        """Remove a placeholder that is gone, but not another one of its name."""
         self._tombstones.add(pod.metadata.uid)
         known = self.placeholders.get(pod.metadata.name)
         if known is not None and known.metadata.uid == pod.metadata.uid:
@@ -163,11 +158,11 @@ class PodStore:
         return _concerned(pod, known)
 
     def is_new_owner(self, pod: Pod) -> bool:
-        """Return whether a labelled pod is seen for the first time."""
+        """Return whether a labelled pod appears for the first time."""
         return self.owners.get(pod.metadata.uid) is None and not self._tombstones.covers(pod.metadata)
 
     def put_owner(self, pod: Pod) -> tuple[Key, ...]:
-        """Take a labelled pod, unless it is gone or known in a newer version."""
+        """Store a labelled pod, unless it is gone or known in a newer version."""
         known = self.owners.get(pod.metadata.uid)
         if not self._is_newer(pod, known):
             return ()
@@ -178,7 +173,7 @@ class PodStore:
         return _concerned(pod, known)
 
     def remove_owner(self, pod: Pod, *, for_good: bool) -> tuple[Key, ...]:
-        """Forget a pod that is gone, or only lost its label, which a newer version may have again."""
+        """Remove a pod that is gone or lost its label, which it may get back."""
         self._tombstones.add(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
         known = self.owners.get(pod.metadata.uid)
         if known is not None and self._tombstones.covers(known.metadata):
@@ -187,7 +182,7 @@ class PodStore:
         return _concerned(pod, known)
 
     def of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
-        """Return the placeholders and the owner pods that name a Reservation, known or not."""
+        """Return the placeholders and owner pods that name a Reservation, known or not."""
         return self.placeholders.of(uid), self.owners.of(uid)
 
     def named(self) -> set[str]:
@@ -195,12 +190,12 @@ class PodStore:
         return {*self.placeholders.named(), *self.owners.named()}
 
     def running_ages(self, pods: Iterable[Pod], now: float) -> dict[str, float]:
-        """Return by uid for how long each started pod has been seen so."""
+        """Return by uid the seconds since each started pod was first seen running."""
         started = self._started_since
         return {pod.metadata.uid: now - started[pod.metadata.uid] for pod in pods if pod.metadata.uid in started}
 
     def stage_ages(self, pods: Iterable[Pod], holders: Mapping[tuple[str, int], Pod], now: float) -> dict[str, float]:
-        """Return by uid for how long each pod with a note has been at its stage."""
+        """Return by uid the attended seconds of each pod with a note at its stage."""
         notes = ((pod, Assignment.from_pod(pod)) for pod in pods)
         return {
             pod.metadata.uid: self.targets.stage_age(pod, holders.get((given.task, given.index)), now)
@@ -219,7 +214,7 @@ class PodStore:
 
 
 def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:
-    """Return the keys of a pod's Reservation and of its slot's node, before and after."""
+    """Return the keys of a pod's Reservation and target node, before and after."""
     keys: list[Key] = []
     for version in (pod, known):
         if version is None:

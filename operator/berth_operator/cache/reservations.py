@@ -1,6 +1,6 @@
-"""Reservations as the operator knows them: their versions, their statuses, and what it found out about them.
+"""Cached Reservations: versions, statuses, probe results and waiting pods.
 
-The stores here are not thread-safe: `cache.cache` guards them.
+These stores are not thread-safe: `cache.cache` locks them.
 """
 
 import hashlib
@@ -35,13 +35,13 @@ from berth_operator.reconcile import ProbeResult, Verdict
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
 
 # --- owner index -----------------------------------------------------------------------------------------------------
-# Finds the Reservations whose owners may include a pod, without asking each of them.
+# Finds the Reservations whose owners may include a pod, without a scan of all.
 
 _Mark = tuple[str, ...]
-"""What each pod of an owner has: namespace, and a uid, a name, a label, a label's key, or nothing else."""
+"""What each pod of an owner has: namespace, and a uid, name, label, label key or nothing."""
 
 _MOST_VALUES: Final = 100
-"""An expression with more values is no mark: each value would take an entry of the index."""
+"""An expression with more values is no mark: each value takes an index entry."""
 
 _NONE: Final[Mapping[str, Reservation]] = {}
 
@@ -55,7 +55,7 @@ class OwnerIndex:
             self.put(reservation)
 
     def put(self, reservation: Reservation) -> None:
-        """Add a Reservation, or another version of one: its owners never change."""
+        """Add a version of a Reservation; its owners never change."""
         for owner_mark in _marks_of(reservation):
             self._by_mark.setdefault(owner_mark, {})[reservation.metadata.uid] = reservation
 
@@ -72,7 +72,7 @@ class OwnerIndex:
 
 
 def age_order(reservation: Reservation) -> tuple[str, str]:
-    """Return the sort key of age."""
+    """Return the sort key by age."""
     return reservation.metadata.creation_timestamp or "", reservation.metadata.uid
 
 
@@ -92,7 +92,7 @@ def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
 
 
 def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
-    """Return marks of which every selected pod has one, the rarest that we can tell."""
+    """Return marks of which every selected pod has one, the rarest that is known."""
     if selector.match_labels:
         key = min(selector.match_labels)
         return [("label", key, selector.match_labels[key])]
@@ -105,7 +105,6 @@ def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
 
 
 def _marks_on(pod: Pod) -> Iterator[_Mark]:
-    """Yield every mark of a pod."""
     meta = pod.metadata
     for owner_mark in _own_marks(pod):
         yield (meta.namespace, *owner_mark)
@@ -115,7 +114,7 @@ def _marks_on(pod: Pod) -> Iterator[_Mark]:
 
 
 def _own_marks(pod: Pod) -> Iterator[_Mark]:
-    """Yield the marks of a pod and its controllers by uid and name, without namespace."""
+    """Yield the marks of a pod and its controllers by uid and name."""
     meta, controller = pod.metadata, pod.controller
     yield ()
     yield "uid", meta.uid
@@ -130,7 +129,7 @@ def _own_marks(pod: Pod) -> Iterator[_Mark]:
 
 @dataclass(slots=True)
 class LiveReservations:
-    """The Reservations that are neither finished nor being deleted, by namespace and by owner."""
+    """Live Reservations, by namespace and by owner."""
 
     _by_namespace: dict[str, set[str]] = field(default_factory=dict)
     """Namespace to the uids of its live Reservations."""
@@ -138,7 +137,7 @@ class LiveReservations:
     _by_owner: OwnerIndex = field(default_factory=OwnerIndex)
 
     def put(self, reservation: Reservation) -> None:
-        """Take a version of a Reservation, live or not."""
+        """Store a version of a Reservation, live or not."""
         if not reservation.is_live:
             self.remove(reservation)
             return
@@ -146,7 +145,7 @@ class LiveReservations:
         self._by_owner.put(reservation)
 
     def remove(self, reservation: Reservation) -> None:
-        """Forget a Reservation that is finished or gone."""
+        """Remove a Reservation that is finished or gone."""
         namespace = reservation.metadata.namespace
         group = self._by_namespace.get(namespace, set())
         group.discard(reservation.metadata.uid)
@@ -155,55 +154,52 @@ class LiveReservations:
         self._by_owner.remove(reservation)
 
     def namespaces(self) -> frozenset[str]:
-        """Return the namespaces that have a live Reservation."""
         return frozenset(self._by_namespace)
 
     def candidates(self, pod: Pod) -> list[Reservation]:
-        """Return those that a pod may belong to, in any order."""
+        """Return the Reservations that a pod may belong to, in any order."""
         return self._by_owner.candidates(pod)
 
 
 # --- statuses --------------------------------------------------------------------------------------------------------
-# What this replica wrote as the status of each Reservation while it leads. What others write there does not count.
+# The statuses that this replica wrote while it leads. What other writers write there does not count.
 
 
 @dataclass(slots=True)
 class StatusTracker:
-    """Statuses by uid of their Reservation; empty while another replica leads and is right."""
+    """Statuses by uid of their Reservation; empty while another replica leads."""
 
     epoch: int = 0
-    """Rises whenever this replica starts over: what it wrote in an earlier epoch no longer counts."""
+    """Rises when this replica starts over: statuses of an earlier epoch no longer count."""
 
     _written: dict[str, ReservationStatus] = field(default_factory=dict)
     _stored: dict[str, ReservationStatus] = field(default_factory=dict)
-    """What the API server holds, where that differs."""
+    """The status that the API server holds, where it differs."""
     _underway: dict[str, ReservationStatus] = field(default_factory=dict)
-    """What is being written: others may know it before its writer learns that it is stored."""
+    """Statuses that are being written: others may read one before its writer learns of it."""
 
     def begin_write(self, uid: str, status: ReservationStatus) -> None:
-        """Remember what is about to be written."""
         self._underway[uid] = status
 
     def end_write(self, uid: str) -> None:
-        """Forget what was being written, stored or not."""
+        """Forget the write in progress, whether it was stored or not."""
         self._underway.pop(uid, None)
 
     def published(self, known: Reservation) -> ReservationStatus:
-        """Return the status that others may know by now."""
+        """Return the status that others may have read."""
         return self._underway.get(known.metadata.uid, known.status)
 
     def record(self, uid: str, status: ReservationStatus, epoch: int) -> None:
-        """Remember what was written, or found to be true, in an epoch."""
+        """Record a status that was written, or found to be true, in an epoch."""
         if epoch == self.epoch:
             self._written[uid] = status
 
     def forget(self, uid: str) -> None:
-        """Forget a Reservation that is gone."""
         self._written.pop(uid, None)
         self._stored.pop(uid, None)
 
     def start_epoch(self) -> dict[str, ReservationStatus]:
-        """Forget all; return by uid what the API server holds where it was overruled."""
+        """Forget all statuses; return by uid the stored ones that were overruled."""
         overruled = self._stored
         self.epoch += 1
         self._written, self._stored = {}, {}
@@ -225,47 +221,45 @@ class StatusTracker:
         return known if status is None else msgspec.structs.replace(known, status=status)
 
     def has_written(self, uid: str) -> bool:
-        """Return whether this replica wrote the status, or found it true, in this epoch."""
+        """Return whether this replica wrote or confirmed the status in this epoch."""
         return uid in self._written
 
     def is_forged(self, uid: str) -> bool:
-        """Return whether another writer has changed the status."""
         return uid in self._stored
 
 
 # --- versions --------------------------------------------------------------------------------------------------------
-# Which version of an object is newer, and which objects are gone.
+# Order of an object's versions, and deleted objects.
 
 _TOMBSTONE_SECONDS: Final = 120.0
 """How late an answer about a deleted object may arrive."""
 
 
 def version_number(resource_version: str) -> float:
-    """Return a resourceVersion as a number; 0 where there is none."""
+    """Return a resourceVersion as a number; 0 without one."""
     return float(resource_version) if resource_version.isdecimal() else 0.0
 
 
 def version_of(metadata: ObjectMeta) -> float:
-    """Return the version of an object as a number; 0 where it has none."""
+    """Return an object's resourceVersion as a number; 0 without one."""
     return version_number(metadata.resource_version)
 
 
 def was_due(metadata: ObjectMeta, version: str) -> bool:
-    """Return whether an object is old enough to be in a list of a version."""
+    """Return whether a list of this version must contain the object."""
     return version_of(metadata) <= version_number(version)
 
 
 def is_newer(candidate: ObjectMeta, known: ObjectMeta) -> bool:
-    """Return whether one version of an object is newer than another."""
     return version_of(candidate) > version_of(known)
 
 
 class Tombstones:
-    """Deleted objects, so that a late answer does not bring one back."""
+    """Deleted objects, so that a late answer does not restore one."""
 
     def __init__(self) -> None:
         self._removed: dict[str, tuple[float, float]] = {}
-        """Uid to (time of removal, version); in the order of removal."""
+        """Uid to (time of removal, version), in order of removal."""
 
     def add(self, uid: str, version: float = math.inf) -> None:
         """Record that an object is gone as of a version, by default for good."""
@@ -286,14 +280,14 @@ class Tombstones:
 
 @dataclass(slots=True)
 class ProbeResults:
-    """What probes of the hand-over path found, for each Reservation and for the path that all share.
+    """Results of probes, per Reservation and for the path that all share.
 
-    The replica that answered the last gated probe had heard of every Reservation up to a version, and the webhook was
+    The replica that answered the last gated probe knew every Reservation up to a version, and the webhook was
     registered for certain namespaces: a Reservation that is no newer and in one of these needs no probe of its own.
     """
 
     path: ProbeResult | None = None
-    """Whether the path that all Reservations share works, None where that is unknown."""
+    """Whether the shared path works; None for unknown."""
 
     _probes: dict[str, ProbeResult] = field(default_factory=dict)
     _probed_at: dict[str, float] = field(default_factory=dict)
@@ -301,20 +295,19 @@ class ProbeResults:
     _registered: AbstractSet[str] = frozenset()
 
     def put(self, uid: str, result: ProbeResult) -> None:
-        """Record a probe's result, and how many have failed in a row."""
+        """Record a probe's result, and count the failures in a row."""
         known = self._probes.get(uid)
         failures = 0 if result.gated else (known.failures if known else 0) + 1
         self._probes[uid] = replace(result, failures=failures)
         self._probed_at[uid] = time.monotonic()
 
     def put_shared(self, probed: Reservation, registered: AbstractSet[str]) -> None:
-        """Record a gated probe, made while the webhook was registered for these namespaces."""
+        """Record a gated probe, made while the webhook covered these namespaces."""
         version = version_of(probed.metadata)
         if version >= self._proven_version or not registered <= self._registered:
             self._proven_version, self._registered = version, registered
 
     def forget(self, uid: str) -> None:
-        """Forget a Reservation that is gone."""
         self._probes.pop(uid, None)
         self._probed_at.pop(uid, None)
 
@@ -327,7 +320,7 @@ class ProbeResults:
         return changed
 
     def result_for(self, reservation: Reservation) -> ProbeResult | None:
-        """Return the result for a Reservation: its own, another's, an earlier process's."""
+        """Return a Reservation's result: its own, another's, an earlier process's."""
         uid = reservation.metadata.uid
         if self.path is None:
             return self._probes.get(uid)
@@ -340,7 +333,6 @@ class ProbeResults:
         return self._probes.get(uid)
 
     def aged_result_for(self, reservation: Reservation, now: float) -> ProbeResult | None:
-        """Return the result for a Reservation, with its age."""
         result = self.result_for(reservation)
         made = self._probed_at.get(reservation.metadata.uid)
         return result if result is None or result.gated or made is None else replace(result, age_seconds=now - made)
@@ -351,10 +343,10 @@ class ProbeResults:
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
-# The API server's schema lets templates through whose fields have the wrong type. Such a Reservation says so itself.
+# The API server's schema admits templates with fields of the wrong type. Such a Reservation notes that itself.
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
-"""Only in memory: a digest of the templates as written, with fields that are not decoded."""
+"""In memory only: a digest of the templates as written, with undecoded fields."""
 
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
@@ -377,7 +369,7 @@ def templates_digest(reservation: Reservation) -> str:
 
 
 def reuse_computed(reservation: Reservation, known: Reservation) -> None:
-    """Pass on to a version what was computed for the same templates of an earlier one."""
+    """Copy cached results from an earlier version with the same templates."""
     digest = templates_digest(reservation)
     if not digest or digest != templates_digest(known):
         return
@@ -397,42 +389,41 @@ def _annotated(reservation: Reservation, key: str, value: str) -> Reservation:
 
 
 def why_unreadable(reservation: Reservation) -> str:
-    """Return why the spec could not be read, "" where it could."""
+    """Return why the spec could not be decoded, "" if it could."""
     return reservation.metadata.unreadable
 
 
-# --- pods that wait --------------------------------------------------------------------------------------------------
+# --- waiting pods ---------------------------------------------------------------------------------------------------
 
 _SEARCH_SECONDS: Final = 10.0
-"""How long a search for waiting pods counts; the next one finds those that came since."""
+"""How long a search for waiting pods counts; the next one finds newer pods."""
 
 _FOUND_SECONDS: Final = 2.0
-"""How long a pod that was found waiting is taken to wait still."""
+"""How long a pod that was found waiting counts as waiting."""
 
 
 @dataclass(slots=True)
 class WaitingPods:
-    """Pods that were found waiting for a slot, by uid of their Reservation."""
+    """Pods that wait for a slot, by uid of their Reservation."""
 
     _searched_at: dict[str, float] = field(default_factory=dict)
     """In monotonic seconds."""
     _found: dict[str, tuple[Pod, ...]] = field(default_factory=dict)
 
     def put(self, uid: str, pods: Iterable[Pod]) -> None:
-        """Record which pods a search has just found."""
         self._found[uid], self._searched_at[uid] = tuple(pods), time.monotonic()
 
     def search_again(self, uid: str) -> None:
-        """Forget the last search, so that another one is due."""
+        """Expire the last search, so that another one is due."""
         self._searched_at.pop(uid, None)
         self._found.pop(uid, None)
 
     def of(self, uid: str) -> tuple[Pod, ...]:
-        """Return the pods that were found waiting a moment ago."""
+        """Return the pods that waited at a recent search."""
         return self._found.get(uid, ()) if self._searched_within(uid, _FOUND_SECONDS) else ()
 
     def searched(self, uid: str) -> bool:
-        """Return whether waiting pods were searched for lately."""
+        """Return whether a recent search covers the Reservation."""
         return self._searched_within(uid, _SEARCH_SECONDS)
 
     def _searched_within(self, uid: str, seconds: float) -> bool:
@@ -465,15 +456,13 @@ class ReservationStore:
         return uid in self._by_uid
 
     def uids(self) -> AbstractSet[str]:
-        """Return the uids of all known Reservations."""
         return self._by_uid.keys()
 
     def get(self, uid: str) -> Reservation | None:
-        """Return a Reservation, None where it is unknown."""
         return self._by_uid.get(uid)
 
     def put(self, reservation: Reservation) -> tuple[Key, ...]:
-        """Take a Reservation as the API server holds it, unless it is gone or known in a newer version."""
+        """Store a Reservation, unless it is gone or known in a newer version."""
         uid = reservation.metadata.uid
         known = self._by_uid.get(uid)
         if self._tombstones.covers(reservation.metadata) or (
@@ -488,7 +477,7 @@ class ReservationStore:
     def put_written(
         self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None
     ) -> tuple[Key, ...]:
-        """Take a status that this replica wrote, with the Reservation as it was stored."""
+        """Store a status that this replica wrote, with the Reservation as stored."""
         known = self._by_uid.get(uid)
         if known is None:
             return ()
@@ -498,11 +487,11 @@ class ReservationStore:
             return ()
         if is_newer(stored.metadata, known.metadata):
             return self.put(stored)
-        # The watch was faster, and the status was taken for another writer's.
+        # The watch was faster, and the status counted as another writer's.
         return (SCOPE_KEY,) if self._replace(self.statuses.reconcile(raw), known) else ()
 
     def start_epoch(self) -> None:
-        """Trust what the API server holds again."""
+        """Trust the API server's statuses again."""
         for uid, status in self.statuses.start_epoch().items():
             known = self._by_uid[uid]
             self._replace(msgspec.structs.replace(known, status=status), known)
@@ -518,7 +507,6 @@ class ReservationStore:
         return known is None or known.is_live != reservation.is_live
 
     def remove(self, uid: str) -> tuple[Key, ...]:
-        """Forget a deleted Reservation."""
         self._tombstones.add(uid)
         known = self._by_uid.pop(uid, None)
         if known is not None:
@@ -532,20 +520,20 @@ class ReservationStore:
         return Key(KeyKind.RESERVATION, uid), SCOPE_KEY
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
-        """Record that the templates were validated, and the refusal."""
+        """Record that the templates were validated, and the refusal if any."""
         if uid in self._by_uid:
             self._validated.add(uid)
             if verdict is not None:
                 self._verdicts[uid] = verdict
 
     def verdict_on(self, reservation: Reservation) -> Verdict | None:
-        """Return why a Reservation cannot be carried out, also where its spec is unreadable."""
+        """Return why a Reservation is impossible, including an unreadable spec."""
         why = why_unreadable(reservation)
         unreadable = Verdict(ReservationReason.INVALID, why) if why else None
         return self._verdicts.get(reservation.metadata.uid) or unreadable
 
     def is_validated(self, uid: str) -> bool:
-        """Return whether the API server has judged the templates."""
+        """Return whether the API server has validated the templates."""
         return uid in self._validated
 
 

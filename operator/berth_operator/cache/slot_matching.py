@@ -1,4 +1,4 @@
-"""Which Reservation a pod that needs a slot is sent to: the oldest with one that no other pod waits for."""
+"""Choice of the Reservation for a pod that needs a slot: the oldest with a spare one."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ def _bears_name_of(earlier: Pod, pod: Pod) -> bool:
 
 
 _MAY_BE_HELD: Final = frozenset({SlotState.PENDING, SlotState.HELD, SlotState.HANDING_OVER})
-"""HELD as well: a search may have ended just before this replica heard of it."""
+"""HELD as well: a search may have ended just before the event arrived."""
 
 
 def _no_promises(_uid: str) -> Iterable[Pod]:
@@ -37,14 +37,14 @@ class SlotFinder:
     """Finds free slots in the cache."""
 
     def __init__(self, cache: Cache, promised: Callable[[str], Iterable[Pod]] = _no_promises) -> None:
-        """`promised` returns the pods that were sent to a Reservation and are not in the cache yet."""
+        """`promised` returns the pods that were sent to a Reservation and are not cached yet."""
         self._cache = cache
         self._promised = promised
 
     def find(self, pod: Pod, *, besides: str = "", is_over: Callable[[], bool] = lambda: False) -> Reservation | None:
         """Return the oldest live Reservation with a spare slot for the pod, besides one.
 
-        None as well where the search `is_over` before its end. All candidates are of the pod's own namespace.
+        Returns None, too, if the search `is_over` before its end. All candidates are of the pod's own namespace.
         """
         for one in self._cache.candidates(pod):
             if is_over():
@@ -56,14 +56,14 @@ class SlotFinder:
     def unsure(self, pod: Pod, *, is_over: Callable[[], bool]) -> list[Reservation]:
         """Return the live Reservations that may hold a slot for the pod by now.
 
-        The oldest comes first. Only the writer of a status knows it at once; a replica that does not lead hears of it
-        a moment later.
+        The oldest comes first. Only the writer of a status knows it at once; a replica that does not lead learns it a
+        moment later.
         """
         found = self._cache.candidates(pod)
         return [one for one in found if not is_over() and self._may_hold_by_now(one, pod)]
 
     def _may_hold_by_now(self, reservation: Reservation, pod: Pod) -> bool:
-        """Return whether another replica's status has a slot that the pod may still get."""
+        """Return whether another replica's status has a slot for the pod."""
         if self._cache.is_own(reservation.metadata.uid):
             return False
         slots = self._cache.published_status(reservation).slots
@@ -73,10 +73,10 @@ class SlotFinder:
         return bool(changing) and choose_task(reservation, pod, changing) is not None
 
     def has_slot_for(self, reservation: Reservation, pod: Pod, *, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Return whether a slot for the pod is held that no earlier gated pod needs.
+        """Return whether a held slot for the pod remains that no earlier gated pod needs.
 
-        A slot on its way to an earlier pod of the same name counts: that pod is gone, because no two pods have one
-        name at once.
+        A slot on its way to an earlier pod of the same name counts: that pod is gone, because no two pods have one name
+        at once.
         """
         slots = self._cache.published_status(reservation).slots
         free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))

@@ -1,4 +1,4 @@
-"""Acting on the cluster: what changes the objects of the API server."""
+"""The part of the operator that changes objects in the cluster."""
 
 from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder, TemplateRefusals

@@ -1,4 +1,4 @@
-"""Events, written in order by a thread of their own, so that no work waits for them."""
+"""Events, written in order by their own thread, so that no other work waits."""
 
 import queue
 import threading
@@ -58,14 +58,13 @@ class EventRecorder:
         self._waiting: queue.Queue[RecordedEvent] = queue.Queue(_KEPT)
 
     def record(self, event: RecordedEvent) -> None:
-        """Queue an event."""
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
             _LOG.warning(telemetry.EVENT_LEFT_OUT, **{telemetry.KEY_REASON: event.reason})
 
     def run(self, stop: threading.Event) -> None:
-        """Write events until stopped, then the rest for two seconds."""
+        """Write events until stopped, then drain the queue for two seconds."""
         while not stop.is_set():
             if self.write_next(wait_seconds=_WAIT_SECONDS) and self._is_busy():
                 stop.wait(_BUSY_PAUSE_SECONDS)
@@ -93,15 +92,15 @@ class EventRecorder:
 # --- template refusals -----------------------------------------------------------------------------------------------
 # Events on pods that match an owner but no template, so that users see why a place stays free.
 #
-# The webhook reports which pods it let go; they have no uid yet, and mostly no name, so they are searched for once
-# they are stored. `pending_owners` reports which ones wait. Each pod gets one event per Reservation, and a namespace
+# The webhook reports pods that it did not gate; they have no uid yet, and mostly no name, so a search finds them once
+# they are stored. `pending_owners` reports the waiting ones. Each pod gets one event per Reservation, and a namespace
 # a few per minute: a user who may create pods cannot have events written at will.
 
 _WAITS_SECONDS: Final = (2.0, 10.0)
-"""When to search for the pods of an owner after one was let go; it is stored a moment later."""
+"""Delays until the searches for an owner's pods: a pod is stored a moment after its review."""
 _TICK_SECONDS: Final = 0.5
 _MOST_OWNERS: Final = 200
-"""Owners with a search under way; pods of more get no event."""
+"""Owners with a search under way; pods of other owners get no event."""
 _MOST_COMPARED: Final = 1000
 """Pairs of pod and Reservation that one search compares."""
 _MOST_RECORDED: Final = 10_000
@@ -120,7 +119,7 @@ class _Owner(NamedTuple):
 
 
 class TemplateRefusals:
-    """Records on pods why they do not get a place held for their owner; thread-safe."""
+    """Records on pods why no held place fits them; thread-safe."""
 
     def __init__(self, context: Context, recorder: EventRecorder) -> None:
         self._client = context.client
@@ -130,12 +129,12 @@ class TemplateRefusals:
         self._lock = threading.Lock()
         self._due: dict[_Owner, list[float]] = {}
         self._recorded: OrderedDict[tuple[str, str], None] = OrderedDict()
-        """Uids of pods and Reservations, the oldest first."""
+        """Uids of pods and Reservations, oldest first."""
         self._recorded_at: dict[str, deque[float]] = {}
-        """When events were written in each namespace, within the last minute."""
+        """Times of the events in each namespace within the last minute."""
 
     def schedule(self, pod: Pod) -> None:
-        """Schedule a search for a pod that the webhook let go; costs next to nothing."""
+        """Schedule a search for a pod that was not gated; costs next to nothing."""
         labels = sorted(pod.metadata.labels.items())[:_MOST_LABELS]
         owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
         with self._lock:
@@ -163,7 +162,7 @@ class TemplateRefusals:
             )
 
     def report(self, pods: Iterable[Pod]) -> None:
-        """Record an event on each pod that a held place is for and its template refuses."""
+        """Record an event on each owner pod that differs from the template."""
         pairs = (
             (reservation, pod) for pod in pods if _is_concerned(pod) for reservation in self._cache.candidates(pod)
         )
@@ -197,7 +196,7 @@ class TemplateRefusals:
         return why_not_fitting(reservation, pod, held)
 
     def _has_budget(self, namespace: str) -> bool:
-        """Count an event of a namespace; return False where its minute is used up."""
+        """Count an event of a namespace; return False if its minute is used up."""
         now = self._clock.monotonic()
         with self._lock:
             for known in [one for one, times in self._recorded_at.items() if now - times[-1] >= _MINUTE_SECONDS]:

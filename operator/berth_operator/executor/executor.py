@@ -1,4 +1,4 @@
-"""Carries out actions: each is one or two calls to the API server, whose answers go into the cache at once.
+"""Execution of actions: one or two calls to the API server each, cached at once.
 
 A failed call is raised, and the Reservation is reconciled again.
 """
@@ -82,9 +82,9 @@ from berth_operator.reconcile import (
 )
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
-"""The API server takes no longer activeDeadlineSeconds: 68 years."""
+"""The API server's maximum of activeDeadlineSeconds: 68 years."""
 _TRIES: Final = 8
-"""How often a patch is rebuilt after another write; then the hand-over is reconciled again."""
+"""How often a patch is rebuilt after a conflict; then the hand-over is reconciled again."""
 _QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
 
 _LOG = structlog.get_logger(__name__)
@@ -120,7 +120,7 @@ class ActionExecutor:
         self._leads = leads
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
-        """Write the status where it differs or was forged, and record a change of phase."""
+        """Write the status if it differs or was forged, and record a change of phase."""
         uid, epoch = reservation.metadata.uid, self._cache.epoch
         is_forged = self._cache.is_forged(uid)
         if status == reservation.status and not is_forged:
@@ -152,7 +152,6 @@ class ActionExecutor:
             self._record(reservation, "Warning", ConditionReason.NEVER_EXPIRES, warning)
 
     def _announce(self, reservation: Reservation, status: ReservationStatus) -> None:
-        """Log and record a change of phase."""
         if status.state is None:
             return
         change = describe_transition(reservation.status.state, status.state)
@@ -174,10 +173,10 @@ class ActionExecutor:
         self._recorder.record(RecordedEvent(_reference(reservation), type_, reason, message))
 
     def execute(self, reservation: Reservation, actions: Sequence[Action]) -> None:
-        """Carry out actions in order; a refused one skips the others of its pod.
+        """Execute actions in order; a refused one skips the others of its pod.
 
-        Raises the first refusal at the end, at once where the API server does not answer, and LeaseLostError where
-        another replica may act by now.
+        Raises the first refusal at the end, at once if the API server does not answer, and LeaseLostError if another
+        replica may act by now.
         """
         refused: PermanentError | None = None
         skipped: set[str] = set()
@@ -249,7 +248,7 @@ class ActionExecutor:
                 assert_never(action)
 
     def _validate(self, reservation: Reservation) -> None:
-        """Validate a new Reservation by the API server and by its namespace's quota."""
+        """Validate a new Reservation against the API server and its namespace's quota."""
         uid = reservation.metadata.uid
         self._cache.put_verdict(uid, self._validator.judge(reservation))
         if self._cache.reservation(uid) is None:
@@ -289,7 +288,7 @@ class ActionExecutor:
             return
         except ForbiddenError as error:
             if not any(words in error.message for words in _QUOTA_WORDS):
-                self._priorities.forget(priority)  # it may be our own class that is gone
+                self._priorities.forget(priority)  # our own class may be missing
                 raise
             self._cache.put_verdict(
                 reservation.metadata.uid, Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {error.message}")
@@ -298,7 +297,7 @@ class ActionExecutor:
         self._cache.put_placeholder(pod)
 
     def _renew(self, reservation: Reservation, task: ReservationTask, placeholder: Pod, assignment: Assignment) -> None:
-        """Create the placeholder that takes the place of another."""
+        """Create the successor of a placeholder."""
         self._create_placeholder(
             reservation,
             task,
@@ -307,7 +306,7 @@ class ActionExecutor:
         )
 
     def _deadline_seconds(self, reservation: Reservation) -> int | None:
-        """Return after how many seconds the kubelet ends a placeholder created now."""
+        """Return activeDeadlineSeconds for a placeholder created now."""
         expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
         if expiry is None:
             return None
@@ -315,9 +314,10 @@ class ActionExecutor:
         return min(int(left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
 
     def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False, for_owner: bool = False) -> None:
-        """Delete a placeholder, and no other pod of its name.
+        """Delete this placeholder, and no other pod of its name.
 
-        `at_once` does not wait for a kubelet. Unless it makes way `for_owner`, its running time counts as wasted.
+        `at_once` does not wait for a kubelet. The running time counts as wasted unless a pod takes its place
+        (`for_owner`).
         """
         try:
             self._client.delete(
@@ -337,7 +337,7 @@ class ActionExecutor:
     # --- owner pods
 
     def _nominate(self, pod: Pod, node: str | None) -> None:
-        """Set or clear the node that the scheduler tries first."""
+        """Set or clear the nominated node, which the scheduler tries first."""
         try:
             patched = self._client.merge_patch(
                 PODS,
@@ -355,7 +355,7 @@ class ActionExecutor:
     def release(self, pod: Pod, *, elsewhere: bool = False) -> None:
         """Let a pod be scheduled as usual.
 
-        Our nomination goes first, because the note shows that it is ours. `elsewhere`: send a gated pod to another
+        The nomination goes first, because the note shows that it is ours. `elsewhere` sends a gated pod to another
         Reservation instead, if one has a slot for it.
         """
         other = self._slots.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
@@ -371,8 +371,8 @@ class ActionExecutor:
     def _patch_pod(self, pod: Pod, build: Callable[[Pod], Operations]) -> None:
         """Patch a pod in a hand-over; forget it where it is gone.
 
-        After another write the patch is rebuilt for the pod as it is then. A pod that is at another step of its
-        hand-over by then stays as it is, and is reconciled again.
+        After a conflict the patch is rebuilt for the current pod. A pod that has reached another step of its hand-over
+        is left alone and reconciled again.
         """
         try:
             patched = self._patched(pod, build)
@@ -406,7 +406,6 @@ class ActionExecutor:
     # --- the rest
 
     def _survey(self, reservation: Reservation, node: str) -> None:
-        """List the pods on a node."""
         listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod)
         self._cache.put_pods_of_node(node, listed.items, asked_by=reservation.metadata.uid)
 
@@ -429,7 +428,7 @@ class ActionExecutor:
 
 
 def find_pod(client: KubeClient, pod: Pod) -> Pod | None:
-    """Return a pod as it is now, None where it is gone."""
+    """Fetch a pod; None if it is gone."""
     # The account may list pods, but not get one by name.
     name, namespace = pod.metadata.name, pod.metadata.namespace
     listed = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)

@@ -1,4 +1,4 @@
-"""The periodic pass that compares everything with the API, and the collection of orphans."""
+"""The resync of the cache with the API, and the collection of orphans."""
 
 import time
 import zlib
@@ -29,10 +29,10 @@ from berth_operator.reconcile import holds_our_gate
 from berth_operator.workqueue import STRAYS_KEY, Key, KeyKind
 
 _ONE_BY_ONE: Final = 20
-"""Up to this many changed Reservations are read one by one."""
+"""Up to this many changed Reservations are fetched one by one."""
 
 _TURNS: Final = 4
-"""This many passes reconcile every Reservation once."""
+"""This many resyncs reconcile every Reservation once."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def list_reservations(client: KubeClient, cache: Cache) -> None:
-    """Refresh all Reservations in the cache; reads in full only changed ones."""
+    """Refresh all Reservations in the cache; fetch only changed ones in full."""
     listing = client.list(RESERVATIONS, type=_Header)
     changed = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
     if len(changed) > _ONE_BY_ONE:
@@ -65,7 +65,7 @@ def _is_known(cache: Cache, meta: ObjectMeta) -> bool:
 
 
 class Resync:
-    """Catches what was missed: nothing of ours remains where nothing needs it."""
+    """Repairs missed events: nothing of ours remains where nothing needs it."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Resync:
     def run(self, *, everything: bool = True) -> None:
         """Queue Reservations, orphans, guards and fences, and refresh the registration.
 
-        Each pass takes another quarter of the Reservations, or `everything` for a replica that has just begun to lead.
+        Each pass takes another quarter of the Reservations, or `everything` if this replica has just begun to lead.
         Reservations that lack pods come first.
         """
         started = time.monotonic()
@@ -111,25 +111,23 @@ class Resync:
 
 
 class _Gates(msgspec.Struct, frozen=True, rename="camel"):
-    """The scheduling gates of a pod."""
-
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class _GatedPod(msgspec.Struct, frozen=True):
-    """The part of a pod that shows our gate: many may be pending, and few have it."""
+    """The part of a pod that shows our gate: few of many pending pods have it."""
 
     metadata: ObjectMeta
     spec: _Gates = _Gates()
 
     @property
     def is_ours(self) -> bool:
-        """Return whether it has our gate."""
+        """Return whether the pod has our gate."""
         return any(gate.name == HANDOVER_GATE for gate in self.spec.scheduling_gates)
 
 
 class OrphanCollector:
-    """Releases pods whose Reservation is gone, after asking the API server."""
+    """Releases pods whose Reservation is gone, as the API server confirms."""
 
     def __init__(self, context: Context, executor: ActionExecutor) -> None:
         self._client = context.client
@@ -137,9 +135,9 @@ class OrphanCollector:
         self._executor = executor
 
     def release(self, uid: str) -> None:
-        """Release what names an unknown Reservation; raises the first error at the end.
+        """Release the pods that name an unknown Reservation; raises the first error at the end.
 
-        Placeholders go at once: on a node that is gone no kubelet would end them.
+        Placeholders are force-deleted: on a node that is gone no kubelet would end them.
         """
         placeholders, owners = self._cache.pods_of(uid)
         if not placeholders and not owners:
@@ -155,14 +153,14 @@ class OrphanCollector:
             _LOG.info(telemetry.ORPHAN_RELEASED, **{telemetry.KEY_UID: uid, telemetry.KEY_COUNT: count})
 
     def release_stray_gates(self) -> None:
-        """Remove our gate from pods without the label: no Reservation reconciles them."""
+        """Remove our gate from pods without our label: no Reservation reconciles them."""
         waiting = self._client.list(
             PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
         ).items
         self._try_all(self._executor.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
 
     def _read(self, found: _GatedPod) -> Sequence[Pod]:
-        """Return a pod in full if it still has our gate and no label."""
+        """Fetch a pod in full if it still has our gate and no label."""
         listed = self._client.list(
             PODS,
             namespace=found.metadata.namespace,
@@ -173,7 +171,7 @@ class OrphanCollector:
         return [pod for pod in same if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
 
     def _try_all(self, act: Callable[[Pod], None], pods: list[Pod]) -> None:
-        """Act on every pod; a refused one does not stop the others."""
+        """Call `act` for every pod; a refusal does not stop the others."""
         first: PermanentError | None = None
         for pod in pods:
             try:

@@ -1,4 +1,4 @@
-"""Guards and fences: our taint and our fence pod are on a node exactly while a slot on it changes hands.
+"""Guards and fences: a node has our taint and fence pod exactly during a hand-over.
 
 The note on the owner pod shows that a hand-over is in progress.
 """
@@ -31,17 +31,17 @@ from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.reconcile import FENCE_PRIORITY, build_fence
 
 # --- fences ----------------------------------------------------------------------------------------------------------
-# A fence is a pod that keeps others off a guarded node, also those that tolerate its taint.
+# A fence is a pod that keeps other pods off a guarded node, even those that tolerate its taint.
 #
 # It requests nothing; schedulers honour its anti-affinity. It is created before the guard and deleted after it, so
-# that each node with our taint has a fence. Each covers the hand-overs that end within a period and ends by itself
+# that each node with our taint has a fence. A fence covers the hand-overs that end within a period and ends by itself
 # soon after it, so that none remains for long when no operator runs; an extended hand-over gets the next one.
 
 _PERIOD_SECONDS: Final = 120
 _MARGIN_SECONDS: Final = 60
-"""How long a fence outlives its period; the next one has settled by then."""
+"""How long a fence outlives its period; the next fence is in place by then."""
 _TRIES: Final = 3
-"""After this many failures in a row the node gets its guard only: a fence may not stop a hand-over."""
+"""After this many failures in a row the node gets only its guard: the hand-over goes on."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -62,9 +62,9 @@ class FenceManager:
         self._settings = context.settings.placeholders
         self._lock = threading.Lock()
         self._fences: dict[str, set[str]] = {}
-        """Names of the fences by node."""
+        """Fence names by node."""
         self._failures: Counter[str] = Counter()
-        """By node: how often in a row the creation failed."""
+        """Failed creations in a row by node."""
 
     def create(self, node: str, deadline: int, now: datetime) -> None:
         """Create a node's fence for hand-overs until a deadline in unix seconds."""
@@ -86,10 +86,10 @@ class FenceManager:
             self._add(node, made.metadata.name)
             if any(effective_requests(made.spec).to_quantities().values()):
                 self.delete(node)
-                _note_omission(node, "a pod without requests is given some in this namespace")
+                _note_omission(node, "admission gives a pod without requests some in this namespace")
 
     def delete(self, node: str) -> None:
-        """Delete the fences of a node without waiting for a kubelet."""
+        """Force-delete the fences of a node."""
         for name in self._names(node):
             with suppress(NotFoundError):
                 self._client.delete(PODS, name, namespace=self._settings.namespace, grace_seconds=0)
@@ -99,16 +99,16 @@ class FenceManager:
                     del self._fences[node]
 
     def know(self, node: str, guard_deadline: str) -> None:
-        """Take a guard's fences for known, also those that the leader before made since this one listed them."""
+        """Record a guard's fences, including those that the previous leader made after our list."""
         deadline = read_whole_number(guard_deadline, most=LATEST_UNIX_SECONDS)
         if deadline is None or self._names(node):
             return
         period = deadline // _PERIOD_SECONDS
-        for one in (period - 1, period):  # that of the period before outlives it
+        for one in (period - 1, period):  # the previous period's fence outlives it
             self._add(node, fence_name(node, one))
 
     def find(self) -> frozenset[str]:
-        """Return the nodes that have a fence, also of an earlier operator."""
+        """List the nodes with a fence, including fences of an earlier operator."""
         listed = self._client.list(PODS, namespace=self._settings.namespace, label_selector=FENCE_LABEL, type=Pod)
         for pod in listed.items:
             if FENCE_LABEL in pod.metadata.labels:
@@ -126,7 +126,7 @@ class FenceManager:
             self._fences.setdefault(node, set()).add(name)
 
     def _has_room(self, node: str) -> bool:
-        """Return whether a node has a pod slot that neither its pods nor those on their way there need."""
+        """Return whether a node has a pod slot beyond its pods and those on their way."""
         # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder
         # is gone is in no list, and its slot is free until it is bound.
         coming = len(self._cache.guard_users(node))
@@ -135,8 +135,8 @@ class FenceManager:
         return used + coming < self._cache.pod_slots(node)
 
     def _tolerate(self, node: str, error: BerthError) -> None:
-        """Raise the error of a failed creation, or after enough tries go on without."""
-        self._priorities.forget(FENCE_PRIORITY)  # it may be our own class that is gone
+        """Raise the error of a failed creation; after enough tries go on without a fence."""
+        self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
         with self._lock:
             self._failures[node] += 1
             may_recover = self._failures[node] < _TRIES
@@ -161,7 +161,7 @@ class NodeGuard:
     def reconcile(self, node: str, now: datetime) -> None:
         """Guard the node until the last deadline of its hand-overs, or remove the guard.
 
-        A passed deadline does not remove it: it is extended as long as the hand-over goes on.
+        A deadline in the past does not remove the guard: it is extended as long as the hand-over goes on.
         """
         deadline = max((given.deadline for given in self._cache.guard_users(node)), default=None)
         current = self._cache.guard_deadline(node)
@@ -179,7 +179,7 @@ class NodeGuard:
 
     def _is_long_enough(self, current: str | None, deadline: int) -> bool:
         """Return whether a guard lasts until a deadline, and not much longer."""
-        # Much longer: the clock was set back since.
+        # A much longer one means that the clock was set back.
         stands_until = read_whole_number(current or "", most=LATEST_UNIX_SECONDS)
         return stands_until is not None and 0 <= stands_until - deadline <= self._settings.timeout_seconds
 

@@ -1,4 +1,4 @@
-"""Finds pods that were waiting for a place before their Reservation had one, and so were not gated."""
+"""Search for pods that waited before their Reservation had a slot, and so lack our gate."""
 
 import threading
 import time
@@ -14,13 +14,13 @@ from berth_operator.reconcile import choose_task, is_unschedulable
 from berth_operator.workqueue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0
-"""Between two searches, however many Reservations ask for one."""
+"""Between two searches, however many Reservations request one."""
 _MOST_NAMESPACES: Final = 5
 _WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 
 
 class PendingOwners:
-    """Searches all pods without a node, once for all Reservations that asked; thread-safe."""
+    """Lists pods without a node, once for all Reservations that requested it; thread-safe."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class PendingOwners:
         enqueue: Callable[[Key, float], None],
         consider: Callable[[Iterable[Pod]], None] = lambda _: None,
     ) -> None:
-        """`consider` gets the waiting pods that no slot was found for."""
+        """`consider` gets the waiting pods without a slot."""
         self._client = context.client
         self._consider = consider
         self._cache = context.cache
@@ -38,7 +38,6 @@ class PendingOwners:
         self._searched_at = 0.0
 
     def request(self, uid: str) -> None:
-        """Request a search for a Reservation."""
         with self._lock:
             self._asking.add(uid)
             pause = self._searched_at + _PAUSE_SECONDS - time.monotonic()
@@ -51,7 +50,7 @@ class PendingOwners:
                 self.request(reservation.metadata.uid)
 
     def search(self) -> None:
-        """Search for all that asked; request another search for pods without a scheduler's verdict."""
+        """Run all requested searches; repeat those with pods that no scheduler has tried."""
         with self._lock:
             asking, self._asking = self._asking, set()
             self._searched_at = time.monotonic()
@@ -73,7 +72,7 @@ class PendingOwners:
         self._consider(pod for pod in waiting if pod.metadata.uid not in served)
 
     def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
-        """Return the pods without a node in some namespaces, in one list if they are many."""
+        """List the pods without a node in these namespaces, at once for many namespaces."""
         places = sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
         unsent = f"!{RESERVATION_LABEL}"
         listings = (
@@ -84,10 +83,10 @@ class PendingOwners:
 
 
 def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], set[str]]:
-    """Return by uid which Reservation gets which pods, and which must search again.
+    """Return each Reservation's pods by uid, and the Reservations that must search again.
 
-    The oldest pods come first. A pod waits if the scheduler has found no place for it; an untried one may still get
-    one.
+    The oldest pods come first. A pod waits if the scheduler found it unschedulable; an untried pod may still get a
+    place.
     """
     if not pods:
         return {}, set()

@@ -1,4 +1,4 @@
-"""The priority of placeholders: what a template's class is worth, and our own classes."""
+"""Priorities of templates and placeholders, and the placeholders' own PriorityClasses."""
 
 import structlog
 
@@ -12,14 +12,14 @@ _LOG = structlog.get_logger(__name__)
 
 
 class PriorityClasses:
-    """Looks up watched classes, and asks the API server only for missing ones."""
+    """Cached classes; only missing ones are fetched from the API server."""
 
     def __init__(self, client: KubeClient, rules: ClusterRules) -> None:
         self._client = client
         self._rules = rules
 
     def of(self, spec: PodSpec) -> int:
-        """Return the priority of a pod of a spec; raises NotFoundError for an unknown class."""
+        """Return the priority for a pod spec; raises NotFoundError for an unknown class."""
         name = spec.priority_class_name
         if not name:
             default = self._rules.default_class()
@@ -31,7 +31,7 @@ class PriorityClasses:
         return known.value
 
     def ensure(self, value: int) -> None:
-        """Create the placeholders' class of a value if it is missing."""
+        """Create the placeholders' class for a value if it is missing."""
         name = priority_class_name(value)
         if self._rules.classes.get(name) is not None:
             return
@@ -43,7 +43,7 @@ class PriorityClasses:
         self._rules.classes.put(made)
 
     def forget(self, value: int) -> None:
-        """Forget that the class of a value exists; the next placeholder creates it again."""
+        """Forget that a class exists; the next placeholder creates it again."""
         self._rules.classes.forget(priority_class_name(value))
 
     def collect(self) -> None:

@@ -1,4 +1,4 @@
-"""Probes the hand-over path: a dry-run pod must come back gated, again and again.
+"""Periodic probes of the hand-over path: a dry-run pod must come back gated.
 
 Each Reservation is probed once, because its path has parts of its own: its namespace in the webhook's registration, and
 that the answering replica has heard of it. An API server hears of a registration late: a probe names the one that it
@@ -32,7 +32,7 @@ _UNPROVEN_SECONDS: Final = 0.5
 _PROPAGATION_SECONDS: Final = (0.1, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses between the probes for one Reservation, until the API server uses the registration as written."""
 _TRIES: Final = 2
-"""How many probes in a row decide that the path is broken or works again."""
+"""This many equal probes in a row decide whether the path works."""
 
 GATED: Final = "a dry-run pod came back gated"
 NOT_IN_USE: Final = "the API server does not use the webhook's registration as written yet"
@@ -42,7 +42,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class HandoverProbe:
-    """Probes the path of one Reservation on request, and that of all periodically; thread-safe."""
+    """Probes the path of one Reservation on request, and of all periodically; thread-safe."""
 
     def __init__(self, context: Context, scope: WebhookRegistration) -> None:
         self._client = context.client
@@ -58,11 +58,11 @@ class HandoverProbe:
 
     @property
     def proven(self) -> bool:
-        """Return whether the last probe of this process came back gated."""
+        """Return whether this process's last probe came back gated."""
         return self._gated_last
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call a listener when `proven` changes."""
+        """Register a callback for changes of `proven`."""
         self._on_change = listener
 
     def probe(self, reservation: Reservation) -> None:
@@ -82,7 +82,7 @@ class HandoverProbe:
         self._wake.set()
 
     def stop(self) -> None:
-        """End `run` soon."""
+        """Make `run` return soon."""
         self._stop.set()
         self._wake.set()
 
@@ -98,7 +98,7 @@ class HandoverProbe:
             self._wake.clear()
 
     def reset(self) -> None:
-        """Forget the results, as a replica that does not lead."""
+        """Forget the results: this replica does not lead."""
         self._last_uid, self._in_a_row = "", 0
         self._set_gated(gated=False)
         self._cache.put_path(None)
@@ -112,7 +112,7 @@ class HandoverProbe:
             gated = self._proves_registration(reservation) or self._is_gated(reservation, ANY_REGISTRATION)
             text = ""
         except RetryableError:
-            return  # unknown; while the API server does not answer, nothing in it can change anyway
+            return  # unknown; while the API server is down, nothing in it can change
         except BerthError as error:
             gated, text = False, str(error)
         self._in_a_row = self._in_a_row + 1 if gated is self._gated_last else 1
@@ -132,7 +132,7 @@ class HandoverProbe:
         return _UNPROVEN_SECONDS if self._newest_unproven() is not None else _PROBE_SECONDS
 
     def _is_settled(self) -> bool:
-        """Return whether the last probe agrees with what is known of the path."""
+        """Return whether the last probe agrees with the recorded state of the path."""
         known = self._cache.path()
         return self._gated_last and known is not None and known.gated
 
@@ -157,7 +157,7 @@ class HandoverProbe:
     def _newest_unproven(self) -> Reservation | None:
         """Return the Reservation whose probe speaks for most unproven ones.
 
-        Those in namespaces that are not registered yet wait until they are.
+        Reservations in unregistered namespaces wait for the registration.
         """
         registered = self._scope.registered.namespaces
         waiting = (one for one in self._cache.unproven() if one.metadata.namespace in registered)
@@ -166,7 +166,7 @@ class HandoverProbe:
     def _next(self) -> Reservation | None:
         """Return the next live Reservation in turn, preferring those with a held slot.
 
-        One without a held slot must find a fresh result when it gets one.
+        A Reservation without one needs a fresh result when it gets its first slot.
         """
         live = {r.metadata.uid: r for r in self._cache.reservations() if r.is_live}
         if not live:

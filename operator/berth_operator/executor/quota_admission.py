@@ -1,4 +1,4 @@
-"""Who may reserve how much: each new Reservation is checked against limits and quotas, with what others hold.
+"""Admission of each new Reservation against limits and quotas, counting all others.
 
 The rules themselves are in `berth_operator.quota`.
 """
@@ -43,7 +43,7 @@ class _Entry:
 
     namespace: str
     counts: tuple[int, ...]
-    """The open slots of each task; the spec is immutable, so the rest follows."""
+    """Open slots of each task; the rest follows from the immutable spec."""
     holding: Holding
     usage: Mapping[PodTraits, Mapping[str, int]]
 
@@ -57,10 +57,10 @@ class _Sums:
 
 
 class QuotaAdmission:
-    """What admitted Reservations hold by namespace; thread-safe.
+    """Amounts that admitted Reservations hold, by namespace; thread-safe.
 
-    Each admitted Reservation counts for the next. It stays admitted: like a quota, a limit that is lowered later takes
-    nothing away. After a restart the statuses show which Reservations hold anything.
+    Each admitted Reservation counts for the next. It stays admitted: a limit that is lowered later takes nothing away,
+    as with a quota. After a restart the statuses show which Reservations hold anything.
     """
 
     def __init__(self, settings: LimitSettings, rules: ClusterRules) -> None:
@@ -85,12 +85,11 @@ class QuotaAdmission:
                 self._put(uid, self._measure(reservation))
 
     def forget(self, uid: str) -> None:
-        """Forget a Reservation that is gone."""
         with self._lock:
             self._put(uid, None)
 
     def admit(self, reservation: Reservation) -> str:
-        """Count a Reservation and return "", or return which limit forbids it."""
+        """Count a Reservation and return "", or return the limit that forbids it."""
         entry = self._measure(reservation)
         with self._lock:
             if reservation.metadata.uid in self._entries:
@@ -135,7 +134,7 @@ class QuotaAdmission:
         return ""
 
     def _why_guarded(self, name: str) -> str | None:
-        """Return the explanation of a guarded class, None where it is not guarded."""
+        """Return why a class is guarded, None if it is not."""
         known, highest = self._rules.classes.get(name), self._settings.highest_priority
         if known is not None and known.value > highest:
             return f", whose value {known.value} is above {highest}"
@@ -166,7 +165,7 @@ class QuotaAdmission:
         return _Entry(reservation.metadata.namespace, _counts(specs), holding_of(specs), usage)
 
     def _put(self, uid: str, entry: _Entry | None) -> None:
-        """Keep the sums in line with the entries."""
+        """Replace an entry and update the sums."""
         known = self._entries.pop(uid, None)
         if known is not None:
             self._add(known, sign=-1)
@@ -199,7 +198,7 @@ def _counts(specs: Specs) -> tuple[int, ...]:
 
 
 def _holds_anything(reservation: Reservation) -> bool:
-    """Return whether a status shows that some process has begun to hold places."""
+    """Return whether a status shows that places are held already."""
     return any(slot.placeholder or slot.state is not SlotState.PENDING for slot in reservation.status.slots)
 
 
@@ -212,14 +211,14 @@ def _total(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 # --- validation ------------------------------------------------------------------------------------------------------
-# The verdict on a new Reservation: whether the API server would take its pods, and whether it may hold so much.
+# The verdict on a new Reservation: whether the API server accepts its pods, and whether quotas allow the amount.
 
 _REMEMBERED: Final = 10_000
 _UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
 _ASKED_SECONDS: Final = 30.0
-"""How long the answer of a namespace's admission counts for equal templates."""
+"""How long an answer of a namespace's admission counts for equal templates."""
 _OF_AMOUNTS: Final = ("exceeded quota", "failed quota", "insufficient quota", " usage per ", "limit to request ratio")
-"""Messages of quotas and limit ranges, which are checked with what other Reservations hold."""
+"""Messages of quotas and limit ranges, which are checked with other Reservations' amounts."""
 _NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking up service account")
 """Refusals that are not about the template: a missing right, or no default account yet."""
 
@@ -236,10 +235,10 @@ class Validator:
         self._quotas = quotas
         self._lock = threading.Lock()
         self._accepted: dict[tuple[str, ...], float] = {}
-        """Which templates were accepted, oldest first, and when (monotonic seconds)."""
+        """Accepted templates, oldest first, and when (monotonic seconds)."""
 
     def judge(self, reservation: Reservation) -> Verdict | None:
-        """Return why a Reservation cannot be carried out; otherwise count it."""
+        """Return why a Reservation is impossible; otherwise count it."""
         certain = self._why_unknown_class(reservation) or self._why_beyond_limits(reservation)
         told = certain or self._why_refused(reservation)
         if told is None or told.reason is not ReservationReason.INVALID:
@@ -282,7 +281,7 @@ class Validator:
     # --- what the API server says
 
     def _why_refused(self, reservation: Reservation) -> Verdict | None:
-        """Return the API server's refusal of a template, in either namespace."""
+        """Return the API server's refusal of a template in either namespace."""
         digest, namespace = templates_digest(reservation), reservation.metadata.namespace
         as_pod = (digest,)
         in_namespace = (digest, namespace, reservation.spec.scheduler_name)
@@ -351,7 +350,7 @@ class Validator:
         return _why_changed(task, namespace, body, pod)
 
     def _why_forbidden(self, reservation: Reservation) -> Verdict | None:
-        """Count the Reservation, or return which limit or quota forbids it."""
+        """Count the Reservation, or return the limit or quota that forbids it."""
         try:
             refusal = self._quotas.admit(reservation)
         except InputError as error:

@@ -1,4 +1,4 @@
-"""The webhook's registration: the namespaces that it covers, its address, and whether it exists."""
+"""The webhook's registration: its existence, namespaces and address."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ class Registered:
 
 
 class WebhookRegistration:
-    """Keeps the registration as wide as the live Reservations need, and absent without any."""
+    """Registers the namespaces with live Reservations; no registration without any."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class WebhookRegistration:
             return self._written != before
 
     def refresh(self) -> None:
-        """Write the registration again, whatever was written before."""
+        """Write the registration again, even if it seems unchanged."""
         with self._lock:
             self._stale = True
         self.reconcile()

@@ -1,4 +1,4 @@
-"""What a namespace's LimitRanges would say to a task's pods.
+"""Check of a task's pods against a namespace's LimitRanges.
 
 The rules are those of the API server's admission plugin LimitRanger (`plugin/pkg/admission/limitranger`).
 """
@@ -24,11 +24,11 @@ _CONTAINER: Final = "Container"
 _POD: Final = "Pod"
 
 _Amount: TypeAlias = str | int | float
-"""A quantity as it was written."""
+"""A quantity as written."""
 
 
 class LimitRangeItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one kind of object may ask for."""
+    """The limits of one kind of object."""
 
     type: str = ""
     max: Quantities = {}
@@ -72,7 +72,7 @@ def why_out_of_range(ranges: Iterable[LimitRange], spec: PodSpec) -> str:
 
 
 def _with_defaults(spec: PodSpec, limit_range: LimitRange) -> PodSpec:
-    """Return a spec as a LimitRange fills it in."""
+    """Return a spec with a LimitRange's defaults."""
     for item in limit_range.spec.limits:
         if item.type == _CONTAINER:
             spec = msgspec.structs.replace(
@@ -84,7 +84,7 @@ def _with_defaults(spec: PodSpec, limit_range: LimitRange) -> PodSpec:
 
 
 def _fill_in(container: Container, item: LimitRangeItem) -> Container:
-    """Return a container with defaults; its own limit is its request before a default is."""
+    """Return a container with defaults; its own limit becomes its request before a default does."""
     own = container.resources
     resources = ResourceRequirements(
         requests={**item.default_request, **own.limits, **own.requests},

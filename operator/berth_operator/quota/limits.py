@@ -1,4 +1,4 @@
-"""How much Reservations may hold, alone and together, where and at which priority."""
+"""The operator's limits: slots, amounts, tolerations and priorities of Reservations."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _OPEN: Final = frozenset({SlotState.PENDING, SlotState.HELD})
 _EVERY_NAMESPACE: Final = "*"
 _EVERY_KEY: Final = "*"
 _TOLERATED_BY_ALL: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""Each pod is given tolerations of these taints."""
+"""Every pod gets tolerations of these taints."""
 _FORM: Final = "parts like slots=200, share=50% or cpu=64, with commas between; slots=none and share=none lift a limit"
 
 
@@ -33,13 +33,13 @@ class NamespaceLimit:
     """What live Reservations may hold together; slots that an owner has taken do not count."""
 
     slots: int | None = 1000
-    """How many slots; None for any number."""
+    """Maximum number of slots; None for no limit."""
 
     share_percent: float | None = 50.0
-    """How much of what all nodes of the cluster offer, of each resource and of the pods; None for all and more."""
+    """Share of the cluster's allocatable amount of each resource and of pods; None for no limit."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)
-    """How much of the resources that are named; cpu in thousandths, everything else in its unit."""
+    """Maximum amounts by resource; cpu in thousandths, all others in their unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +47,47 @@ class LimitSettings:
     """The limits of every namespace and of all together."""
 
     default: NamespaceLimit = field(default_factory=NamespaceLimit)
-    """For namespaces that have none of their own."""
+    """For namespaces without their own limit."""
 
     by_namespace: Mapping[str, NamespaceLimit] = field(default_factory=dict)
-    """Namespace to its own limit, which stands instead of the default one."""
+    """Namespace to its own limit, which replaces the default one."""
 
     cluster: NamespaceLimit = field(default_factory=lambda: NamespaceLimit(slots=None, share_percent=80.0))
-    """For the Reservations of all namespaces together, so that several namespaces cannot hold the whole cluster."""
+    """For the Reservations of all namespaces, so that several cannot hold the whole cluster."""
 
     control_plane_nodes: bool = False
-    """Whether places may be held on control-plane nodes."""
+    """Whether placeholders may run on control-plane nodes."""
 
     dry_runs: bool = True
-    """Whether admission in a Reservation's namespace is asked, by a dry run, what it says to its pods. Without that a
-    template may only tolerate what its namespace is allowed."""
+    """Whether a dry run asks the admission of a Reservation's namespace about its pods. Without dry runs a template may
+    only tolerate what its namespace is allowed to."""
 
     tolerations: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Without dry runs: namespace, or `*` for all, to the keys of the taints that templates may tolerate there, or
-    `*` for any."""
+    """Without dry runs: namespace, or `*` for all, to the taint keys that templates may tolerate there, or `*` for
+    any."""
 
     highest_priority: int = 1_000_000_000
-    """PriorityClasses above this value are guarded like the ones named below; by default those of the system, which
-    alone may be higher."""
+    """PriorityClasses above this value are guarded like the ones named below; by default the system's, which alone may
+    be higher."""
 
     guarded_classes: frozenset[str] = frozenset({"system-cluster-critical", "system-node-critical"})
-    """PriorityClasses for which a namespace needs a ResourceQuota that is scoped to them, as the API server can be
-    told to ask of pods; kube-system needs none."""
+    """PriorityClasses that a namespace may use only with a ResourceQuota scoped to them, as the API server can require
+    of pods; kube-system needs none."""
 
     def of(self, namespace: str) -> NamespaceLimit:
-        """Return the limit of a namespace."""
         return self.by_namespace.get(namespace, self.default)
 
     def tolerable(self, namespace: str) -> frozenset[str]:
-        """Return the keys of the taints that a namespace's templates may tolerate where admission is not asked."""
+        """Return the taint keys that a namespace may tolerate without a dry run."""
         empty: frozenset[str] = frozenset()
         given = self.tolerations.get(_EVERY_NAMESPACE, empty) | self.tolerations.get(namespace, empty)
         return given | _TOLERATED_BY_ALL
 
 
 def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -> NamespaceLimit:
-    """Return the limit that a text like `slots=200,share=50%,cpu=64` means; raises InputError naming the option.
+    """Return the limit that `slots=200,share=50%,cpu=64` means; raises InputError.
 
-    What is left out is as by default.
+    Parts that are left out keep their default.
     """
     default = default or NamespaceLimit()
     parts: dict[str, str] = {}
@@ -109,7 +108,7 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
 
 
 def parse_namespace_limits(option: str, texts: Iterable[str]) -> dict[str, NamespaceLimit]:
-    """Return the limits by namespace that texts like `team-a:slots=200,cpu=64` mean; raises InputError."""
+    """Return the limits of texts like `team-a:slots=200,cpu=64` by namespace; raises InputError."""
     found: dict[str, NamespaceLimit] = {}
     for text in texts:
         namespace, colon, limit = text.partition(":")
@@ -120,7 +119,7 @@ def parse_namespace_limits(option: str, texts: Iterable[str]) -> dict[str, Names
 
 
 def parse_namespace_tolerations(option: str, texts: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the keys by namespace that texts like `team-a:gpu,spot` mean; raises InputError naming the option."""
+    """Return the taint keys of texts like `team-a:gpu,spot` by namespace; raises InputError."""
     found: dict[str, frozenset[str]] = {}
     for text in texts:
         namespace, colon, keys = text.partition(":")
@@ -132,7 +131,7 @@ def parse_namespace_tolerations(option: str, texts: Iterable[str]) -> dict[str, 
 
 
 def why_not_tolerable(tolerations: Iterable[Toleration], keys: frozenset[str]) -> str:
-    """Return which toleration is for none of these taints, "" where each is."""
+    """Return the toleration that none of these taint keys allows, "" if all are allowed."""
     for one in tolerations:
         if (one.key or _EVERY_KEY) not in keys and _EVERY_KEY not in keys:
             what = f"the taint {one.key}" if one.key else "every taint"
@@ -163,22 +162,20 @@ def _parse_percent(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one Reservation holds or is about to hold: slots and their requests."""
+    """Slots that Reservations hold or are about to hold, and their requests."""
 
     slots: int = 0
     requests: ResourceAmounts = field(default_factory=ResourceAmounts.empty)
 
     def plus(self, other: "Holding") -> "Holding":
-        """Return both together."""
         return Holding(self.slots + other.slots, self.requests.plus(other.requests))
 
     def minus(self, other: "Holding") -> "Holding":
-        """Return what is left without the other."""
         return Holding(self.slots - other.slots, self.requests.minus(other.requests))
 
 
 def open_slots(reservation: Reservation) -> dict[str, int]:
-    """Return by task how many slots are held or pending, without those that owners take."""
+    """Return the held and pending slots by task, without those that owners take."""
     closed: dict[str, int] = {}
     for slot in reservation.status.slots:
         closed[slot.task] = closed.get(slot.task, 0) + _is_closed(slot)
@@ -190,7 +187,7 @@ def _is_closed(slot: Slot) -> bool:
 
 
 def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
-    """Return what open slots hold together; each spec with its number of slots."""
+    """Return what open slots hold together; each spec comes with its number of slots."""
     total = Holding()
     for spec, count in specs:
         pods = ResourceAmounts({PODS: count})
@@ -201,7 +198,7 @@ def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
 def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Holding, cluster: ResourceAmounts) -> str:
     """Return which limit would be exceeded, its value and what is left of it.
 
-    `whose` names the Reservations it applies to.
+    `whose` names the Reservations that the limit covers.
     """
     subject = f"{whose} may hold"
     if limit.slots is not None and held.slots + asked.slots > limit.slots:

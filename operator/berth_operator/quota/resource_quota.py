@@ -1,4 +1,4 @@
-"""What a namespace's ResourceQuotas would say to a task's pods.
+"""Check of a task's pods against a namespace's ResourceQuotas.
 
 The rules are those of the API server's quota evaluator of pods (`pkg/quota/v1/evaluator/core/pods.go`).
 """
@@ -30,7 +30,7 @@ _TO_BE_SPECIFIED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.
 
 
 class ScopeRequirement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One condition on a pod for a quota to count it."""
+    """A condition on pods that a quota counts."""
 
     scope_name: str = ""
     operator: str = "Exists"
@@ -38,7 +38,7 @@ class ScopeRequirement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class ScopeSelector(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Conditions of which all must hold."""
+    """Conditions that must all hold."""
 
     match_expressions: tuple[ScopeRequirement, ...] = ()
 
@@ -52,7 +52,7 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a quota limits now, and how much of it is used."""
+    """The current limits of a quota, and how much is used."""
 
     hard: dict[str, str] = {}
     used: dict[str, str] = {}
@@ -67,7 +67,7 @@ class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def requirements(self) -> tuple[ScopeRequirement, ...]:
-        """Return all conditions on a pod, however they are written."""
+        """Return all conditions on a pod, from scopes and scope selector."""
         selector = self.spec.scope_selector
         return (
             *(ScopeRequirement(scope_name=scope) for scope in self.spec.scopes),
@@ -77,21 +77,20 @@ class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class PodTraits:
-    """What quotas' scopes look at."""
+    """The properties of a pod that quota scopes read."""
 
     priority_class: str = ""
-    """Its class as the API server fills it in, with the cluster's default class."""
+    """The pod's class as the API server sets it, with the cluster's default class."""
 
     ends_by_itself: bool = False
-    """Whether it has a deadline."""
+    """Whether the pod has a deadline."""
 
     best_effort: bool = False
     crosses_namespaces: bool = False
-    """Whether an affinity to pods names other namespaces."""
+    """Whether a pod affinity names other namespaces."""
 
 
 def traits_of(spec: PodSpec, default_class: str) -> PodTraits:
-    """Return the traits of a pod of this spec."""
     return PodTraits(
         priority_class=spec.priority_class_name or default_class,
         ends_by_itself=spec.active_deadline_seconds is not None,
@@ -155,7 +154,6 @@ def with_limits_as_requests(spec: PodSpec) -> PodSpec:
 
 
 def counts(quota: ResourceQuota, traits: PodTraits) -> bool:
-    """Return whether a quota counts pods with these traits."""
     return all(_holds(requirement, traits) for requirement in quota.requirements)
 
 

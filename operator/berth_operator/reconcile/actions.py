@@ -1,4 +1,4 @@
-"""What the operator can do to the cluster for one Reservation, as values."""
+"""The actions that the operator can take for one Reservation, as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from berth_operator.reconcile.observation import Assignment
 
 @dataclass(frozen=True, slots=True)
 class Validate:
-    """Ask the API server whether it would take a pod of each task's template."""
+    """Ask the API server whether it accepts a pod of each task's template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class CreatePlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class RenewPlaceholder:
-    """Create a slot's next placeholder, gated until the present one makes way."""
+    """Create a slot's next placeholder, gated until the present one is deleted."""
 
     task: ReservationTask
     placeholder: Pod
@@ -32,7 +32,7 @@ class RenewPlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class ShortenPlaceholder:
-    """Have the kubelet end a placeholder this many seconds after its start."""
+    """Make the kubelet end a placeholder this many seconds after its start."""
 
     placeholder: Pod
     seconds: int
@@ -44,14 +44,14 @@ class DeletePlaceholder:
 
     placeholder: Pod
     at_once: bool = False
-    """Set where its node is gone and no kubelet will report that it has ended."""
+    """Set if the placeholder's node is gone, so that no kubelet reports its end."""
     for_owner: bool = False
-    """Whether a pod takes its place, so that it did not hold it in vain."""
+    """Whether a pod takes its place, so that it did not hold the place in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignSlot:
-    """Give a pod a slot: the note, and the toleration of the guard."""
+    """Give a pod a slot: write the note and the toleration of the guard."""
 
     pod: Pod
     assignment: Assignment
@@ -59,7 +59,7 @@ class AssignSlot:
 
 @dataclass(frozen=True, slots=True)
 class ExtendHandover:
-    """Give a pod more time: a note with a later deadline."""
+    """Give a pod more time: write a note with a later deadline."""
 
     pod: Pod
     assignment: Assignment
@@ -93,12 +93,12 @@ class Release:
 
     pod: Pod
     elsewhere: bool = False
-    """Whether to send it to another Reservation instead, if one has a slot for it."""
+    """Whether to send the pod to another Reservation with a slot for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyNode:
-    """Ask the API server which pods are on a node."""
+    """List the pods on a node."""
 
     node: str
 
@@ -136,9 +136,8 @@ _LABELS: Final[Mapping[type[Action], str]] = {
     SurveyNode: "LookAtNode",
     DeleteReservation: "Collect",
 }
-"""Where the metric's label and the log say something else than the class; dashboards know these words."""
+"""Names for the metric's label and the log that differ from the class: dashboards use them."""
 
 
 def label_of(action: type[Action]) -> str:
-    """Return the name of an action in metrics and logs."""
     return _LABELS.get(action, action.__name__)

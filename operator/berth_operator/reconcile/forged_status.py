@@ -1,7 +1,7 @@
-"""What a status claims about the past and running placeholders deny: that slots were taken or lost, that all is over.
+"""Claims of a status that running placeholders disprove: slots taken or lost, or all over.
 
-While this process leads it trusts only what it wrote itself (`cache.reservations`); this is for what it finds when it
-begins. A claim that leaves no trace is accepted: a slot without a placeholder, an end when not all was held.
+While this process leads it trusts only its own statuses (`cache.reservations`); this covers what it finds when it
+begins to lead. Claims that nothing disproves are accepted: a slot without a placeholder, an end before all was held.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from berth_operator.settings import HandoverSettings
 _PAST: Final = frozenset({SlotState.TAKEN, SlotState.LOST})
 
 _BEFORE_ITS_PLACEHOLDER: Final = ReservationReason.HANDOVER_TIMEOUT
-"""The one loss after which the placeholder may still run: nothing denies it."""
+"""The only loss after which the placeholder may still run: nothing disproves it."""
 
 
 def without_forged_claims(
     seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
 ) -> Observation:
-    """Return the observation without claims that running placeholders deny.
+    """Return the observation without claims that running placeholders disprove.
 
     A placeholder is deleted before its slot is taken or lost, and with the last one its Reservation is over. Pods and
     status arrive separately, so `is_there` checks whether a placeholder still runs.
@@ -46,7 +46,7 @@ def without_forged_claims(
 def _without_end(
     seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
 ) -> Observation:
-    """Return the observation without a failure though all is held and nothing forbids it."""
+    """Return the observation without a failure that nothing explains while all is held."""
     reservation = seen.reservation
     state = reservation.status.state
     has_reason = reservation.metadata.deletion_timestamp or seen.verdict or refuse(reservation)
@@ -72,7 +72,7 @@ def _forget_all(seen: Observation) -> Observation:
 
 
 def _forget(seen: Observation, denied: list[Slot]) -> Observation:
-    """Return the observation without the status of some slots, nor an end that followed."""
+    """Return the observation without the status of these slots and any end that followed."""
     status = seen.reservation.status
     left = tuple(slot for slot in status.slots if slot not in denied)
     state = None if seen.reservation.phase.terminal else status.state

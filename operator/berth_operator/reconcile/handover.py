@@ -1,7 +1,7 @@
-"""The hand-over of a slot from its placeholder to a pod: its steps, its time, its end.
+"""The hand-over of a slot from its placeholder to a pod: steps, deadlines and end.
 
-An owner pod takes a slot step by step; so does the next placeholder of a slot that must be held for longer. Each
-fact leads to one next action (numbers as in the protocol):
+An owner pod takes a slot step by step; so does the successor of a placeholder. Each fact leads to one next action
+(numbers as in the protocol):
 
     1. the pod carries our gate and label              -> 2. give it a slot: note, toleration of the guard
     2. it has a slot; its node is guarded              -> wait for the settling time
@@ -9,16 +9,16 @@ fact leads to one next action (numbers as in the protocol):
     4. the placeholder is gone                         -> 4. nominate the node, remove the gate
     5. the pod has run for the settling time           -> 5. record it, remove note and label (then the guard goes)
     ·. less than half of its time is left              -> more time, before anything else
-    ·. it has had all its time                         -> let the pod go its own way
+    ·. all its time is spent                           -> release the pod
 
-The nomination comes last because kube-scheduler counts a nominated pod as if it were on its node. Nominated while
-its placeholder is still there, it would count twice and turn other pods in a hand-over away from a full node.
+The nomination comes last because kube-scheduler counts a nominated pod as if it were on its node. Nominated while its
+placeholder is still there, it would count twice and keep other pods in a hand-over off a full node.
 
 Two clocks answer two questions. The deadline in the note on the pod, which the guard of the node repeats, is a time of
-day: until then everyone else leaves pod and node alone. It is extended, the note first and the guard after it, whenever
-less than half of the time is left, so that nothing irreversible happens close to it. A hand-over fails by the seconds
-for which an operator has attended to its stage (`controller.ActiveTime`), never by the time of day: while no operator
-acts, or no API server answers, no time passes for a pod that is on its way.
+day: until then all other components leave pod and node alone. It is extended, the note first and the guard after it,
+whenever less than half of the time is left, so that nothing irreversible happens close to it. A hand-over fails by the
+seconds for which an operator has attended to its stage (`controller.ActiveTime`), never by the time of day: while no
+operator acts, or no API server answers, no time passes for a pod that is on its way.
 """
 
 from collections import Counter
@@ -69,7 +69,7 @@ SLOW_SECONDS: Final = 5.0
 """An owner that is not bound after this long may have lost its place."""
 
 _FRESH_SECONDS: Final = 3.0
-"""How old a survey that ends a hand-over may be; less than `SLOW_SECONDS`, so that it was made during it."""
+"""Maximum age of a survey that ends a hand-over; below `SLOW_SECONDS`, so it was made during it."""
 
 _CLOCK_SLACK_SECONDS: Final = 5.0
 
@@ -77,23 +77,23 @@ _RECHECK_SECONDS: Final = 1.0
 """How soon a hand-over in progress is reconciled without any event."""
 
 _RENEWAL_MARGINS: Final = 2
-"""A placeholder is renewed this many margins before its end, in case the API server is away for a minute."""
+"""Margins before its end at which a placeholder is renewed: the API server may be down a minute."""
 
 
 class HandoverStage(Enum):
-    """Whom a pod with a slot, which does not run yet, is waiting for."""
+    """The component that a pod with a slot waits for before it runs."""
 
     HELD_BACK = "operator"
-    """Our gate is on, or the placeholder is there: no pod could take the place."""
+    """Our gate is on, or the placeholder exists: no pod could take the place."""
 
     UNTRIED = "scheduler"
-    """The place is free for it, and no scheduler has reported on it since."""
+    """The place is free for the pod, and no scheduler has reported on it since."""
 
     TRIED = "scheduler again"
-    """A scheduler has found no place for it."""
+    """A scheduler has found no place for the pod."""
 
     BOUND = "kubelet"
-    """It has its place; the guard keeps off schedulers that do not know so yet."""
+    """The pod has its place; the guard keeps off schedulers that do not know so yet."""
 
 
 def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
@@ -106,7 +106,7 @@ def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
 
 
 def may_be_bound(owner: Pod, placeholder: Pod | None) -> bool:
-    """Return whether the place is free and the scheduler's turn has come."""
+    """Return whether the place is free and the scheduler may bind the owner."""
     return stage_of(owner, placeholder) in {HandoverStage.UNTRIED, HandoverStage.TRIED}
 
 
@@ -120,7 +120,7 @@ def has_timed_out(
     spent_seconds = seen.stage_ages.get(pod.metadata.uid, 0.0)
     match stage_of(pod, placeholder):
         case HandoverStage.HELD_BACK:
-            # Where its node would not let it in, a placeholder may be terminating for ever.
+            # On a node that would refuse the pod, the placeholder may terminate for ever.
             access = seen.accesses.get(note.node) if placeholder is not None else None
             is_shut = access is not None and bool(access.why_closed(pod.spec.tolerations))
             return spent_seconds >= (handover.timeout_seconds if is_shut else handover.untried_seconds)
@@ -133,12 +133,12 @@ def has_timed_out(
 
 
 def _deadline_from(now: datetime, handover: HandoverSettings) -> int:
-    """Return the deadline of a hand-over that begins, or gets more time, now."""
+    """Return the deadline of a hand-over that begins or is extended now."""
     return int(now.timestamp() + handover.timeout_seconds)
 
 
 def _is_short_of_time(note: Assignment, now: datetime, handover: HandoverSettings) -> bool:
-    """Return whether less than half of the time is left, or more than all: the clock was set back."""
+    """Return whether too little time is left, or too much because the clock was set back."""
     left = note.deadline - now.timestamp()
     return not handover.timeout_seconds / 2 <= left <= handover.timeout_seconds + _CLOCK_SLACK_SECONDS
 
@@ -147,7 +147,7 @@ def _extended(note: Assignment, now: datetime, handover: HandoverSettings) -> As
     return replace(note, deadline=_deadline_from(now, handover))
 
 
-# --- what is true of a slot that changes hands -----------------------------------------------------------------------
+# --- the observed state of a slot in a hand-over ---------------------------------------------------------------------
 
 
 def view_handover(
@@ -158,11 +158,11 @@ def view_handover(
     placeholder: Pod | None,
     handover: HandoverSettings,
 ) -> SlotView:
-    """Return a slot whose owner is on its way, and the failure where it is lost.
+    """Return a slot whose owner is on its way, and the failure if it is lost.
 
-    It is taken once the owner has run for the settling time, or has been bound for as long as a hand-over takes: a
-    bound pod has its place, however long its images take. It is lost where an owner that is not bound has had its time,
-    or the node disappears first.
+    The slot is taken once the owner has run for the settling time, or has been bound for as long as a hand-over takes:
+    a bound pod has its place, however long its images take. The slot is lost if an owner that is not bound has spent
+    its time or the node disappears.
     """
     slot = Slot(
         task=assignment.task,
@@ -204,13 +204,13 @@ def _lost(slot: Slot, reason: ReservationReason, message: str) -> Slot:
 
 
 def _misplacement(owner: Pod, assignment: Assignment) -> str:
-    """Return that an owner runs on another node than its slot's, "" where it does not."""
+    """Return that an owner runs on another node than its slot's, "" if it does not."""
     node = owner.spec.node_name
     return "" if node == assignment.node else f"pod {owner.key} runs on node {node}, not on node {assignment.node}"
 
 
 def _unless_taken_by_another(seen: Observation, slot: Slot, owner: Pod, given: Assignment) -> Slot:
-    """Return the slot, as lost where a fresh survey shows no room for its owner."""
+    """Return the slot, as lost if a fresh survey shows no room for its owner."""
     survey = seen.surveys.get(given.node)
     slow = seen.stage_ages.get(owner.metadata.uid, 0.0) >= SLOW_SECONDS
     if survey is None or not slow or survey.age_seconds > _FRESH_SECONDS:
@@ -231,8 +231,8 @@ def give_slots(
 ) -> list[Action]:
     """Give each waiting pod a held slot that it fits; release gated pods without one.
 
-    Pods that were waiting before get theirs once as many slots as the Reservation wants are held: they may be useful
-    only together, and lose nothing by waiting.
+    Pods that waited earlier get theirs once as many slots as the Reservation wants are held: they may be useful only
+    together, and lose nothing by waiting.
     """
     held = [view for view in views if view.slot.state is SlotState.HELD]
     free = Counter(view.task.name for view in held)
@@ -250,7 +250,7 @@ def give_slots(
             continue  # its slot stays held until only our gate is left
         slot = next((view.slot for view in held if view.task is task and view.renewal is None), None)
         if slot is None:
-            continue  # one placeholder is just handing its slot to the next
+            continue  # the placeholder hands its slot to its successor
         held = [view for view in held if view.slot is not slot]
         assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
         actions.append(AssignSlot(pod, assignment))
@@ -263,13 +263,11 @@ def has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
 
 
 def _unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Pod]:
-    """Return the labelled pods that have no slot."""
     known = {view.owner.metadata.uid for view in views if view.owner is not None}
     return [pod for pod in seen.owners if pod.metadata.uid not in known and not pod.is_terminating]
 
 
 def release_unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Action]:
-    """Return the release of each labelled pod that has no slot."""
     return [Release(pod, elsewhere=holds_our_gate(pod)) for pod in _unassigned(seen, views)]
 
 
@@ -284,7 +282,7 @@ def hand_over(
 ) -> list[Action]:
     """Return the next step of a hand-over to a pod; none while it waits.
 
-    With less than half of its time left it first gets more: a pod that is let go, or whose placeholder is deleted,
+    With less than half of its time left it first gets more: a pod that is ungated, or whose placeholder is deleted,
     near the deadline would have its place guarded for a moment only.
     """
     if to is None or note is None or has_started(to):
@@ -301,7 +299,7 @@ def hand_over(
 
 
 def _send_to_node(pod: Pod, node: str) -> list[Action]:
-    """Return what sends a pod to its node."""
+    """Return the actions that send a pod to its node."""
     if holds_our_gate(pod):
         return [Nominate(pod, node), Ungate(pod)]
     # A scheduler that tried too early removes the nomination.
@@ -330,16 +328,16 @@ def _guard_age(seen: Observation, node: str) -> float:
 
 
 # --- renewal ---------------------------------------------------------------------------------------------------------
-# The API server lets no one put `activeDeadlineSeconds` off: a placeholder of an extended Reservation hands its place
-# to the next one in time. Where the Reservation was shortened, the deadline is brought forward.
+# The API server forbids a later `activeDeadlineSeconds`: a placeholder of an extended Reservation hands its place
+# to a successor in time. If the Reservation was shortened, the deadline is brought forward.
 
 
 def renew(
     seen: Observation, view: SlotView, now: datetime, handover: HandoverSettings, *, margin_seconds: int
 ) -> list[Action]:
-    """Return what keeps a held slot for as long as its Reservation says.
+    """Return the actions that keep a held slot for as long as its Reservation says.
 
-    One placeholder hands its place to the next as it would to an owner, so that no pod gets between them.
+    A placeholder hands its place to its successor as it would to an owner, so that no pod gets between them.
     """
     if view.renewal is not None and view.successor is not None:
         if has_started(view.successor):
@@ -377,7 +375,7 @@ def renewals_left(seen: Observation, views: tuple[SlotView, ...], now: datetime,
 
 
 def _seconds_to_renewal(reservation: Reservation, placeholder: Pod, now: datetime, margin_seconds: int) -> float | None:
-    """Return in how many seconds to renew a placeholder, None where it outlives its Reservation."""
+    """Return the seconds until a placeholder's renewal, None if it outlives its Reservation."""
     ends, wanted = _ends_at(placeholder), _wanted_end(reservation, margin_seconds)
     if ends is None or (wanted is not None and ends >= wanted - timedelta(seconds=margin_seconds / 2)):
         return None

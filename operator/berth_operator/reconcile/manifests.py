@@ -1,4 +1,4 @@
-"""The objects that the operator creates, built by pure functions; `berth_core.names` names them."""
+"""Pure builders of the objects that the operator creates."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ Body = dict[str, Any]
 _NOBODY_UID: Final = 65535
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
-"""No pod of a user's priority can preempt a fence."""
+"""Pods of user priority cannot preempt a fence."""
 _NOT_OF_A_PLACEHOLDER: Final = frozenset(
     {
         *("serviceAccountName", "serviceAccount", "imagePullSecrets", "volumes", "ephemeralContainers", "hostAliases"),
@@ -56,7 +56,7 @@ _NOT_OF_A_PLACEHOLDER: Final = frozenset(
 )
 """The last two follow from the class."""
 _PIN_BYTES: Final = 250
-"""What a node's name takes as a term besides its own length, with what keeps the term off the control plane."""
+"""Bytes of a node term besides the node's name, including the exclusion of the control plane."""
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -89,9 +89,9 @@ def build_placeholder(
 ) -> Body:
     """Return the pod that holds one slot, with the template's requests and constraints only.
 
-    The kubelet ends it after `deadline_seconds`, None for never. It carries none of the
-    owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It goes to no node that is labelled
-    as one of the control plane, nor to `excluded_nodes`; with None it may go to any of them.
+    The kubelet ends it after `deadline_seconds`, None for never. It carries none of the owner's labels, so that no
+    Service, ReplicaSet or disruption budget selects it. It goes to no node that is labelled as one of the control
+    plane, nor to `excluded_nodes`; with None it may go to any of them.
     """
     meta = reservation.metadata
     body: Body = {
@@ -140,9 +140,9 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
 def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
     """Return the pod whose anti-affinity keeps others off a node, whatever they tolerate.
 
-    Pods in a hand-over and pods of DaemonSets are let in; those that are on the node already stay. Of the placeholders
-    only one that takes the place of another is in a hand-over. It is bound from the start, so that no scheduler has to
-    place it; its requests are written as nothing, so that no LimitRange gives it any.
+    Pods in a hand-over and pods of DaemonSets may enter; pods that are on the node already stay. Of the placeholders
+    only a successor is in a hand-over. The fence is bound from the start, so that no scheduler has to place it; it
+    requests an explicit zero, so that no LimitRange sets a default.
     """
     strangers = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
     placeholders = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
@@ -174,7 +174,7 @@ def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSett
 
 
 def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSettings) -> Body:
-    """Return the spec of a pod that does nothing, with one container."""
+    """Return the spec of a pod with one idle container."""
     extended = {name: amount for name, amount in requests.items() if name not in _COMPUTE}
     return {
         "terminationGracePeriodSeconds": 1,
@@ -230,7 +230,7 @@ def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
 def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
     """Return the template's required node terms, each tied to each allowed node.
 
-    Terms are ORed. An empty term allows no node; tied to a node it would allow it, so it is left out.
+    Terms are ORed. An empty term allows no node, but tied to a node it would allow that one, so it is left out.
     `validation.refuse` bounds the product.
     """
     terms = [msgspec.to_builtins(term) for term in required_terms(spec)]
@@ -241,7 +241,7 @@ def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
 
 
 def constraint_bytes(task: ReservationTask) -> int:
-    """Return about how long the constraints of one placeholder are as JSON."""
+    """Return roughly how many bytes a placeholder's constraints take as JSON."""
     spec, names = task.template.spec, task.node_names
     terms = [len(msgspec.json.encode(term)) for term in required_terms(spec)]
     tied = len(names) * sum(terms) + max(1, len(terms)) * sum(len(name) + _PIN_BYTES for name in names)
@@ -250,7 +250,7 @@ def constraint_bytes(task: ReservationTask) -> int:
 
 
 def _exclude_nodes(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
-    """Return node terms that exclude labelled control-plane nodes and some by name."""
+    """Return node terms that exclude labelled control-plane nodes and these nodes."""
     if terms and not any(terms):
         return terms  # empty terms allow no node at all
     labelled = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE_KEYS]
@@ -278,7 +278,7 @@ def build_priority_class(value: int) -> Body:
 
 
 def placeholder_priority(owner_priority: int) -> int:
-    """Return the owner's priority, but no more than a user's class may have."""
+    """Return the owner's priority, capped at the highest of a user's class."""
     return min(owner_priority, _HIGHEST_USER_PRIORITY)
 
 
@@ -323,7 +323,7 @@ def build_validation_pod(
 ) -> Body:
     """Return a dry-run pod of a task's raw template, in the operator's own namespace.
 
-    It leaves out what only that namespace would refuse (service account, priority class).
+    It omits what only that namespace would refuse (service account, priority class).
     """
     spec = dict(raw_template.get("spec") or {})
     for foreign in ("serviceAccountName", "serviceAccount", "priorityClassName", "priority", "preemptionPolicy"):
@@ -392,9 +392,9 @@ def handover_toleration() -> Body:
 
 
 def room_tolerations(reservation: Reservation, nodes: Iterable[str]) -> list[Body]:
-    """Return the tolerations of the taints by which the Reservation's plan reserves nodes.
+    """Return the tolerations of the taints by which the plan reserves nodes.
 
-    They grant nothing new: the author of a pod may write any toleration, and only those who may taint nodes set the
+    They grant nothing new: the author of a pod may write any toleration, and only users who may taint nodes set the
     taints. Each is for one node of this plan, because the plan's pods must not take one another's room.
     """
     plan = reservation.plan
@@ -403,7 +403,6 @@ def room_tolerations(reservation: Reservation, nodes: Iterable[str]) -> list[Bod
 
 
 def handover_gate() -> Body:
-    """Return our scheduling gate."""
     return {"name": HANDOVER_GATE}
 
 

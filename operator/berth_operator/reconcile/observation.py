@@ -1,7 +1,7 @@
-"""What is seen of one Reservation at one instant, as a value for pure decisions.
+"""The observation of one Reservation at one instant, the input of pure decisions.
 
-`cache.cache` collects it. The parts: the note on a pod that says which slot it was given, who may take which slot,
-whom a node lets in, and what the pods on a node say about its room.
+`cache.cache` collects it. Its parts: the note on a pod with its slot, which pods may take a slot, which pods a node
+admits, and how much room the pods on a node leave.
 """
 
 import math
@@ -44,14 +44,14 @@ from berth_core import (
 )
 
 # --- assignments -----------------------------------------------------------------------------------------------------
-# The note on an owner pod that says which slot it was given, on which node and until when.
+# The note on an owner pod: its slot, its node and its deadline.
 
 _PARTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A slot given to a pod; `deadline` in unix seconds, until which others leave the pod and its node alone."""
+    """A slot given to a pod; until `deadline` (unix seconds) others leave pod and node alone."""
 
     task: str
     index: int
@@ -59,12 +59,12 @@ class Assignment:
     deadline: int
 
     def to_annotation(self) -> str:
-        """Return the annotation's value; none of its parts may contain a slash."""
+        """Return the annotation's value; no part may contain a slash."""
         return f"{self.task}/{self.index}/{self.node}/{self.deadline}"
 
     @classmethod
     def from_pod(cls, pod: Pod) -> "Assignment | None":
-        """Read a pod's note; None where there is none of ours."""
+        """Read a pod's note; None without one of ours."""
         parts = pod.metadata.annotations.get(SLOT_ANNOTATION, "").split("/")
         if len(parts) != _PARTS:
             return None
@@ -75,11 +75,11 @@ class Assignment:
 
 
 # --- fitting ---------------------------------------------------------------------------------------------------------
-# Who may take which slot: namespace, owner and template, and of several tasks the tightest.
+# Which pod may take which slot: namespace, owner, template, and the tightest of several tasks.
 
 
 def may_own(reservation: Reservation, pod: Pod) -> bool:
-    """Return whether a pod is in the Reservation's namespace and of one of its owners."""
+    """Return whether a pod is in the Reservation's namespace and matches an owner."""
     return pod.metadata.namespace == reservation.metadata.namespace and any(
         owner_matches(owner, pod) for owner in reservation.spec.owners
     )
@@ -99,7 +99,7 @@ def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> 
 def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[str]) -> str:
     """Return why an owner's pod fits no task in `held`, by the closest one.
 
-    "" where it fits one, or where the Reservation is not for the pod or holds nothing. Raises `InputError` for a bad
+    "" if it fits one, or if the Reservation is not for the pod or holds nothing. Raises `InputError` for a bad
     quantity.
     """
     if not held or not may_own(reservation, pod):
@@ -148,10 +148,10 @@ def _size(task: ReservationTask) -> tuple[int, int, str]:
 
 
 # --- node access -----------------------------------------------------------------------------------------------------
-# Whether a node would let a pod in: it is ready, not cordoned, and has no taint that the pod does not tolerate.
+# Whether a node admits a pod: it is ready, not cordoned, and the pod tolerates all its taints.
 
 _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""The scheduler takes a cordoned node as one with this taint, also before it is set."""
+"""The scheduler treats a cordoned node as tainted so, also before the taint is set."""
 
 
 class NodeCondition(msgspec.Struct, frozen=True):
@@ -163,7 +163,7 @@ class NodeCondition(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
-    """What decides whom a node lets in, without our own guard."""
+    """The conditions and taints that decide which pods a node admits, without our guard."""
 
     is_ready: bool = True
     is_cordoned: bool = False
@@ -171,7 +171,7 @@ class NodeAccess:
 
     @classmethod
     def of(cls, spec: NodeSpec, signs: Iterable[NodeCondition]) -> "NodeAccess":
-        """Return what a node's spec and conditions say; a node without conditions counts as open."""
+        """Return the access rules of a node; a node without conditions counts as ready."""
         return cls(
             is_ready=all(sign.status == "True" for sign in signs if sign.type == "Ready"),
             is_cordoned=spec.unschedulable,
@@ -179,7 +179,7 @@ class NodeAccess:
         )
 
     def why_closed(self, tolerations: tuple[Toleration, ...]) -> str:
-        """Return why a pod with these tolerations would not get in or start."""
+        """Return why a pod with these tolerations could not enter or start, "" if it could."""
         if not self.is_ready:
             return "is not ready"
         if self.is_cordoned and not tolerates(tolerations, _CORDON):
@@ -191,7 +191,7 @@ class NodeAccess:
 
 
 # --- surveys ---------------------------------------------------------------------------------------------------------
-# What the pods on one node say about its room: what is free, what is about to be, and who came last.
+# The room on one node: what is free, what terminating pods will free, and which pods came last.
 
 SlotKey = tuple[str, str, str]
 """Uid of a Reservation, task and index of the slot that a placeholder holds."""
@@ -212,7 +212,7 @@ class Occupant:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was on a node, some time ago."""
+    """The pods on a node at a recent time."""
 
     allocatable: ResourceAmounts
     occupants: tuple[Occupant, ...]
@@ -223,14 +223,14 @@ class Survey:
         return not self._has_room(spec, self.occupants) and self._has_room(spec, self._staying())
 
     def takers(self, owner: Pod) -> tuple[Occupant, ...]:
-        """Return which pods are in an owner's way, the latest first."""
+        """Return the pods that are in an owner's way, latest first."""
         others = tuple(one for one in self._staying() if one.uid != owner.metadata.uid)
         if self._has_room(owner.spec, others):
             return ()
         return tuple(sorted(others, key=lambda one: (one.since, one.key), reverse=True))
 
     def going(self) -> tuple[str, ...]:
-        """Return the pods that are terminating, by namespace and name."""
+        """Return the terminating pods by namespace and name."""
         return tuple(one.key for one in self.occupants if one.is_going)
 
     def _staying(self) -> tuple[Occupant, ...]:
@@ -243,7 +243,7 @@ class Survey:
 
 
 def build_survey(allocatable: Quantities, pods: Iterable[Pod]) -> Survey:
-    """Return a survey of a node's pods; those that have ended hold nothing."""
+    """Return a survey of a node's pods; ended pods hold nothing."""
     occupants = tuple(_occupant(pod) for pod in pods if not pod.is_terminal)
     return Survey(ResourceAmounts.from_quantities(allocatable), occupants)
 
@@ -264,13 +264,13 @@ def _occupant(pod: Pod) -> Occupant:
 
 
 def _requests(spec: PodSpec) -> ResourceAmounts:
-    """Return what a pod takes of a node, with one of its pod slots."""
+    """Return what a pod takes of a node, including its pod slot."""
     return effective_requests(spec).plus(ResourceAmounts({"pods": 1}))
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a Reservation cannot be carried out, in the API server's words."""
+    """Why a Reservation is impossible, in the API server's words."""
 
     reason: ReservationReason
     message: str
@@ -278,12 +278,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """How the last dry-run probe of the hand-over path ended."""
+    """The result of the last dry-run probe of the hand-over path."""
 
     gated: bool
     message: str
     age_seconds: float = math.inf
-    """How long ago it was made."""
+    """Seconds since the probe."""
 
     failures: int = 0
     """How many probes in a row have failed, this one included."""
@@ -302,61 +302,61 @@ class Guard:
     """Our taint on a node."""
 
     deadline: int
-    """The taint's value in unix seconds; 0 where it is no number."""
+    """The taint's value in unix seconds; 0 if it is no number."""
 
     age_seconds: float
-    """For how long this process has seen it, in attended seconds."""
+    """Attended seconds since this process first saw it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One Reservation and all that belongs to it."""
+    """One Reservation with all its pods, nodes and results."""
 
     reservation: Reservation
     placeholders: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
     """Placeholder pods by (task, index)."""
 
     successors: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
-    """Placeholder pods by (task, index) that take the place of the one before."""
+    """Successors of placeholders by (task, index)."""
 
     owners: tuple[Pod, ...] = ()
-    """Pods that carry the Reservation's label, oldest first."""
+    """Pods with the Reservation's label, oldest first."""
 
     missing_nodes: frozenset[str] = frozenset()
-    """Names of the nodes that its slots are on and that do not exist."""
+    """Names of nodes of its slots that do not exist."""
 
     accesses: Mapping[str, NodeAccess] = field(default_factory=dict)
-    """Node name to whom it lets in, for nodes of its slots that do not let in every pod."""
+    """Access rules by node name, for nodes of its slots that do not admit every pod."""
 
     guards: Mapping[str, Guard] = field(default_factory=dict)
-    """Node name to our guard there, for the nodes of its hand-overs."""
+    """Our guards by node name, for the nodes of its hand-overs."""
 
     running_ages: Mapping[str, float] = field(default_factory=dict)
     """Uid of an owner pod or successor to the seconds since this process saw it started."""
 
     stage_ages: Mapping[str, float] = field(default_factory=dict)
-    """Uid of an owner pod or successor with a slot to its attended seconds at this stage of the hand-over."""
+    """Uid of an owner pod or successor to its attended seconds at its hand-over stage."""
 
     verdict: Verdict | None = None
-    """Set when validation or creation was refused for good."""
+    """Set if validation or creation was refused for good."""
 
     validated: bool = False
-    """Whether the templates were put to the API server."""
+    """Whether the API server has validated the templates."""
 
     probe: ProbeResult | None = None
-    """None where neither this process nor an earlier one has a result."""
+    """None if neither this process nor an earlier one has a result."""
 
     surveys: Mapping[str, Survey] = field(default_factory=dict)
-    """Node name to its survey, where a recent one exists."""
+    """Recent surveys by node name."""
 
     waiting: tuple[Pod, ...] = ()
-    """Ungated pods without a place that could take a slot: they are older than it."""
+    """Ungated pods without a place that could take a slot: they are older than the Reservation."""
 
     searched: bool = False
-    """Whether such pods were searched for lately."""
+    """Whether a recent search looked for such pods."""
 
     def why_closed(self, placeholder: Pod) -> str:
-        """Return why a placeholder's node would refuse its owner, who tolerates as much."""
+        """Return why a placeholder's node would refuse its owner, who tolerates the same."""
         access = self.accesses.get(placeholder.spec.node_name)
         return access.why_closed(placeholder.spec.tolerations) if access is not None else ""
 
@@ -371,7 +371,7 @@ class SlotView:
     owner: Pod | None = None
     assignment: Assignment | None = None
     failure: ReservationReason | None = None
-    """Set where the loss of this slot ends the whole Reservation."""
+    """Set if the loss of this slot ends the whole Reservation."""
     successor: Pod | None = None
     renewal: Assignment | None = None
     """Set while the placeholder hands its place to the successor; the guard keeps it meanwhile."""
@@ -383,7 +383,7 @@ def holds_our_gate(pod: Pod) -> bool:
 
 
 def has_started(pod: Pod) -> bool:
-    """Return whether the pod's containers run or have run; one that the kubelet refused has not."""
+    """Return whether the pod's containers run or have run; a pod that the kubelet refused has not."""
     if not pod.spec.node_name:
         return False
     return pod.status.phase in {"Running", "Succeeded"} or (
@@ -413,7 +413,7 @@ def _step(pod: Pod) -> tuple[object, ...]:
 
 
 def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assignment]]:
-    """Return by (task, index) the living pod that has the slot, the oldest of several."""
+    """Return by (task, index) the living pod with the slot, the oldest of several."""
     slots = slots_by_key(seen.reservation)
     found: dict[tuple[str, int], tuple[Pod, Assignment]] = {}
     for pod in seen.owners:
@@ -423,9 +423,9 @@ def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assig
     return found
 
 
-# --- what a scheduler says of a pod ----------------------------------------------------------------------------------
-# In kube-scheduler's words. A scheduler with words of its own is added here, and in `handover` where a pod is led to
-# its node by a nomination.
+# --- reports of the scheduler on a pod -------------------------------------------------------------------------------
+# In kube-scheduler's words. Support for another scheduler is added here, and in `handover` where a nomination leads
+# a pod to its node.
 
 _GATED_REASON: Final = "SchedulingGated"
 """PodScheduled's reason on a pod created with a gate, until a scheduler has tried it."""
@@ -434,7 +434,7 @@ _PREEMPTED_REASON: Final = "PreemptionByScheduler"
 
 
 def is_untried(pod: Pod) -> bool:
-    """Return whether a scheduler may bind the pod and has not reported on it since it was gated."""
+    """Return whether a scheduler may bind the pod and has not reported on it since its gate."""
     said = next((one.reason for one in pod.status.conditions if one.type == "PodScheduled"), "")
     return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
 
@@ -448,7 +448,7 @@ def is_unschedulable(pod: Pod) -> bool:
 
 
 def why_unscheduled(pod: Pod) -> str:
-    """Return the scheduler's message on a pod, "" where there is none."""
+    """Return the scheduler's message on a pod, "" without one."""
     return next((c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.message), "")
 
 

@@ -1,7 +1,7 @@
-"""The JSON patches that change owner pods during a hand-over; each tests that it meets the right pod.
+"""JSON patches of owner pods during a hand-over; each tests that it meets the right pod.
 
-Others write to the same pods. A patch only adds to a map or list, or removes an entry of ours; where it must create
-the map or list, the pod must be as it was read. A test that fails means: read again, build again.
+Other writers change the same pods. A patch only adds to a map or list, or removes an entry of ours; if it must create
+the map or list, the pod must be as it was read. After a failed test the pod is read and the patch built again.
 """
 
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ def _is_as_read(pod: Pod) -> Operations:
 def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
     """Return the patch that notes a slot on a pod and adds the tolerations it needs there.
 
-    A pod that was not gated for the Reservation also gets its label, and must be as it was found: it may be bound by
-    now, or have another slot.
+    A pod that was not gated for the Reservation also gets its label, and must be unchanged: it may be bound by now, or
+    have another slot.
     """
     meta, reservation_uid = pod.metadata, reservation.metadata.uid
     is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
@@ -75,7 +75,7 @@ def build_move(pod: Pod, reservation_uid: str) -> Operations:
 
 
 def _adding(field: str, there: Mapping[str, str], key: str, value: str) -> Operations:
-    """Return the operation that adds an entry to a map of the metadata, or creates it."""
+    """Return the operation that adds an entry to a metadata map, or creates the map."""
     if there:
         return [{"op": "add", "path": _pointer("metadata", field, key), "value": value}]
     return [{"op": "add", "path": _pointer("metadata", field), "value": {key: value}}]

@@ -1,6 +1,6 @@
-"""The decision on one Reservation: from an observation to its status, its actions and the next look.
+"""The decision on one Reservation: its status, its actions and the next reconcile.
 
-It is pure: a restarted operator decides the same.
+It is pure, so a restarted operator decides the same.
 """
 
 from dataclasses import dataclass
@@ -47,9 +47,9 @@ class Decision:
     status: ReservationStatus
     actions: tuple[Action, ...] = ()
     wake_seconds: float | None = None
-    """When to reconcile again at the latest; None: only when something changes."""
+    """When to reconcile again at the latest; None: only after a change."""
     seeks_owners: bool = False
-    """Whether to look for pods that were waiting for a place before there was a slot for them."""
+    """Whether to search for pods that waited before the Reservation had a slot."""
 
 
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
@@ -79,7 +79,7 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
 
 
 def _advance(seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings) -> list[Action]:
-    """Return what a live Reservation needs."""
+    """Return the actions that a live Reservation needs."""
     if _needs_validation(seen, views):
         return [*release_unassigned(seen, views), Validate()]
     actions: list[Action] = []
@@ -93,8 +93,8 @@ def _advance(seen: Observation, views: tuple[SlotView, ...], now: datetime, sett
 
 
 def _needs_validation(seen: Observation, views: tuple[SlotView, ...]) -> bool:
-    """Return whether the API server has yet to judge the templates."""
-    # Where something is held already, it has.
+    """Return whether the API server must still validate the templates."""
+    # Not if something is held already.
     untouched = not seen.placeholders and all(view.slot.state is SlotState.PENDING for view in views)
     return untouched and not seen.validated
 
@@ -127,16 +127,16 @@ def _ensure_placeholder(seen: Observation, view: SlotView) -> list[Action]:
 
 
 def _has_spare_slots(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
-    """Return whether to search for pods that could take the slots left over."""
+    """Return whether to search for pods that could take the remaining slots."""
     held = sum(view.slot.state is SlotState.HELD for view in views)
     is_left = held > sum(isinstance(action, AssignSlot) for action in actions)
     return not seen.searched and is_left and has_enough(seen, views)
 
 
 def _probe_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
-    """Return the seconds until the next probe; None where none is needed.
+    """Return the seconds until the next probe, None if none is needed.
 
-    A probe that failed is repeated, later each time.
+    A failed probe is repeated with growing delays.
     """
     held = any(view.slot.state is SlotState.HELD for view in views)
     if seen.probe is None:
@@ -154,12 +154,12 @@ def _live_wakes(
     now: datetime,
     settings: OperatorSettings,
 ) -> list[float | None]:
-    """Return after how many seconds each thing changes by time alone."""
+    """Return the seconds until each thing that changes by time alone."""
     expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
     return [
         unschedulable_seconds_left(status.state, now, settings.unschedulable_seconds),
         None if expiry is None else (expiry - now).total_seconds(),
-        _probe_left(seen, views) or None,  # one that is due now is among the actions
+        _probe_left(seen, views) or None,  # a probe that is due now is among the actions
         due_surveys(seen, views)[1],
         *renewals_left(seen, views, now, margin_seconds=settings.placeholders.deadline_margin_seconds),
     ]
@@ -185,9 +185,9 @@ def _finalize(
 
 
 def _release_slot(seen: Observation, view: SlotView, *, at_once: bool = False) -> list[Action]:
-    """Return what remains to do for a slot that is taken, lost or given back.
+    """Return the remaining actions for a slot that is taken, lost or released.
 
-    A place without an owner is given back `at_once`, without waiting for a kubelet.
+    `at_once` force-deletes the placeholder of a slot without an owner.
     """
     actions = drop_successor(view)
     if view.owner is not None:
@@ -205,7 +205,7 @@ def _delete_after_retention(status: ReservationStatus, now: datetime, settings: 
 
 
 def _retention_left(status: ReservationStatus, now: datetime, settings: OperatorSettings) -> float | None:
-    """Return for how many seconds more to keep a finished Reservation, None for ever."""
+    """Return the seconds for which a finished Reservation stays, None for ever."""
     if not settings.retention_seconds or status.state is None:
         return None
     ended = parse_timestamp(status.state.last_transition_time)

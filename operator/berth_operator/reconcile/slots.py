@@ -1,6 +1,6 @@
-"""The state of each slot, derived from an observation: its node, placeholder and owner.
+"""The state of each slot, derived from an observation: node, placeholder and owner.
 
-The second half names the nodes to survey: where room may still appear, or where another pod may have taken a place.
+The second half selects the nodes to survey: where room may still appear, or where another pod may have taken a place.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from berth_operator.settings import HandoverSettings
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A slot's task and index, and what the status said of it."""
+    """A slot's task and index, with its previous status."""
 
     task: ReservationTask
     index: int
@@ -50,7 +50,7 @@ def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView,
 
 
 def _tolerate_loss(view: SlotView) -> SlotView:
-    """Return a lost slot as one to hold again; for good where its owner had begun."""
+    """Turn a lost slot into one to hold again, unless its owner had begun."""
     if view.failure is None:
         return view
     if view.owner is not None:
@@ -62,7 +62,7 @@ def _tolerate_loss(view: SlotView) -> SlotView:
 def _view_slot_and_successor(
     seen: Observation, place: _Place, given: tuple[Pod, Assignment] | None, handover: HandoverSettings
 ) -> SlotView:
-    """Return one slot; it is held while one placeholder hands its place to the next."""
+    """Return one slot; it is held while the placeholder hands its place to a successor."""
     view = _view_slot(seen, place, given, handover)
     successor = seen.successors.get((place.task.name, place.index))
     if successor is None:
@@ -105,7 +105,7 @@ def _view_slot(
 
 def _needs_no_slot(owner: Pod, placeholder: Pod | None) -> bool:
     """Return whether an owner was bound while its slot was still held."""
-    # It had waited without our gate, and the scheduler found it another place.
+    # It had waited without our gate, and the scheduler found another place for it.
     return bool(owner.spec.node_name) and placeholder is not None and not placeholder.is_terminating
 
 
@@ -146,7 +146,7 @@ def _lost(
 
 
 def _why_pending(placeholder: Pod) -> str:
-    """Return the scheduler's message on a pending placeholder, "" where there is none."""
+    """Return the scheduler's message on a pending placeholder, "" without one."""
     if placeholder.is_terminating:
         return "the placeholder is terminating"
     return why_unscheduled(placeholder)
@@ -155,7 +155,7 @@ def _why_pending(placeholder: Pod) -> str:
 def is_refused(view: SlotView) -> bool:
     """Return whether a scheduler has reported why it finds no place."""
     if view.placeholder is None or view.placeholder.is_terminating or view.placeholder.spec.node_name:
-        return False  # a message on a placeholder that has a node is not the scheduler's
+        return False  # the message on a placeholder with a node is not the scheduler's
     return bool(view.slot.message)
 
 
@@ -170,16 +170,16 @@ _MOST_NODES: Final = 4
 """With more nodes to choose from, none is surveyed."""
 
 _BUSY_SECONDS: Final = 2.0
-"""How often a node is surveyed on which something is about to change."""
+"""Interval between surveys of a node where a change is imminent."""
 
 _QUIET_SECONDS: Final = 5.0
-"""How often it is surveyed otherwise."""
+"""Interval between surveys of other nodes."""
 
 
 def node_to_come(seen: Observation, view: SlotView) -> str:
     """Return the node where a slot gets room once terminating pods are gone.
 
-    "" where there is none. If a plan makes the room, its pods may not even be terminating yet.
+    "" without such a node. If a plan makes the room, its pods may not even be terminating yet.
     """
     if seen.reservation.awaits_room and view.task.node_names:
         return view.task.node_names[0]
@@ -212,7 +212,7 @@ def _surveys(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[s
 
 
 def _chosen_nodes(view: SlotView) -> tuple[str, ...]:
-    """Return the few nodes of a placeholder for which the scheduler found no place."""
+    """Return the few nodes of a placeholder that the scheduler found no place for."""
     names = view.task.node_names
     refused = view.slot.state is SlotState.PENDING and is_refused(view)
     return names if refused and len(names) <= _MOST_NODES else ()

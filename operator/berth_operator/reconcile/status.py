@@ -1,4 +1,4 @@
-"""A Reservation's status, computed from its slots: phase, reason, counts, conditions, amounts."""
+"""A Reservation's status, computed from its slots: phase, counts, conditions, amounts."""
 
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -32,7 +32,7 @@ from berth_operator.reconcile.slots import is_closed, is_refused, node_to_come
 from berth_operator.reconcile.validation import refuse
 
 # --- condition reasons -----------------------------------------------------------------------------------------------
-# Reasons of conditions and events that are not the reason of the phase.
+# Reasons of conditions and events that differ from the reason of the phase.
 
 
 class ConditionReason(StrEnum):
@@ -160,7 +160,7 @@ def compute_status(
 ) -> ReservationStatus:
     """Return the whole status; unchanged parts keep their times.
 
-    `patience_seconds` is how long the schedulers may find no place before the Reservation fails; 0: for ever.
+    The Reservation fails once schedulers have found no place for `patience_seconds`; 0: never.
     """
     reservation = seen.reservation
     current = _terminal_state(reservation) or _fail_when_unschedulable(
@@ -210,14 +210,14 @@ def _is_available(seen: Observation, state: ReservationState, counts: Counter[Sl
 
 
 def unschedulable_seconds_left(state: ReservationState | None, now: datetime, patience_seconds: float) -> float | None:
-    """Return how many seconds a state may still wait for a place, None for no limit."""
+    """Return the seconds for which a state may still wait for a place, None for no limit."""
     if not patience_seconds or state is None or state.reason != ReservationReason.UNSCHEDULABLE_YET:
         return None
     return patience_seconds - (now - parse_timestamp(state.last_transition_time)).total_seconds()
 
 
 def _fail_when_unschedulable(state: _State, seen: Observation, now: datetime, patience_seconds: float) -> _State:
-    """Return the state, or a failure where no scheduler found a place in time."""
+    """Return the state, or a failure if no scheduler found a place in time."""
     prior = seen.reservation.status.state
     if prior is None or prior.reason != state.reason:
         return state
@@ -289,7 +289,7 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
 
 
 def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _State:
-    """Return the state of refused placeholders: Waiting where room will come."""
+    """Return the state of refused placeholders: Waiting if room will come."""
     coming = [node_to_come(seen, view) for view in refused]
     if not all(coming):
         hopeless = refused[coming.index("")]
@@ -322,7 +322,7 @@ def _stamp(state: _State, reservation: Reservation, now: datetime) -> Reservatio
 
 
 def _final_slot(slot: Slot, phase: ReservationPhase) -> Slot:
-    """Return a slot, as Released where the Reservation ended and no owner has it."""
+    """Return a slot, as Released if the Reservation ended and no owner has it."""
     if phase.terminal and slot.state in {SlotState.PENDING, SlotState.HELD}:
         return Slot(task=slot.task, index=slot.index, state=SlotState.RELEASED)
     return slot
@@ -336,7 +336,7 @@ def _count_by_task(slots: Iterable[Slot]) -> dict[str, TaskStatus]:
 
 
 def _amounts(views: Iterable[SlotView], slots: Iterable[Slot], states: Container[SlotState]) -> ResourceAmounts:
-    """Return the total requests of the slots in some states."""
+    """Return the total requests of the slots in these states."""
     counts: dict[str, int] = {}
     specs: dict[str, PodSpec] = {}
     for view, slot in zip(views, slots, strict=True):
@@ -386,7 +386,7 @@ def _handover_text(slots: list[Slot]) -> str:
 
 
 def _taken_text(views: tuple[SlotView, ...]) -> str:
-    """Return one sentence on who runs where."""
+    """Return one sentence on which pod runs where."""
     match views:
         case (only,):
             owner = only.slot.owner
@@ -411,7 +411,7 @@ def newly_lost(prior: ReservationStatus, status: ReservationStatus) -> list[Slot
 def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:
     """Return (type, reason, message) of the event for a change of phase.
 
-    A new Reservation is Pending, so a first Pending is no event.
+    A new Reservation is Pending, so the first Pending is no event.
     """
     if (prior.phase if prior is not None else ReservationPhase.PENDING) is state.phase:
         return None

@@ -1,6 +1,6 @@
-"""What a Reservation must be beyond what the API server's schema can say.
+"""Rules for a Reservation beyond the API server's schema.
 
-`executor.quota_admission` asks the API server whether it would take the pods.
+`executor.quota_admission` asks the API server whether it accepts the pods.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from berth_operator.reconcile.observation import Verdict
 MOST_TERMS: Final = 1_000
 """Node terms of one placeholder; a Reservation may name as many nodes."""
 _MOST_BYTES: Final = 512 * 1024
-"""Constraints of one placeholder; the API server takes some 1.5 MiB."""
+"""Constraints of one placeholder; the API server accepts some 1.5 MiB."""
 _MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
 """Constraints of all placeholders of a task, which operator and API server keep in memory."""
 
@@ -20,7 +20,7 @@ _MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
 def refuse(reservation: Reservation) -> Verdict | None:
     """Return why a Reservation can never be carried out as written."""
     if not reservation.spec.owners:
-        text = "spec.owners is empty: without an owner nobody could ever take its place"
+        text = "spec.owners is empty: without an owner no pod could take its place"
         return Verdict(ReservationReason.INVALID, text)
     own = reservation.metadata.namespace
     for number, owner in enumerate(reservation.spec.owners):

@@ -1,6 +1,6 @@
-"""The answer to an admission review: gate the pod for a Reservation, or let it through.
+"""The answer to an admission review: gate the pod for a Reservation, or allow it as is.
 
-The first half limits what a caller may cost; the second finds the slot.
+The first half limits what a caller may cost; the second half finds the slot.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 _MOST_CONNECTIONS: Final = 256
 """The API server keeps a few open; each costs some 50 KiB."""
 _MOST_BODY_BYTES: Final = 8 * LARGEST_BODY_BYTES
-"""Of all bodies that are being read; a pod's review has 5 to 20 KiB."""
+"""Of all bodies being read; a pod's review has 5 to 20 KiB."""
 _REVIEW_SECONDS: Final = 0.05
 _BURST_SECONDS: Final = 0.2
 _SHARE: Final = 0.1
@@ -46,7 +46,7 @@ LINGERING_SECONDS: Final = 2.0
 
 
 class BodyRefusedError(Exception):
-    """A body that is refused, with the status of the answer."""
+    """A refused body, with the status of the answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -55,13 +55,13 @@ class BodyRefusedError(Exception):
 
 
 class BodyReader:
-    """Reads bodies, as many at once as fit the memory set aside for them."""
+    """Reads as many bodies at once as fit the memory set aside for them."""
 
     def __init__(self) -> None:
         self._reading_bytes = 0
 
     async def read(self, request: web.Request) -> bytes:
-        """Return a body; raises BodyRefusedError where it is too long, too slow, or one too many."""
+        """Return a body; raises BodyRefusedError if it is too long, too slow, or one too many."""
         expected = LARGEST_BODY_BYTES if request.content_length is None else request.content_length
         if expected > LARGEST_BODY_BYTES:
             raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes")
@@ -92,10 +92,10 @@ class SearchBudget:
         self._busy = busy
         self._now = now
         self._spent: dict[str, tuple[float, float]] = {}
-        """Namespace to the seconds that count against it, and when that was."""
+        """Namespace to the seconds that count against it, and their time."""
 
     def begin(self, namespace: str) -> Callable[[], bool]:
-        """Return a function that tells whether a search that begins now is over."""
+        """Return a function that reports whether a search that begins now has run out of time."""
         ends = self._busy() + min(_REVIEW_SECONDS, _BURST_SECONDS - self._counted(namespace))
         return lambda: self._busy() >= ends
 
@@ -104,7 +104,6 @@ class SearchBudget:
         self._spent[namespace] = (self._counted(namespace) + seconds, self._now())
 
     def busy_seconds(self) -> float:
-        """Return this thread's processor seconds."""
         return self._busy()
 
     def _counted(self, namespace: str) -> float:
@@ -172,11 +171,11 @@ class ConnectionLimit:
 _PROMISE_SECONDS: Final = 3.0
 """How long a gated pod counts against the free slots before the cache has it."""
 _MOST_READ: Final = 16
-"""Of the Reservations that one answer is unsure of; the oldest come first, as they do for slots."""
+"""Maximum Reservations fetched for one unsure answer, oldest first, as for slots."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The used part of a review; the pod is decoded later, because an odd one is answered, too."""
+    """The used part of a request; the pod is decoded later, so that an odd one gets an answer."""
 
     uid: str
     namespace: str = ""
@@ -186,7 +185,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class AdmissionReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A review as the API server sends it."""
+    """An AdmissionReview as the API server sends it."""
 
     api_version: str
     kind: str
@@ -204,11 +203,11 @@ class Answer:
     is_out_of_time: bool = False
     """Whether the search ended before every Reservation was compared."""
     unsure: tuple[Reservation, ...] = ()
-    """What has to be read anew before the pod is let be."""
+    """Reservations to fetch before the pod is allowed without a slot."""
 
     @property
     def verdict(self) -> str:
-        """Return what became of the pod, for the metric."""
+        """Return the result of the review for the metric."""
         if self.reservation:
             return "gated"
         return "out of time" if self.is_out_of_time else "let be"
@@ -216,7 +215,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """A pod that was gated at a time (monotonic seconds) and is not in the cache yet."""
+    """A pod that was gated at a time (monotonic seconds) and is not cached yet."""
 
     since: float
     pod: Pod
@@ -248,9 +247,9 @@ class Admission:
         on_not_gated: Callable[[Pod], None] = lambda _: None,
         refetch: Callable[[Reservation], None] | None = None,
     ) -> None:
-        """`on_not_gated` gets the pods without a slot, though a Reservation may hold one for them.
+        """`on_not_gated` gets the pods without a slot that a Reservation may be for.
 
-        `refetch` refreshes a Reservation from the API server; without it the cache decides.
+        `refetch` updates a Reservation from the API server; without it the cache decides.
         """
         self._cache = cache
         self._on_not_gated = on_not_gated
@@ -265,7 +264,7 @@ class Admission:
         cache.on_new_owner(self._keep_promise)
 
     def answer(self, review: AdmissionReview, *, is_last: bool = False) -> Answer:
-        """Return the answer: always allowed, patched where the pod must wait for its slot.
+        """Return the answer: always allowed, patched if the pod must wait for its slot.
 
         An `unsure` answer is followed by `refetch_unsure` and one more call with `is_last`.
         """
@@ -293,7 +292,7 @@ class Admission:
         return reservation is not None and reservation.is_live and self._cache.knows_reservation(uid, version)
 
     def _gate_if_owner(self, request: AdmissionRequest, pod: Pod, *, is_last: bool) -> Answer:
-        """Search within the time of the pod's namespace, and promise what was found."""
+        """Search within the budget of the pod's namespace, and promise the slot found."""
         begun, is_over = self._search_time.busy_seconds(), self._search_time.begin(pod.metadata.namespace)
         try:
             while True:
@@ -315,12 +314,12 @@ class Admission:
         return _gate(request.uid, pod, reservation.metadata.uid)
 
     def _promised_pods(self, uid: str) -> list[Pod]:
-        """Return the pods that were gated for a Reservation and are not in the cache yet."""
+        """Return the pods that were gated for a Reservation and are not cached yet."""
         with self._lock:
             return [promise.pod for promise in self._fresh_promises(uid)]
 
     def _promise(self, uid: str, pod: Pod) -> None:
-        """Remember that a pod was gated, and prune old promises now and then."""
+        """Record that a pod was gated, and prune old promises now and then."""
         self._promised += 1
         now = time.monotonic()
         if now - self._pruned > _PROMISE_SECONDS:
@@ -348,12 +347,12 @@ class Admission:
 
 
 def _names(pod: Pod) -> tuple[str, str]:
-    """Return what identifies a pod before it has a uid."""
+    """Return the identity of a pod that has no uid yet."""
     return pod.metadata.generate_name, "" if pod.metadata.generate_name else pod.metadata.name
 
 
 def _read_pod(request: AdmissionRequest) -> Pod | None:
-    """Return the pod with the namespace of the request; None where it is no pod."""
+    """Return the pod with the namespace of the request; None if it is no pod."""
     try:
         pod = _POD_DECODER.decode(request.object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -362,7 +361,7 @@ def _read_pod(request: AdmissionRequest) -> Pod | None:
 
 
 def allow(uid: str) -> Answer:
-    """Return the answer that lets a pod through."""
+    """Return the answer that allows a pod as it is."""
     return Answer(_response(uid))
 
 

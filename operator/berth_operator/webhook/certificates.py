@@ -1,7 +1,7 @@
-"""The webhook's certificates: their terms, their renewal, and the Secret in which all replicas share them.
+"""The webhook's certificates: lifetimes, renewal, and the Secret that replicas share.
 
-The API server learns of a new authority a moment after its creation, so nothing is served under an authority that was
-not announced for a while:
+The API server learns of a new authority a moment after its creation, so an authority signs nothing before it has been
+announced for a while:
 
     1. the server certificate is in the last quarter of its life  -> a new one of the same authority
     2. the authority will not outlive two server certificates     -> a new one is announced beside the old one
@@ -41,17 +41,16 @@ _PATH_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class CertificateTerms:
-    """Whom the certificates name and how long they last."""
+    """The hosts and lifetimes of certificates."""
 
     hosts: tuple[str, ...]
-    """Names and addresses that the API server may call the webhook by."""
+    """Names and addresses by which the API server may call the webhook."""
 
     life: timedelta = timedelta(days=365)
     """Of a server certificate; an authority lasts five times as long."""
 
     @property
     def renew_before(self) -> timedelta:
-        """Return how long before its end a server certificate is renewed."""
         return self.life / 4
 
     @property
@@ -70,10 +69,10 @@ class CertificateBundle:
     """Our authorities and the server certificate, in PEM, and the webhook's path."""
 
     authorities: bytes
-    """The one that signs first, then those that an earlier server certificate may still need."""
+    """The signing one first, then those that an earlier server certificate may still need."""
 
     authority_key: bytes
-    """Of the first authority."""
+    """Key of the first authority."""
 
     certificate: bytes
     key: bytes
@@ -114,7 +113,7 @@ class CertificateBundle:
         return _is_current(x509.load_pem_x509_certificate(self.certificate), now)
 
     def to_context(self) -> ssl.SSLContext:
-        """Return a server context that speaks TLS 1.2 and later with this certificate."""
+        """Return a server context for TLS 1.2 and later with this certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.load_into(context)
@@ -130,7 +129,7 @@ class CertificateBundle:
 
 
 def renew(bundle: CertificateBundle | None, terms: CertificateTerms, now: datetime) -> CertificateBundle:
-    """Return the bundle to use from now on: the same where it is still good."""
+    """Return the bundle to use from now on: the same one if it is still good."""
     parts = _read(bundle) if bundle is not None else None
     if bundle is None or parts is None:
         return _issue_anew(terms, now, path=bundle.path if bundle else secrets.token_urlsafe(_PATH_BYTES))
@@ -143,7 +142,7 @@ def _is_current(certificate: x509.Certificate, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The certificates of a bundle, read; each key fits its certificate."""
+    """The parsed certificates of a bundle; each key fits its certificate."""
 
     authorities: list[x509.Certificate]
     leaf: x509.Certificate
@@ -154,7 +153,7 @@ class _Parts:
 
 
 def _read(bundle: CertificateBundle) -> _Parts | None:
-    """Return the parts of a bundle, None where they cannot be read or do not fit together."""
+    """Return the parts of a bundle, None if they are unreadable or do not match."""
     try:
         authorities = x509.load_pem_x509_certificates(bundle.authorities)
         KeyPair.from_pem(bundle.authorities, bundle.authority_key)
@@ -166,7 +165,7 @@ def _read(bundle: CertificateBundle) -> _Parts | None:
 def _renew_readable(
     bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime
 ) -> CertificateBundle:
-    """Return the bundle to use in place of a readable one."""
+    """Return the replacement of a readable bundle."""
     leaf, first = parts.leaf, parts.first
     trusted = any(_signed_by(leaf, one) and _is_current(one, now) for one in parts.authorities)
     left = leaf.not_valid_after_utc - now
@@ -267,7 +266,7 @@ class CertificateManager:
             return None
 
     def _write(self, bundle: CertificateBundle, over: dict[str, Any] | None) -> CertificateBundle:
-        """Store a bundle over what was read, or take a faster replica's."""
+        """Store a bundle over the one that was read, or take a faster replica's."""
         secret = bundle.to_secret(self._namespace)
         try:
             if over is None:

@@ -80,33 +80,32 @@ class WebhookServer:
         _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})
 
     def drain(self) -> None:
-        """Close each connection after its next answer, so that the caller goes elsewhere."""
+        """Close each connection after its next answer, so that the caller goes to another replica."""
         self._draining = True
 
     async def stop(self) -> None:
-        """Stop listening."""
         if self._listener is not None:
             self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     def why_not_serving(self, now: datetime) -> str:
-        """Return why calls would not be answered under a valid certificate."""
+        """Return why no call would be answered under a valid certificate."""
         if self._draining:
             return "the webhook is about to stop"
         if self._listener is None or not self._listener.is_serving():
             return "the webhook does not listen"
         bundle = self._certificates.bundle
         is_valid = bundle is not None and bundle.is_valid(now)
-        return "" if is_valid else "the webhook's certificate is not valid at this time, another one is made"
+        return "" if is_valid else "the webhook's certificate is not valid at this time and is being replaced"
 
     def reload_certificate(self) -> None:
-        """Use the manager's bundle for new connections; open ones go on."""
+        """Use the manager's bundle for new connections; open ones keep theirs."""
         if self._context is not None and self._certificates.bundle is not None:
             self._certificates.bundle.load_into(self._context)
 
     def client_config(self) -> Mapping[str, Any]:
-        """Return how the API server reaches this webhook, for its registration."""
+        """Return the webhook's clientConfig for its registration."""
         bundle = self._certificates.bundle
         if bundle is None:
             raise InputError("certificate", None, "a bundle issued before the webhook is registered")
@@ -142,11 +141,11 @@ class WebhookServer:
         return response
 
     async def _read(self, request: web.Request) -> AdmissionReview:
-        """Return the review in a request; raises BodyRefusedError where there is none."""
+        """Return the review in a request; raises BodyRefusedError if there is none."""
         bundle = self._certificates.bundle
         asked = request.match_info["path"].encode()
         if bundle is None or not hmac.compare_digest(asked, bundle.path.encode()):
-            raise BodyRefusedError(404, "nothing is here")
+            raise BodyRefusedError(404, "no such path")
         if request.content_type != "application/json":
             raise BodyRefusedError(415, "expected application/json")
         body = await self._bodies.read(request)
@@ -156,13 +155,13 @@ class WebhookServer:
             raise BodyRefusedError(400, str(error)) from error
 
     async def _answer(self, review: AdmissionReview) -> Answer:
-        """Return the answer to a review; any failure lets the pod through."""
+        """Return the answer to a review; any failure allows the pod."""
         try:
             answer = self._admission.answer(review)
             if answer.unsure:
                 await self._refetch_unsure(answer)
                 answer = self._admission.answer(review, is_last=True)
-        except Exception:  # noqa: BLE001 - logged; the pod is let be, whatever went wrong
+        except Exception:  # noqa: BLE001 - logged; the pod is allowed whatever went wrong
             metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
             _LOG.exception(telemetry.WEBHOOK_FAILED)
             return allow(review.request.uid)
@@ -177,7 +176,7 @@ class WebhookServer:
         return answer
 
     async def _refetch_unsure(self, answer: Answer) -> None:
-        """Have read anew what an answer is unsure of, beside other reviews; without an answer in time go on."""
+        """Fetch the Reservations of an unsure answer; after the time limit go on without."""
         try:
             async with asyncio.timeout(REFETCH_SECONDS):
                 await asyncio.to_thread(self._admission.refetch_unsure, answer)

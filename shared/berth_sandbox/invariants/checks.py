@@ -1,4 +1,4 @@
-"""Putting the invariants together: all of them, and those that a person is told of."""
+"""The invariants as checks of a cluster, and their monitor."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,11 +51,11 @@ from berth_sandbox.invariants.reservations import untrue_statuses
 from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, Violation, read_state
 
 # --- leftovers -------------------------------------------------------------------------------------------------------
-# The invariants about what Berth puts on pods, nodes and the cluster: nothing of it stays where nobody needs it.
+# Invariants about what Berth puts on pods, nodes and the cluster: nothing stays that is not needed.
 
 
 def find_leftovers(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield everything of Berth's that nobody needs."""
+    """Yield all objects and marks of Berth that are not needed."""
     by_uid = {reservation.metadata.uid: reservation for reservation in state.reservations}
     waiting: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in state.pods:
@@ -87,7 +87,7 @@ def _is_gated(pod: Pod) -> bool:
 
 
 def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
-    """Return whether a Reservation, live or not, says that this pod is on the way to one of its slots."""
+    """Return whether a Reservation, live or not, counts this pod as on the way to a slot."""
     return reservation is not None and any(
         slot.state is SlotState.HANDING_OVER and slot.owner is not None and slot.owner.uid == pod.metadata.uid
         for slot in reservation.status.slots
@@ -95,7 +95,7 @@ def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
 
 
 def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield the gated pods of one Reservation for which no held slot is there; the oldest get what there is."""
+    """Yield a Reservation's gated pods without a held slot; the oldest come first."""
     if reservation is None or not reservation.is_live:
         free, why = 0, f"Reservation {uid or '(none named)'} is not live"
     else:
@@ -106,7 +106,7 @@ def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> I
 
 
 def _label_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield a pod that is not gated and carries the label though its Reservation is over."""
+    """Yield an ungated pod with the label of a Reservation that is over."""
     if RESERVATION_LABEL not in pod.metadata.labels or _is_gated(pod) or _is_taking_a_slot(pod, reservation):
         return
     if reservation is None or not reservation.is_live:
@@ -115,7 +115,7 @@ def _label_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation
 
 
 def _late_hand_over(pod: Pod, now: datetime) -> Iterator[Violation]:
-    """Yield a pod that is gated though the time that it was given for its slot is over."""
+    """Yield a gated pod whose hand-over is past its deadline."""
     noted = pod.metadata.annotations.get(SLOT_ANNOTATION, "").rpartition("/")[2]
     deadline = read_whole_number(noted, most=LATEST_UNIX_SECONDS)
     if _is_gated(pod) and not pod.is_terminating and deadline is not None and deadline < now.timestamp():
@@ -123,7 +123,7 @@ def _late_hand_over(pod: Pod, now: datetime) -> Iterator[Violation]:
 
 
 def _nomination_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield a pod that waits, nominated to the node of our note, and is on the way to no slot."""
+    """Yield a waiting pod with our nomination that is on the way to no slot."""
     _, _, rest = pod.metadata.annotations.get(SLOT_ANNOTATION, "").partition("/")
     node = rest.split("/")[1] if rest.count("/") > 1 else ""
     if not node or pod.spec.node_name or pod.status.nominated_node_name != node or pod.is_terminating:
@@ -133,7 +133,7 @@ def _nomination_left(pod: Pod, reservation: Reservation | None) -> Iterator[Viol
 
 
 def _placeholder_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield a placeholder whose Reservation is not live, or does not count it among its slots."""
+    """Yield a placeholder whose Reservation is not live or does not count it."""
     target = f"pod {pod.key}"
     slot = _slot_of(pod, reservation)
     if slot is not None and slot.state is SlotState.HANDING_OVER:
@@ -147,7 +147,7 @@ def _placeholder_left(pod: Pod, reservation: Reservation | None) -> Iterator[Vio
 
 
 def _slot_of(placeholder: Pod, reservation: Reservation | None) -> Slot | None:
-    """Return the slot that a placeholder says it holds."""
+    """Return the slot that a placeholder claims to hold."""
     notes = placeholder.metadata.annotations
     wanted = notes.get(TASK_ANNOTATION), notes.get(INDEX_ANNOTATION)
     slots = reservation.status.slots if reservation is not None else ()
@@ -155,7 +155,7 @@ def _slot_of(placeholder: Pod, reservation: Reservation | None) -> Slot | None:
 
 
 def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield the nodes that are guarded past the deadline or for nobody, and fences; a taint's value is its deadline."""
+    """Yield nodes with a guard past its deadline or without a hand-over, and such fences."""
     changing_hands = {
         slot.node
         for reservation in state.reservations
@@ -180,7 +180,7 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
 
 
 def _nodes_of_successions(state: ClusterState) -> set[str]:
-    """Return the nodes on which one placeholder takes the place of another of the same slot."""
+    """Return the nodes on which a placeholder hands its slot to its successor."""
     nodes: defaultdict[tuple[str, str | None, str | None], list[str]] = defaultdict(list)
     for pod in state.pods:
         if PLACEHOLDER_LABEL in pod.metadata.labels:
@@ -191,7 +191,7 @@ def _nodes_of_successions(state: ClusterState) -> set[str]:
 
 
 def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield the nodes that are drained, or kept from others, for a plan that is not running."""
+    """Yield the nodes with taints of a plan that is not running."""
     running = [plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING]
     for node in state.nodes:
         for taint in node.spec.taints:
@@ -203,7 +203,7 @@ def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
 
 
 def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield the nodes that keep what a plan put on them when it freed them, though they are used or nobody wants it."""
+    """Yield the nodes that stay marked as freed though they are used or no policy wants it."""
     in_use = {pod.spec.node_name for pod in state.pods if _uses_its_node(pod)}
     for node in state.nodes:
         name, marked = node.metadata.name, FREED_ANNOTATION in node.metadata.annotations
@@ -215,7 +215,7 @@ def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
 
 
 def _cooling_marks_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield the nodes that other deschedulers still leave alone though they have rested."""
+    """Yield the nodes that other deschedulers still leave alone after their rest."""
     for node in state.nodes:
         if COOLING_LABEL not in node.metadata.labels:
             continue
@@ -227,12 +227,12 @@ def _cooling_marks_left(state: ClusterState, now: datetime) -> Iterator[Violatio
 
 
 def _uses_its_node(pod: Pod) -> bool:
-    """Return whether a pod makes its node one that is used: DaemonSet and mirror pods do not."""
+    """Return whether a pod makes its node used: DaemonSet and mirror pods do not."""
     return not (pod.belongs_to_node or pod.is_terminal or pod.is_terminating)
 
 
 def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield what the operator makes for live Reservations and none is."""
+    """Yield the operator's cluster objects while no Reservation is live."""
     if state.live_reservations:
         return
     for priority_class in state.priority_classes:
@@ -246,11 +246,11 @@ def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:
 
 
 # --- services --------------------------------------------------------------------------------------------------------
-# The checks of Berth's services themselves: that somebody holds each Lease that work depends on, and the proof.
+# Checks of Berth's services: each Lease that work depends on has a holder, and the hand-over is proven.
 
 
 def absent_services(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield who should be at work and is not, and the held places whose hand-over is not proven."""
+    """Yield the services that should run and do not, and unproven hand-overs of held places."""
     missing = _why_not_held(state, OPERATOR_LEASE, now)
     if missing:
         yield Violation(Invariant.OPERATOR_ABSENT, f"lease {state.own_namespace}/{OPERATOR_LEASE}", missing)
@@ -268,16 +268,16 @@ def absent_services(state: ClusterState, now: datetime) -> Iterator[Violation]:
 
 
 def _why_not_held(state: ClusterState, name: str, now: datetime) -> str:
-    """Return why a Lease is nobody's, "" where somebody holds it.
+    """Return why a Lease has no holder, "" if it has one.
 
-    The time of the last renewal is part of the text: where a clock differs and the Lease is renewed all the same, the
-    text changes with it and never stands for long.
+    The text contains the time of the last renewal: if clocks differ and the Lease is renewed all the same, the text
+    changes with it and never stands for long.
     """
     lease = next((found for found in state.leases if found.metadata.name == name), None)
     if lease is None:
         return "there is no such Lease"
     if not lease.spec.holder_identity:
-        return "nobody holds the Lease"
+        return "the Lease has no holder"
     if _is_overdue(lease, now):
         return f"{lease.spec.holder_identity} held the Lease and renewed it last at {lease.spec.renew_time}"
     return ""
@@ -292,11 +292,11 @@ def _is_overdue(lease: Lease, now: datetime) -> bool:
 
 
 # --- workloads -------------------------------------------------------------------------------------------------------
-# The invariants about the pods of others: workloads are whole, nothing waits, no node is over-booked.
+# Invariants about users' pods: workloads are complete, no pod waits, no node is over-booked.
 
 
 def pending_pods(state: ClusterState) -> Iterator[Violation]:
-    """Yield the pods that do not run yet, Berth's own aside."""
+    """Yield the pods that do not run yet, except Berth's own."""
     for pod in state.pods:
         if pod.status.phase == "Pending" and not {PLACEHOLDER_LABEL, FENCE_LABEL} & pod.metadata.labels.keys():
             where = f"on {pod.spec.node_name}" if pod.spec.node_name else "without a node"
@@ -304,7 +304,7 @@ def pending_pods(state: ClusterState) -> Iterator[Violation]:
 
 
 def overbooked_nodes(state: ClusterState) -> Iterator[Violation]:
-    """Yield the nodes whose pods request more than the node has, one slot per pod included."""
+    """Yield the nodes whose pods request more than the node has, including pod slots."""
     requested: defaultdict[str, list[ResourceAmounts]] = defaultdict(list)
     for pod in state.pods:
         if pod.spec.node_name and not pod.is_terminal:
@@ -318,7 +318,7 @@ def overbooked_nodes(state: ClusterState) -> Iterator[Violation]:
 
 
 def short_workloads(state: ClusterState) -> Iterator[Violation]:
-    """Yield the workloads that Reservations are for and that have fewer pods running than they ask for."""
+    """Yield the workloads of Reservations with fewer running pods than they want."""
     counted: Counter[str] = Counter()
     for pod in state.pods:
         if pod.controller is not None and _counts(pod):
@@ -338,7 +338,7 @@ def _counts(pod: Pod) -> bool:
 
 
 def _wanted(workload: Workload) -> int:
-    """Return how many pods should run; none of a Job that is over, waits, or of what is being deleted."""
+    """Return how many pods should run; none of a Job that is over, waits or is being deleted."""
     spec = workload.spec
     if workload.metadata.deletion_timestamp:
         return 0
@@ -351,7 +351,7 @@ def _wanted(workload: Workload) -> int:
 
 
 def _controllers_of_owner_pods(state: ClusterState) -> set[str]:
-    """Return the uids of the controllers of the pods that took a slot or are on the way to one."""
+    """Return the uids of controllers whose pods took a slot or are on the way."""
     taking = {
         slot.owner.uid
         for reservation in state.reservations
@@ -362,7 +362,7 @@ def _controllers_of_owner_pods(state: ClusterState) -> set[str]:
 
 
 def _is_named(workload: Workload, state: ClusterState) -> bool:
-    """Return whether a Reservation of its namespace names a workload, or selects the labels that its pods have."""
+    """Return whether a Reservation of its namespace names or selects a workload."""
     return any(
         reservation.metadata.namespace == workload.metadata.namespace
         and any(_names(owner, workload) for owner in reservation.spec.owners)
@@ -384,16 +384,16 @@ def _refers_to(reference: ObjectReference, workload: Workload) -> bool:
 
 
 def check(client: KubeClient, *, now: datetime) -> tuple[Violation, ...]:
-    """Return what is not as it must be in a live cluster, in a fixed order; empty means all is well.
+    """Return the violations in a live cluster in a fixed order; empty means all is well.
 
-    The kinds are read one after the other, so a cluster in motion may show what was never true at any one time:
-    only what stays for its bound (`monitor_invariants`) is a breach.
+    The kinds are read one after the other, so a changing cluster may show a state that never existed: only a violation
+    that lasts for its bound (`monitor_invariants`) is a breach.
     """
     return find_violations(read_state(client), now=now)
 
 
 def find_violations(state: ClusterState, *, now: datetime) -> tuple[Violation, ...]:
-    """Return what is not as it must be, in a fixed order."""
+    """Return the violations in a fixed order."""
     return tuple(
         sorted(
             {
@@ -408,7 +408,7 @@ def find_violations(state: ClusterState, *, now: datetime) -> tuple[Violation, .
 
 
 def find_troubles(state: ClusterState, *, now: datetime) -> tuple[Violation, ...]:
-    """Return what a person is told: the invariants, and whether Berth's services do their work.
+    """Return the findings for users: the invariants, and whether Berth's services work.
 
     A pod that merely waits for a place is no trouble of Berth's.
     """
@@ -416,14 +416,14 @@ def find_troubles(state: ClusterState, *, now: datetime) -> tuple[Violation, ...
     return tuple(sorted(found | set(absent_services(state, now))))
 
 
-# --- vigil -----------------------------------------------------------------------------------------------------------
-# The patience of the check: only what is seen in every look for its bound is a breach.
+# --- monitor ----------------------------------------------------------------------------------------------------------
+# Only a violation that every look shows for its whole bound is a breach.
 
 _PAUSE_SECONDS: Final = 0.5
 
 
 class InvariantMonitor:
-    """Remembers since when each suspect has been seen without a break."""
+    """Records since when each violation has been seen without a break."""
 
     def __init__(self, bounds: Mapping[Invariant, float] = BOUND_SECONDS) -> None:
         self._bounds = bounds
@@ -431,20 +431,20 @@ class InvariantMonitor:
         self._last_look = 0.0
 
     def look(self, found: Iterable[Violation], at: float) -> None:
-        """Take in what a look at a monotonic time found; what it did not find is no suspect any more."""
+        """Record the violations of a look at a monotonic time; others are no longer suspected."""
         self._since = {violation: self._since.get(violation, at) for violation in found}
         self._last_look = at
 
     def breaches(self) -> tuple[Violation, ...]:
-        """Return what has stood for its bound, in a fixed order."""
+        """Return the violations that lasted for their bound, in a fixed order."""
         return tuple(sorted(violation for violation in self._since if self._left(violation) <= 0))
 
     def suspects(self) -> tuple[Violation, ...]:
-        """Return what was seen in the last look and may still pass."""
+        """Return the violations of the last look that may still pass."""
         return tuple(sorted(violation for violation in self._since if self._left(violation) > 0))
 
     def seconds_left(self) -> float:
-        """Return after how long every suspect of the last look will be decided; 0 where there is none."""
+        """Return the seconds until every suspect is decided, 0 without any."""
         return max((self._left(violation) for violation in self._since), default=0.0)
 
     def _left(self, violation: Violation) -> float:
@@ -458,10 +458,10 @@ def monitor_invariants(
     bounds: Mapping[Invariant, float] = BOUND_SECONDS,
     tell: Callable[[InvariantMonitor], None] = lambda _: None,
 ) -> tuple[Violation, ...]:
-    """Look until nothing is in doubt and return the breaches; `tell` hears after each look.
+    """Look until nothing is in doubt; return the breaches. `tell` gets each look's result.
 
-    Between two looks it rests for as long as the last one took, half a second at least. Ends after twice the longest
-    bound even if new suspects come and go: a cluster at work always has some.
+    Between two looks it waits for as long as the last one took, half a second at least. Ends after twice the longest
+    bound even if new suspects come and go: a busy cluster always has some.
     """
     monitor = InvariantMonitor(bounds)
     end = clock.monotonic() + 2 * max(bounds.values())

@@ -1,7 +1,7 @@
-"""The invariant that a Reservation's status is true: it is worked out again from the spec, the pods and the nodes.
+"""Check of a Reservation's status, recomputed from the spec, the pods and the nodes.
 
-It shares no code with the operator on purpose: a mistake made there is not made here too. What is history in a status
-(that a slot was taken or lost, and where) is believed; all that follows from it is not.
+It shares no code with the operator on purpose, so that it does not share its mistakes. History in a status (that a slot
+was taken or lost, and where) is believed; everything derived from it is checked.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ _ON_OFFER = {SlotState.HELD, SlotState.HANDING_OVER}
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the API says of one Reservation besides its status."""
+    """The API's facts on one Reservation besides its status."""
 
     reservation: Reservation
     placeholders: dict[tuple[str, str], Pod]
@@ -53,7 +53,7 @@ class _Facts:
 
 
 def untrue_statuses(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield what is said of a Reservation and is not so."""
+    """Yield the claims of statuses that are not true."""
     pods: dict[str, list[Pod]] = {}
     for pod in state.pods:
         pods.setdefault(pod.metadata.labels.get(RESERVATION_LABEL, ""), []).append(pod)
@@ -72,7 +72,9 @@ def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], n
         notes = pod.metadata.annotations
         if PLACEHOLDER_LABEL in pod.metadata.labels:
             key = notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")
-            if key not in placeholders or pod.status.phase == "Running":  # of one and its successor, that which holds
+            if (
+                key not in placeholders or pod.status.phase == "Running"
+            ):  # the one of a placeholder and its successor that holds
                 placeholders[key] = pod
         elif notes.get(SLOT_ANNOTATION, "").count("/"):
             task, index, *_ = notes[SLOT_ANNOTATION].split("/")
@@ -81,7 +83,7 @@ def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], n
 
 
 def _find_untrue(facts: _Facts) -> Iterator[str]:
-    """Yield a phrase for each thing that is wrong in one status."""
+    """Yield a phrase for each wrong claim of one status."""
     reservation = facts.reservation
     if reservation.status.state is None:
         yield "it has no status"
@@ -99,7 +101,7 @@ def _find_untrue(facts: _Facts) -> Iterator[str]:
         yield from _wrong_slot(facts, slot)
 
 
-# --- what follows from the slots ------------------------------------------------------------------------------------
+# --- claims that follow from the slots --------------------------------------------------------------------------------
 
 
 def _count(reservation: Reservation) -> Counter[SlotState]:
@@ -114,7 +116,7 @@ def _occupied(reservation: Reservation) -> int:
 
 
 def _wrong_phase(facts: _Facts) -> Iterator[str]:
-    """Yield what is wrong with the phase; Failed is history and may have any reason."""
+    """Yield the faults of the phase; Failed is history and may have any reason."""
     reservation, phase = facts.reservation, facts.reservation.phase
     complete = _count(reservation)[SlotState.TAKEN] == reservation.spec.replicas
     enough = _occupied(reservation) >= reservation.spec.wanted
@@ -198,7 +200,7 @@ def _wrong_conditions(reservation: Reservation) -> Iterator[str]:
 
 
 def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
-    """Yield what is wrong with one slot's state."""
+    """Yield the faults of one slot's state."""
     key, name = (slot.task, str(slot.index)), f"slot {slot.task}/{slot.index}"
     placeholder, owner = facts.placeholders.get(key), facts.owners.get(key)
     over = facts.reservation.phase.terminal
@@ -216,7 +218,7 @@ def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
 
 
 def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
-    """Return whether a placeholder holds a slot: it runs where it was seen, on a node that may be used and is open."""
+    """Return whether a placeholder holds a slot: it runs there, on an allowed, open node."""
     if placeholder is None or placeholder.status.phase != "Running" or placeholder.is_terminating:
         return False
     node = placeholder.spec.node_name
@@ -226,7 +228,7 @@ def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
 
 
 def _lets_in(node: Node, placeholder: Pod) -> bool:
-    """Return whether a pod that tolerates what its placeholder does could be bound to a node and start there."""
+    """Return whether a pod with its placeholder's tolerations could be bound and start on a node."""
     ready = next((sign.status for sign in node.status.conditions if sign.type == "Ready"), "True")
     cordon = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),) if node.spec.unschedulable else ()
     taints = (*cordon, *(taint for taint in node.spec.taints if taint.key != HANDOVER_TAINT))

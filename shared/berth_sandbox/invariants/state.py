@@ -1,4 +1,4 @@
-"""The picture of a cluster that the invariants speak about, and reading it."""
+"""The state of a cluster for the invariants, and how it is read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class NamedObject(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """Everything that the invariants speak about."""
+    """The objects that invariants are about."""
 
     pods: tuple[Pod, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -69,9 +69,9 @@ class ClusterState:
 
 
 def read_state(client: KubeClient, *, own_namespace: str = DEFAULT_NAMESPACE) -> ClusterState:
-    """Read a live cluster; Berth's own kinds may be missing from it.
+    """Read a live cluster; Berth's own kinds may be missing.
 
-    Reservations are read first: what is there for one that ends meanwhile is not blamed on an older picture of it.
+    Reservations are read first, so that an older version is not blamed for objects of one that ends meanwhile.
     """
     reservations = tuple(_reservation(body) for body in _list(client, RESERVATIONS, dict))
     return ClusterState(
@@ -88,7 +88,7 @@ def read_state(client: KubeClient, *, own_namespace: str = DEFAULT_NAMESPACE) ->
 
 
 def _list(client: KubeClient, resource: Resource, type_: type[T]) -> tuple[T, ...]:
-    """Return all objects of a kind, none where the cluster does not know the kind."""
+    """Return all objects of a kind, none if the cluster does not know the kind."""
     try:
         return client.list(resource, type=type_).items
     except NotFoundError:
@@ -96,7 +96,7 @@ def _list(client: KubeClient, resource: Resource, type_: type[T]) -> tuple[T, ..
 
 
 def _workloads(client: KubeClient) -> tuple[Workload, ...]:
-    """Return the workloads of all namespaces; the items of a list do not name their kind."""
+    """Return the workloads of all namespaces; items of a list lack their kind."""
     return tuple(
         msgspec.structs.replace(item, kind=resource.kind, api_version=resource.api_version)
         for resource in (REPLICA_SETS, STATEFUL_SETS, JOBS)
@@ -105,7 +105,7 @@ def _workloads(client: KubeClient) -> tuple[Workload, ...]:
 
 
 def _reservation(body: dict[str, Any]) -> Reservation:
-    """Decode a Reservation; one that cannot be read has no tasks, and no status if that is what does not fit."""
+    """Decode a Reservation; an unreadable one loses its tasks, and its status if that is the fault."""
     found = Reservation.read(body)
     try:
         expires_at(found.spec, parse_timestamp(found.metadata.creation_timestamp or ""))
@@ -117,13 +117,13 @@ def _reservation(body: dict[str, Any]) -> Reservation:
 
 
 # --- violations ------------------------------------------------------------------------------------------------------
-# The names of the invariants, how long each may be broken, and what a breach is as a value.
+# The names of the invariants, how long each may be broken, and a breach as a value.
 #
 # It does not find breaches, nor say to people what to do about them.
 
 
 class Invariant(StrEnum):
-    """What must be true, named by what is found when it is not."""
+    """The invariants, each named by its violation."""
 
     GATE_LEFT = "GateLeft"
     """A pod keeps Berth's scheduling gate though no slot waits for it."""
@@ -162,7 +162,7 @@ class Invariant(StrEnum):
     HANDOVER_UNPROVEN = "HandoverUnproven"
     """A place is held, but no dry-run pod came back gated for it."""
     PLAN_ABANDONED = "PlanAbandoned"
-    """A plan is running and nobody carries it out."""
+    """A plan is running and no program executes it."""
 
 
 BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
@@ -186,12 +186,12 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.HANDOVER_UNPROVEN: 15.0,
     Invariant.PLAN_ABANDONED: 30.0,
 }
-"""How long each may be broken while Berth works as it should; longer, and somebody must look."""
+"""How long each may be broken while Berth works as it should."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Violation:
-    """One thing that is not as it must be; `target` is `kind namespace/name`, or `kind name`."""
+    """A broken invariant; `target` is `kind namespace/name`, or `kind name`."""
 
     invariant: Invariant
     target: str
