@@ -85,7 +85,7 @@ INVENTED_NAMES: Final = (
 )
 RITUAL_WORDS: Final = re.compile(r'"""Owns |\b[Ii]t does not own\b|\b[Tt]ell whether\b')
 
-PLAINLY_WORDED: Final = ("crds/", "helm/", "operator/", "shared/", "README.md")
+PLAINLY_WORDED: Final = ("crds/", "descheduler/", "helm/", "operator/", "shared/", "README.md")
 TRANSLATED_WORDS: Final = re.compile(r"\b(?:somebody|nobody|anybody|(?:is|are) to be)\b", re.IGNORECASE)
 PUBLIC_NAMES: Final = ("status was changed by somebody else, corrected",)  # a log event, which dashboards know
 
