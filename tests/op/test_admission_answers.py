@@ -271,6 +271,20 @@ def test_a_dry_run_uses_no_slot_up() -> None:
     assert ask(asked, named(1)).reservation == PLACE_UID
 
 
+def of_stateful_set(number: int) -> Pod:
+    """Return a pod as the StatefulSet controller creates it, with a name and what a ReplicaSet's is made of."""
+    made = named(number)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, generate_name="web-"))
+
+
+def test_no_more_pods_of_a_stateful_set_are_gated_than_slots_are_held() -> None:
+    asked, cache = admission_that_knows(place(slot(SlotState.HELD, 0), slot(SlotState.HELD, 1), replicas=2))
+    gated = [bool(ask(asked, of_stateful_set(number)).reservation) for number in (0, 1, 2, 0, 1)]
+    assert gated == [True, True, False, True, True]
+    cache.put_owner(owner_pod("web-0"))
+    assert not ask(asked, of_stateful_set(3)).reservation
+
+
 def test_a_pod_whose_first_creation_failed_is_gated_by_the_next_one() -> None:
     asked, _ = admission_that_knows(HELD)
     assert [ask(asked, named(0)).reservation for _ in range(2)] == [PLACE_UID, PLACE_UID]

@@ -280,6 +280,13 @@ def test_the_age_of_a_guard_begins_anew_when_it_was_off(cache: Cache) -> None:
     assert ages == [1.0, 2.0, None, 1.0]
 
 
+def test_a_slot_that_several_pods_claim_counts_once_until_its_last_deadline(cache: Cache) -> None:
+    cache.put_reservation(place(slot(SlotState.HELD)))
+    for number, later in enumerate((5, 9, 0)):
+        cache.put_owner(owner_pod(f"web-{number}", given=note(deadline=DEADLINE + later)))
+    assert cache.guard_users("node-a") == (note(deadline=DEADLINE + 9),)
+
+
 USERS: dict[str, tuple[Pod, bool]] = {
     "a pod on its way": (owner_pod(given=note()), True),
     "a pod that is bound there": (owner_pod(given=note(), gates=(), node="node-a"), True),

@@ -27,6 +27,7 @@ from berth_operator.webhook.server import WebhookServer
 from builders import NOON
 from fake_api import FakeApi, error
 from handover_builders import place, slot
+from waiting import eventually
 from webhook_calls import OWNER, SETTINGS, post, review, running_server, trusting
 
 API_SERVER_IDLE_SECONDS = 90
@@ -180,6 +181,7 @@ async def test_a_server_whose_certificate_has_ended_is_not_ready() -> None:
 @pytest.mark.asyncio
 async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(admission, "_GONE_SECONDS", 0.1)
     monkeypatch.setattr(admission, "_FIRST_REQUEST_SECONDS", 0.5)
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
@@ -189,6 +191,21 @@ async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.Monke
         plain, plain_writer = await asyncio.open_connection("127.0.0.1", server.port)
         assert await is_ended(plain)
         plain_writer.close()
+
+
+@pytest.mark.asyncio
+async def test_connections_that_ended_without_a_request_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(admission, "_GONE_SECONDS", 0.1)
+    async with running_server() as (server, keeper):
+        assert server._limit is not None
+        for context in (trusting(keeper), None):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            writer.transport.abort()
+        silent = server._limit._silent
+        await asyncio.to_thread(eventually, "both are forgotten", lambda: not silent, seconds=60)
+        status, _ = await post(server, keeper, OWNER)
+    assert status == 200
 
 
 @pytest.mark.asyncio

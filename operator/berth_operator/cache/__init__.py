@@ -6,7 +6,7 @@ from berth_operator.cache.informers import Informers, apply_event
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.cache.pods import reservation_uid
 from berth_operator.cache.reservations import OwnerIndex, age_order, read_reservation, templates_digest, version_of
-from berth_operator.cache.slot_matching import SlotFinder
+from berth_operator.cache.slot_matching import SlotFinder, has_name_of
 
 __all__ = [
     "Cache",
@@ -17,6 +17,7 @@ __all__ = [
     "SlotFinder",
     "age_order",
     "apply_event",
+    "has_name_of",
     "read_reservation",
     "reservation_uid",
     "templates_digest",

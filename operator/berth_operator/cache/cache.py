@@ -292,7 +292,7 @@ class Cache:
         with self._lock:
             pods = self._pods.targets.on(node)
             known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
-        found: list[Assignment] = []
+        found: dict[tuple[str, str, int], Assignment] = {}
         for pod in pods:
             reservation = known[reservation_uid(pod)]
             if reservation is None or pod.is_terminating or pod.spec.node_name not in {"", node}:
@@ -301,8 +301,9 @@ class Cache:
             slots = slots_by_key(reservation)
             given = Assignment.from_pod(pod) if ours else trusted_assignment(reservation, pod, slots)
             if given is not None and (ours or slots[given.task, given.index].state not in _SETTLED):
-                found.append(given)
-        return tuple(found)
+                slot = (reservation.metadata.uid, given.task, given.index)  # several pods may claim one
+                found[slot] = max(given, found.get(slot, given), key=lambda one: one.deadline)
+        return tuple(found.values())
 
     def handovers(self) -> Counter[str]:
         """Count the pods in a hand-over by namespace; the cost is their number."""

@@ -17,7 +17,7 @@ def _was_for_its_name(slot: Slot, pod: Pod) -> bool:
     return (earlier.namespace, earlier.name) == (meta.namespace, meta.name) and earlier.uid != meta.uid
 
 
-def _bears_name_of(earlier: Pod, pod: Pod) -> bool:
+def has_name_of(earlier: Pod, pod: Pod) -> bool:
     """Return whether an earlier pod bears a new pod's name, so that it is gone or was never created."""
     return bool(pod.metadata.name) and (earlier.metadata.namespace, earlier.metadata.name) == (
         pod.metadata.namespace,
@@ -82,7 +82,7 @@ class SlotFinder:
         free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
         if not free or choose_task(reservation, pod, free) is None:
             return False
-        waiting = [one for one in self._waiting(reservation, slots) if not _bears_name_of(one, pod)]
+        waiting = [one for one in self._waiting(reservation, slots) if not has_name_of(one, pod)]
         for earlier in waiting:
             if is_over():
                 return False

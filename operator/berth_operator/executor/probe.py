@@ -29,7 +29,7 @@ _DOUBT_SECONDS: Final = 0.3
 """Until the next probe after a failed one, or after the first gated one."""
 _UNPROVEN_SECONDS: Final = 0.5
 """Until the next probe while Reservations are unproven: it speaks for all of them."""
-_PROPAGATION_SECONDS: Final = (0.1, 0.1, 0.2, 0.4, 0.8, 1.6)
+_PROPAGATION_SECONDS: Final = (0.1, 0.1, 0.2)
 """Pauses between the probes for one Reservation, until the API server uses the registration as written."""
 _TRIES: Final = 2
 """This many equal probes in a row decide whether the path works."""
@@ -66,15 +66,18 @@ class HandoverProbe:
         self._on_change = listener
 
     def probe(self, reservation: Reservation) -> None:
-        """Probe for a Reservation and record the result; raises the API server's error."""
+        """Probe for a Reservation and record the result; raises the API server's error.
+
+        Raises `RetryableError`, with nothing recorded, where the API server does not use the registration yet.
+        """
         try:
             self._scope.ensure(reservation.metadata.namespace)
-            result = self._probe_until_in_use(reservation)
+            gated = self._is_in_use_for(reservation)
         except KubeError as error:
             self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=False, message=str(error)))
             raise
-        self._cache.put_probe(reservation.metadata.uid, result)
-        if result.gated and not self._gated_last:
+        self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=gated, message=GATED if gated else NOT_GATED))
+        if gated and not self._gated_last:
             self.probe_soon()
 
     def probe_soon(self) -> None:
@@ -105,12 +108,14 @@ class HandoverProbe:
 
     def probe_path(self) -> None:
         """Probe for the next Reservation; equal results in a row decide for all."""
-        reservation = self._newest_unproven() or self._next()
+        unproven = self._newest_unproven()
+        reservation = unproven or self._next()
         if reservation is None:
             return
         try:
-            gated = self._proves_registration(reservation) or self._is_gated(reservation, ANY_REGISTRATION)
-            text = ""
+            gated, text = self._is_gated(reservation, ANY_REGISTRATION), ""
+            if gated and unproven is not None:
+                self._proves_registration(unproven)
         except RetryableError:
             return  # unknown; while the API server is down, nothing in it can change
         except BerthError as error:
@@ -175,18 +180,21 @@ class HandoverProbe:
         self._last_uid = uids[bisect.bisect_right(uids, self._last_uid) % len(uids)]
         return live[self._last_uid]
 
-    def _probe_until_in_use(self, reservation: Reservation) -> ProbeResult:
-        """Probe until the API server uses the registration as written, for as long as it uses an earlier one.
+    def _is_in_use_for(self, reservation: Reservation) -> bool:
+        """Return whether the registration gates pods of a Reservation; raises `RetryableError` where it is too recent.
 
-        Another replica may have to hear of the Reservation, too: the first failure is repeated in any case.
+        The first failure is repeated in any case: another replica may have to hear of the Reservation.
         """
-        for number, pause in enumerate(_PROPAGATION_SECONDS):
-            if self._proves_registration(reservation):
-                return ProbeResult(gated=True, message=GATED)
-            if number > 0 and not self._is_gated(reservation, ANY_REGISTRATION):
-                return ProbeResult(gated=False, message=NOT_GATED)
+        if self._proves_registration(reservation):
+            return True
+        for pause in _PROPAGATION_SECONDS:
             self._stop.wait(pause)
-        return ProbeResult(gated=False, message=NOT_IN_USE)
+            if self._proves_registration(reservation):
+                return True
+            if not self._is_gated(reservation, ANY_REGISTRATION):
+                return False
+        self._repair_registration()
+        raise RetryableError(NOT_IN_USE)
 
     def _proves_registration(self, reservation: Reservation) -> bool:
         """Return whether a dry-run pod comes back gated by the registration as it was last written."""

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from berth_core import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION, InputError, Pod, Reservation
-from berth_operator.cache import Cache, SlotFinder
+from berth_operator.cache import Cache, SlotFinder, has_name_of
 from berth_operator.reconcile import handover_gate, holds_our_gate
 
 # --- webhook limits --------------------------------------------------------------------------------------------------
@@ -42,6 +42,8 @@ IDLE_SECONDS: Final = 120.0
 server's would meet a call that was just sent, which then fails."""
 _FIRST_REQUEST_SECONDS: Final = IDLE_SECONDS
 """No less: the API server also keeps connections that it opened and has not needed yet."""
+_GONE_SECONDS: Final = 10.0
+"""How long a connection that ended without a request is remembered, at most."""
 LINGERING_SECONDS: Final = 2.0
 
 
@@ -152,15 +154,25 @@ class ConnectionLimit:
 
     def _new_connection(self) -> asyncio.Protocol:
         if len(self._server.connections) >= _MOST_CONNECTIONS:
-            oldest = next((one for one in self._silent if one in self._server.connections), None)
+            oldest = next((one for one in self._server.connections if one in self._silent), None)
             if oldest is None:
                 return _Refusal()
+            if oldest.transport is not None:
+                oldest.transport.abort()  # a caller that does not answer would keep its place
             self._end_if_silent(oldest)
         handler = self._server()
         self._silent[handler] = None
         loop = asyncio.get_running_loop()
-        loop.call_later(_HANDSHAKE_SECONDS + _FIRST_REQUEST_SECONDS, self._end_if_silent, handler)
+        loop.call_later(_HANDSHAKE_SECONDS + _GONE_SECONDS, self._forget_if_gone, handler)
         return handler
+
+    def _forget_if_gone(self, handler: RequestHandler) -> None:
+        """Forget a connection that has ended, or that was never made."""
+        if handler not in self._server.connections:
+            self._silent.pop(handler, None)
+        elif handler in self._silent:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_FIRST_REQUEST_SECONDS, self._end_if_silent, handler)
 
     def _end_if_silent(self, handler: RequestHandler) -> None:
         if handler in self._silent:
@@ -326,7 +338,7 @@ class Admission:
             self._pruned = now
             for other in list(self._promises):
                 self._fresh_promises(other)
-        others = [one for one in self._promises.get(uid, ()) if not pod.metadata.name or _names(one.pod) != _names(pod)]
+        others = [one for one in self._promises.get(uid, ()) if not has_name_of(one.pod, pod)]
         self._promises[uid] = [*others, _Promise(now, pod)]
 
     def _fresh_promises(self, uid: str) -> list[_Promise]:
@@ -341,14 +353,16 @@ class Admission:
         """Drop the promise of a pod that the cache has now."""
         with self._lock:
             promises = self._promises.get(pod.metadata.labels[RESERVATION_LABEL], [])
-            kept = next((p for p in promises if _names(p.pod) == _names(pod)), None)
+            kept = next((one for one in promises if _may_be(one.pod, pod)), None)
             if kept is not None:
                 promises.remove(kept)
 
 
-def _names(pod: Pod) -> tuple[str, str]:
-    """Return the identity of a pod that has no uid yet."""
-    return pod.metadata.generate_name, "" if pod.metadata.generate_name else pod.metadata.name
+def _may_be(promised: Pod, created: Pod) -> bool:
+    """Return whether a pod is one that was promised a slot; without a name, by what its name was made of."""
+    if promised.metadata.name:
+        return promised.metadata.name == created.metadata.name
+    return promised.metadata.generate_name == created.metadata.generate_name
 
 
 def _read_pod(request: AdmissionRequest) -> Pod | None:
